@@ -1,5 +1,4 @@
-"""Which logs are due to be cleaned, by Kafka's rules, and how far. Only decides, changes
-nothing."""
+"""Decides by Kafka's rules which logs are due to be cleaned, and up to which offset."""
 
 from typing import NamedTuple
 
@@ -9,11 +8,10 @@ from ottla.wire.marks import reached
 
 
 class Cleanable(NamedTuple):
-    """The part of a log that may be cleaned: segments below `end_offset`, new from
-    `first_dirty_offset`.
+    """The part of a log that may be cleaned: all segments below `end_offset`.
 
-    `ratio` is the share of their bytes that no pass has cleaned yet; `overdue` means that
-    max.compaction.lag.ms has passed for some of them.
+    No pass has cleaned the records from `first_dirty_offset` on; `ratio` is their share of the
+    bytes. `overdue` means that some of them may be older than max.compaction.lag.ms.
     """
 
     log: PartitionLog
@@ -39,9 +37,10 @@ class Cleanable(NamedTuple):
 def cleanable(
     log: PartitionLog, high_watermark: int, now_ms: int, patient: bool = False
 ) -> Cleanable | None:
-    """The part of a log that may be cleaned now; None without sealed segments, or if it must wait.
+    """The part of a log that may be cleaned now.
 
-    Never cleaned: the active segment, an open transaction and everything after it, records that are
+    None if the log is not compacted, has no sealed segments, or is offline. Never cleaned: the
+    active segment, an open transaction and everything after it, records that are
     not committed or not durable yet, and records younger than min.compaction.lag.ms.
     """
     log.wake(patient)
@@ -74,7 +73,7 @@ def cleanable(
 
 
 def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int, patient: bool) -> bool:
-    """Whether a record may be older than max.compaction.lag.ms and is not compacted yet."""
+    """Whether a record in a dirty segment may be older than max.compaction.lag.ms."""
     if lag_max_ms >= now_ms:
         return False
     for segment in dirty:
@@ -87,10 +86,13 @@ def is_overdue(dirty: list[Segment], lag_max_ms: int, now_ms: int, patient: bool
 def groups_of(
     segments: list[Segment], size_max: int, index_entries_max: int, index_interval: int
 ) -> list[list[Segment]]:
-    """Groups of adjacent segments that together have at most `size_max` bytes at present."""
+    """Groups adjacent segments; a pass rewrites each group as one segment.
+
+    The segments of a group have at most `size_max` bytes together, unless it is a single one.
+    """
     groups: list[list[Segment]] = []
     size = 0
-    # Each index entry covers more bytes than the index interval.
+    # Index entries are more than `index_interval` bytes apart, so the group's index has room.
     bytes_max = min(size_max, index_entries_max * max(1, index_interval))
     for segment in segments:
         fits = bool(groups) and size + segment.size <= bytes_max

@@ -4,10 +4,10 @@ A pass reads the new part of the log into a table of keys and offsets, then rewr
 from the log's beginning to the end of that part, leaving out records for which the table has a
 newer one. If the table fills up, the pass ends earlier and the next one continues there.
 
-A pass is a generator. It yields None when the loop may do other work, and tasks whose `run` is to
-be called in a thread: reads with their checksums, syncs, and large batches, whose records are
-decompressed, filtered and compressed without the interpreter lock. Between two steps the log may
-change: a pass whose segments are gone gives up and leaves the log as it is.
+A pass is a generator. It yields None when the event loop may do other work, and a task when a
+thread has to call the task's `run`: tasks read and check batches, sync files, rebuild indexes, or
+decompress, filter and compress large batches without the interpreter lock. Between two steps the
+log may change: if a segment of the pass is gone, the pass ends and leaves the log as it is.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -60,7 +60,7 @@ class SyncTask:
 
 
 class ReadTask:
-    """The next range of a file that a pass needs, read and checked in a thread."""
+    """Reads and checks the next range of a file that a pass needs, in a thread."""
 
     def __init__(self, scan: BatchScan) -> None:
         self.scan = scan
@@ -100,7 +100,7 @@ class Cleaner:
         self.directory, self.segments = self.log.directory, self.log.segments
         self.memory = self.counted = 0
         self.reading: Segment | None = None
-        """The segment whose batches are read."""
+        """The segment that is being read."""
         self.cleaner_pass: CleanerPass | None = None
 
     @property
@@ -168,7 +168,7 @@ class Cleaner:
         return CleanedTransactions(transactions)
 
     def _after_rebuilds(self, ask: Callable[..., Result]) -> Waiting[Result]:
-        """The result of `ask(patient=True)`. A thread rebuilds an index that is wrong first."""
+        """The result of `ask(patient=True)`; if an index is wrong, a thread first rebuilds it."""
         rebuild = None
         while True:
             try:
@@ -232,7 +232,7 @@ class Cleaner:
         try:
             yield from self._write(work, group, cleaned)
         except BaseException:
-            # GeneratorExit too: a broker that stops leaves no temporary files.
+            # Also on GeneratorExit: a broker that stops leaves no temporary files.
             if self.log.directory == self.directory:
                 self._discard(cleaned)
             raise
@@ -271,8 +271,7 @@ class Cleaner:
         if len(group) > 1:
             reached("compaction made one segment of several")
         self.remove_later(self.log.replace_segments(group, cleaned))
-        # The next group may drop a tombstone only after the records that it deletes are durably
-        # gone.
+        # The next group may drop a tombstone only after the deleted records are durably gone.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:

@@ -28,7 +28,7 @@ cdef class Slice:
 
 cdef struct Kept:                       # the records of a batch that are kept
     int32_t count
-    bint tombstones                     # some delete their key
+    bint tombstones                     # some of them are tombstones
     int64_t max_timestamp
     Py_ssize_t size                     # bytes
 
@@ -58,8 +58,8 @@ cdef class CleanerPass:
     cdef object plain                   # keeps decompressed records alive
     cdef public BatchTask due           # a large batch to be processed in a thread
     cdef int outcome                    # what to do with the current batch
-    cdef bint stays                     # it is kept in any case, if necessary without records
-    cdef bint over                      # a marker whose transaction has no batches left
+    cdef bint stays                     # the batch must stay, if necessary without records
+    cdef bint over                      # it is a marker whose transaction has no batches left
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL

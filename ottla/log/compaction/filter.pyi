@@ -1,4 +1,4 @@
-"""The inner loops of a cleaner: keys out of batches, and batches with the newest records only."""
+"""The inner loops of a cleaner: indexing keys, and writing batches with the newest records only."""
 
 from collections.abc import Mapping
 
@@ -10,19 +10,19 @@ from ottla.log.partition.segment import Segment
 from ottla.wire.errors import ProtocolError
 
 class CleanedSegment(Segment):
-    """A segment that is being written beside those that it will replace."""
+    """A segment that is written beside the segments that it will replace."""
 
     def begin(self) -> None: ...
     def finish(self) -> None: ...
 
 class BatchTask:
-    """A large batch of a pass. `run` goes through its records, in any thread."""
+    """A large batch of a pass. `run` processes its records, in any thread."""
 
     error: ProtocolError | MemoryError | None
     def run(self) -> None: ...
 
 class CleanerPass:
-    """What one pass knows: keys, transactions, producers, and the time that it is for it."""
+    """The state of one pass: keys, transactions, producers, and the time at its start."""
 
     keys: KeyOffsets
     first_dirty_offset: int

@@ -2,9 +2,9 @@
 """The inner loops of a cleaner: indexing keys, and writing batches with the newest records only.
 
 Every batch is verified before it is used: a rewritten batch gets a new checksum, which would hide
-damage. Records of a batch that is kept in part are copied byte for byte, since their deltas remain
-valid. References: KIP-98 for what has to be kept of producers and transactions, KIP-534 for the
-delete horizon, which replaces the base timestamp.
+damage. Kept records are copied byte for byte, since their deltas remain valid; only a new delete
+horizon, which replaces the base timestamp, changes their timestamp deltas. References: KIP-98
+(which data of producers and transactions must be kept), KIP-534 (the delete horizon).
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -30,13 +30,13 @@ cdef enum:
     SLICE_SIZE = 1 << 20                # bytes of work after which a slice ends in any case
     LOOK_SIZE = 1 << 14                 # bytes of work between two checks of the clock
     BATCH_COST = 128                    # fixed cost of a batch, in bytes of work
-    # bytes of records for which the interpreter lock is released
+    # the interpreter lock is released for more bytes of records than this
     ASIDE_SIZE = 1 << 14
-    # compressed bytes up to which the decompressed size is checked
+    # a larger compressed batch is long, whatever its decompressed size
     SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 16          # bytes of records that cost less than a millisecond
     SHORT_COUNT = 2000                  # records that cost less than a millisecond
-    GROWTH_MAX = 13                     # maximum growth of a record with another base timestamp
+    GROWTH_MAX = 13                     # bytes by which a new base timestamp lengthens a record
 
 cdef enum:                              # what to do with a batch
     UNCHANGED, REWRITTEN, EMPTIED
@@ -45,7 +45,7 @@ cdef int64_t PLAIN_MAX = 0x7fffffff
 
 
 cdef class CleanedSegment(Segment):
-    """A segment that is written beside those that it will replace."""
+    """A segment that is written beside the segments that it will replace."""
 
     def path(self, suffix):
         """The temporary path of the file with this suffix."""
@@ -127,7 +127,8 @@ cdef bint takes_long(const uint8_t *batch, Py_ssize_t size) except -1:
 cdef class BatchTask:
     """A large batch of a pass. `run` processes its records, in any thread.
 
-    Until it returns, the pass and the batch's bytes belong to it; the target is not touched.
+    Until `run` returns, nothing else may use the pass or the batch's bytes. It does not touch the
+    target segment.
     """
 
     cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
@@ -148,7 +149,7 @@ cdef class BatchTask:
 
 
 cdef class CleanerPass:
-    """The state of one pass: keys, transactions, producers, and the time of the pass."""
+    """The state of one pass: keys, transactions, producers, and the time at its start."""
 
     def __init__(self, KeyOffsets keys, int64_t first_dirty_offset, transactions, producers,
                  int64_t now_ms, int64_t delete_retention_ms):
@@ -162,8 +163,8 @@ cdef class CleanerPass:
         """Indexes the keys of the batches in `scan`, for a slice of time.
 
         Returns True at the end of the scan, False before it, None if the table is full: then the
-        next pass begins at `end_offset`. If `due` is set, it has to be run first. Raises
-        CorruptMessage, InvalidRecord, OSError.
+        next pass begins at `end_offset`. If `due` is set afterwards, the caller must run that task
+        before the next call. Raises CorruptMessage, InvalidRecord, OSError.
         """
         cdef const uint8_t *batch
         cdef int64_t count
@@ -263,12 +264,13 @@ cdef class CleanerPass:
         return at
 
     def clean(self, BatchScan scan, CleanedSegment target, bint last_source, clock, double seconds):
-        """Writes what is kept of the batches in `scan` to `target`, for a slice of time.
+        """Filters the batches in `scan` and writes them to `target`, for a slice of time.
 
         Returns True at the end of the scan. The last batch of the last source is always kept, if
-        necessary without records: the target then ends where its sources did, and recovery can tell
-        from it alone which segments it replaces. If `due` is set, it has to be run first, followed
-        by `put`. Raises CorruptMessage, OSError.
+        necessary without records: the target then ends at the same offset as its sources, and
+        recovery can tell from the target alone which segments it replaces. If `due` is set
+        afterwards, the caller must run that task and call `put` before the next call. Raises
+        CorruptMessage, OSError.
         """
         cdef const uint8_t *batch
         cdef Slice slice = Slice(clock, seconds)
@@ -283,7 +285,7 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch has its producer's last sequence, or the marker that fences it."""
+        """Whether a batch has its producer's last sequence, or is a marker of its current epoch."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False
@@ -297,8 +299,7 @@ cdef class CleanerPass:
 
     cdef int clean_batch(self, BatchScan scan, const uint8_t *batch, CleanedSegment target,
                          bint is_last) except -1:
-        """Decides about a batch by its header and, possibly later, its records; returns the
-        work."""
+        """Filters and writes a batch, or makes it `due` if that takes long; returns the work."""
         cdef int attributes = fields.attributes(batch), work
         cdef bint drop = False
         cdef Py_ssize_t size = scan.size
@@ -318,7 +319,7 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # it has no records already
+            # put_batch counts a change, but a batch without records is written as it was
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):
@@ -372,7 +373,7 @@ cdef class CleanerPass:
 
     cdef int filter_records(self, const uint8_t *batch, const uint8_t *at, const uint8_t *end,
                             int64_t base_timestamp, Kept *kept) except -1:
-        """Puts the kept records into `body`, for a batch with `base_timestamp`."""
+        """Copies the kept records to `body`, with timestamps relative to `base_timestamp`."""
         cdef Py_ssize_t room = end - at
         if base_timestamp != fields.base_timestamp(batch):
             room += <Py_ssize_t>GROWTH_MAX * fields.record_count(batch)
@@ -446,7 +447,7 @@ cdef class CleanerPass:
         store_int32(header + fields.LENGTH_AT, fields.HEADER_SIZE - fields.LOG_OVERHEAD)
         store_int64(header + fields.BASE_TIMESTAMP_AT, -1)
         if fields.producer_id(batch) < 0:
-            # Its time shows when the producer was last active; no record carries it any more.
+            # Only a producer needs the timestamp: it shows when the producer was last active.
             fields.set_max_timestamp(header, -1)
         store_int32(header + fields.RECORD_COUNT_AT, 0)
         fields.set_crc(header, crc32c(

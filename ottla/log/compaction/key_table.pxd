@@ -1,7 +1,7 @@
 # A table from digests of keys to offsets, open addressing with linear probing. An entry:
 #
 #   0                8                16           24
-#   | digest, 16 bytes, SipHash-2-4   | offset + 1 |      all zero if unused
+#   | digest, 16 bytes, SipHash-2-4   | offset + 1 |      an unused entry has 0 as offset + 1
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 

@@ -1,11 +1,11 @@
-"""Where each key was written last, in a bounded table."""
+"""The newest offset of each key, in a table of bounded size."""
 
 
 class KeyOffsets:
-    """The newest offset of each key, 24 bytes an entry, never more than `memory_max` bytes.
+    """The newest offset of each key, 24 bytes an entry.
 
-    `keys_max` says how many keys there can be at most: less memory is taken then. `secret` are 16
-    bytes that clients must not know.
+    The table has room for `keys_max` keys, or for fewer if they need more than `memory_max` bytes;
+    only `grow` exceeds both. `secret` is a key of 16 bytes that clients must not know.
     """
 
     used: int

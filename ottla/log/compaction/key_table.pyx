@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """The newest offset of each key, in a table of bounded size.
 
-Keys themselves are not stored, only 128 bits of each under a keyed hash: the chance that any two of
-ten million keys collide is 1 to 10^24, and without the secret nobody can construct such keys.
+The table stores a keyed hash of 128 bits instead of each key. The chance that any two of ten
+million keys collide is below 1 in 10^24, and without the secret nobody can construct such keys.
 Reference: SipHash-2-4 with 128 bits of output, Aumasson and Bernstein.
 """
 

@@ -1,4 +1,4 @@
-"""Which batches and markers of transactions a cleaner may drop, decided in the order of the log.
+"""Decides, in log order, which batches and markers of transactions a cleaner may drop.
 
 An aborted transaction's records are dropped at once. A marker is dropped only after a whole pass
 has found no batch of its transaction: without the marker, remaining batches would look like an open
@@ -12,7 +12,7 @@ from ottla.log.files.transaction_index import AbortedTransaction
 
 
 class OpenAbort:
-    """An aborted transaction within whose offsets the pass is."""
+    """An aborted transaction that the pass has reached; `observed` if it met one of its batches."""
 
     __slots__ = ("entry", "observed")
 
@@ -31,10 +31,10 @@ class CleanedTransactions:
         """Entries for the transaction index of the cleaned segment."""
 
     def advance(self, first_offset: int, last_offset: int) -> None:
-        """Adds the transactions that begin up to `last_offset`."""
+        """Adds the aborted transactions that begin at or before `last_offset`."""
         while self.waiting and self.waiting[-1].first_offset <= last_offset:
             entry = self.waiting.pop()
-            # A transaction that has ended must not include the producer's next one.
+            # One that ended earlier is skipped, lest it include the producer's next transaction.
             if entry.last_offset >= first_offset:
                 self.aborted.setdefault(entry.producer_id, OpenAbort(entry))
 
@@ -52,7 +52,7 @@ class CleanedTransactions:
         return True
 
     def marker(self, producer_id: int, offset: int, commits: bool) -> bool:
-        """Whether nothing is left of the transaction that a marker ends."""
+        """Whether the pass has met no batch of the transaction that this marker ends."""
         self.advance(offset, offset)
         if commits:
             empty = producer_id not in self.committed

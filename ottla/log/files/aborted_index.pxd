@@ -1,4 +1,4 @@
-# What is known of one segment's transaction index; its file is `transaction_index`.
+# The state of one segment's transaction index; `transaction_index` reads and writes the file.
 
 from libc.stdint cimport int64_t
 

@@ -1,4 +1,4 @@
-"""What is known of one segment's transaction index, whose file is only read when it is needed."""
+"""The state of one segment's transaction index. The file is read only when it is needed."""
 
 from ottla.log.partition.aborted_transactions import AbortedTransactions
 

@@ -1,4 +1,4 @@
-"""The state of one segment's transaction index, whose file is only read when it is needed."""
+"""The state of one segment's transaction index. The file is read only when it is needed."""
 
 from libc.stdint cimport int64_t
 
@@ -7,8 +7,8 @@ cdef class AbortedIndex:
     """The size of a transaction index, whether it can be relied on, and its entries once read."""
 
     def note_size(self, int64_t size, int64_t expected=0):
-        """Note the file's size, and `expected`, its size when the broker last ran, -1 if it was
-        distrusted. A shorter file is distrusted."""
+        """Note the file's size. `expected` is its size when the broker last ran, or -1 if the index
+        was distrusted then; a file that is shorter is distrusted."""
         self.size = size
         if expected < 0 or expected > size:
             self.distrusted = True
@@ -28,8 +28,9 @@ cdef class AbortedIndex:
         self.size, self.distrusted = size, False
 
     def placed(self, int64_t size, entries, bint grown):
-        """Note that a file made from the batches has replaced this one, and has these entries. A
-        start distrusts it until its name is durable; `grown`: its end is not durable either."""
+        """Note that a file rebuilt from the batches has replaced this one, and has these entries.
+        The index counts as distrusted until the new file's name is durable; `grown`: the file's end
+        is not durable either."""
         self.size, self.entries, self.distrusted = size, entries, True
         self.unsynced = self.unsynced or grown and size
 
@@ -43,7 +44,7 @@ cdef class AbortedIndex:
         self.size, self.entries = size, None
 
     def synced(self):
-        """Note that the file is durable, or that a flush that has begun makes it durable."""
+        """Note that the file is durable, or that a running flush will make it durable."""
         self.unsynced = False
 
     def keep(self, entries):

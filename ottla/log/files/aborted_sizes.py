@@ -1,16 +1,17 @@
-"""How long the transaction indexes of sealed segments have to be, kept across a kill.
+"""The expected sizes of sealed segments' transaction indexes; a file keeps them across a kill.
 
 A lost index, or one that was truncated between two entries, looks like the index of a segment with
-fewer aborted transactions: aborted records would then be shown. The checkpoint file
-`.ottla-aborted-sizes` says how long they were: version, number of entries, then one entry per line.
+fewer aborted transactions: read_committed consumers would then get aborted records. The checkpoint
+file `.ottla-aborted-sizes` has the sizes: version, number of entries, then one entry per line.
 
     0
     1
     events 0 4711 68                topic, partition, base offset of the segment, bytes
 
-It covers segments below the recovery point of the same checkpoint, which no recovery reads again. A
-shorter index is rebuilt from the batches before it is used; compaction may have made it shorter as
-well, which only costs time. -1 stands for an index that has to be rebuilt whatever its length is.
+It covers the segments below the recovery point of the same checkpoint, which recovery does not
+read. An index that is shorter than its entry is rebuilt from the batches before it is used; if it
+is shorter only because of compaction, the rebuild costs time and nothing else. -1 stands for an
+index that has to be rebuilt whatever its size is.
 """
 
 from __future__ import annotations

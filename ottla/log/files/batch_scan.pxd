@@ -10,12 +10,12 @@ cdef class BatchScan:
     cdef readonly int64_t position      # where the current batch begins
     cdef readonly int64_t next_position # where the next one begins
     cdef readonly int64_t end           # bytes of the file to be walked
-    cdef readonly Py_ssize_t size       # of the current batch
+    cdef readonly Py_ssize_t size       # bytes of the current batch
     cdef readonly str problem           # why the walk ended before `end`, None otherwise
     cdef bint headers_only
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered      # invariant: buffered <= room
-    cdef int64_t buffer_position        # where in the file the buffer's first byte is
+    cdef int64_t buffer_position        # position of the buffer's first byte in the file
     cdef int64_t checked                # up to here every checksum is valid
 
     cdef int grow(self, Py_ssize_t room) except -1
@@ -29,7 +29,7 @@ cdef class BatchScan:
 cdef class CheckedBatches:
     cdef BatchScan scan
     cdef bint checked                   # checksums too
-    cdef int64_t end_offset             # of the batches before
+    cdef int64_t end_offset             # end offset of the batches before
     cdef int32_t epoch
     cdef readonly str problem           # why it ended, None at the scan's end
 

@@ -1,4 +1,4 @@
-"""Walks the record batches of a log file from a position; what it meets is never trusted."""
+"""Walks the record batches of a log file from a position, without trusting any field."""
 
 from ottla.log.files.disk import File
 from ottla.log.files.epochs import LeaderEpochs
@@ -6,7 +6,7 @@ from ottla.log.files.producers import Producers
 from ottla.wire.errors import CorruptMessage
 
 class SegmentDamaged(CorruptMessage):
-    """The batches of a log file contradict themselves; `position` is where."""
+    """A log file has an invalid batch at `position`."""
 
     position: int
     def __init__(self, message: str, position: int) -> None: ...
@@ -27,7 +27,7 @@ class BatchScan:
     def batch(self) -> bytes | None: ...
 
 class CheckedBatches:
-    """The batches of a scan up to the first that cannot follow those before it."""
+    """The batches of a scan, up to the first that cannot follow the batches before it."""
 
     problem: str | None
     def __init__(self, scan: BatchScan, end_offset: int, checked: bool) -> None: ...

@@ -17,7 +17,7 @@ cdef enum:
 
 
 class SegmentDamaged(CorruptMessage):
-    """The batches of a log file contradict themselves; `position` is where."""
+    """A log file has an invalid batch at `position`."""
 
     def __init__(self, message, position):
         super().__init__(message)
@@ -49,7 +49,7 @@ cdef class BatchScan:
         return 0
 
     cdef const uint8_t *hold(self, Py_ssize_t size) except NULL:
-        """The bytes from `position` on, at least `size`; `position + size <= end` was checked."""
+        """At least `size` bytes from `position` on; `position + size <= end` was checked before."""
         cdef Py_ssize_t start = self.position - self.buffer_position
         cdef Py_ssize_t kept, wanted
         if start >= 0 and start + size <= self.buffered:
@@ -112,10 +112,10 @@ cdef class BatchScan:
         return False
 
     def read_on(self):
-        """Reads the batch that `next` returns next and those after it, and checks the checksums.
+        """Fills the buffer from the batch that `next` will return, and checks the checksums.
 
-        For a thread: it blocks, mostly without the GIL, and owns the scan until it returns. Raises
-        OSError, EOFError.
+        For a thread: the call blocks, mostly without the GIL, and nothing else may use the scan
+        until it returns. Raises OSError, EOFError.
         """
         cdef const uint8_t *batch
         while not self.holds_next():
@@ -129,7 +129,7 @@ cdef class BatchScan:
     cdef void check_held(self, const uint8_t *batch) noexcept:
         """Checks the checksums of all whole batches in memory, from the one at `position` on.
 
-        All at once and without the GIL, because several logs are recovered at a time.
+        Checks them all at once and without the GIL, because several logs are recovered at a time.
         """
         with nogil:
             self.checked = self.position + fitting(
@@ -157,7 +157,7 @@ cdef bint fits(const uint8_t *batch, Py_ssize_t size) noexcept nogil:
 
 
 cdef Py_ssize_t fitting(const uint8_t *batch, Py_ssize_t held) noexcept nogil:
-    """How many of these bytes are whole batches with valid checksums."""
+    """Bytes of the whole batches with valid checksums at the start of the `held` bytes."""
     cdef Py_ssize_t done = 0
     cdef int64_t size
     while held - done >= fields.HEADER_SIZE:
@@ -170,7 +170,10 @@ cdef Py_ssize_t fitting(const uint8_t *batch, Py_ssize_t held) noexcept nogil:
 
 cdef str problem_of(
         const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min):
-    """What is wrong with a whole batch that follows these, None if nothing is."""
+    """What is wrong with a whole batch, None if nothing is wrong.
+
+    `offset_min` and `epoch_min` are the least base offset and leader epoch that it may have.
+    """
     cdef int32_t delta = fields.last_offset_delta(batch)
     cdef int32_t count = fields.record_count(batch)
     if not checksum_fits:
@@ -186,7 +189,7 @@ cdef str problem_of(
 
 
 cdef class CheckedBatches:
-    """The batches of a scan up to the first that cannot follow those before it."""
+    """The batches of a scan, up to the first that cannot follow the batches before it."""
 
     def __init__(self, BatchScan scan not None, int64_t end_offset, bint checked):
         self.scan, self.end_offset, self.checked, self.epoch = scan, end_offset, checked, -1
@@ -208,9 +211,9 @@ cdef class CheckedBatches:
 
 
 def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
-    """The last batch's base offset, its position, and the offset after it; -1 without a batch.
+    """The last batch's base offset and position, and the log's end offset; -1 without a batch.
 
-    `producers` and `epochs`, if given, take in what all batches show. Raises SegmentDamaged.
+    `producers` and `epochs`, if given, are updated from all batches. Raises SegmentDamaged.
     """
     cdef int64_t offset = -1, position = -1, end = -1
     cdef int32_t epoch = -1
@@ -243,7 +246,7 @@ def newest_in(BatchScan scan not None):
 
 
 def replay(BatchScan scan not None, Producers producers not None, int64_t from_offset):
-    """Passes the batches of a scan from an offset on that have a producer to `producers`."""
+    """Updates `producers` from the batches that have a producer id, from `from_offset` on."""
     cdef const uint8_t *batch = scan.next()
     while batch is not NULL:
         if fields.producer_id(batch) >= 0 and fields.base_offset(batch) >= from_offset:
@@ -253,11 +256,10 @@ def replay(BatchScan scan not None, Producers producers not None, int64_t from_o
 
 cdef str contradiction_of(
         BatchScan scan, const uint8_t *batch, int64_t end_offset, int32_t epoch):
-    """Evidence from the next batch against one whose offset or epoch jumps; `end_offset` and
-    `epoch` precede it. None if there is none.
+    """The evidence that the offset or epoch of a batch is damaged, None if there is none.
 
-    Neither field has a checksum, so the only evidence is a valid next batch that continues from
-    before the jump.
+    The batch jumps beyond `end_offset` or `epoch`, the values of the batches before it. Neither
+    field has a checksum, so the only evidence is a next batch that continues from before the jump.
     """
     cdef uint8_t[fields.HEADER_SIZE] following
     if scan.next_position + fields.HEADER_SIZE > scan.end:
@@ -288,10 +290,10 @@ def producer_id_max(BatchScan scan not None):
 
 
 def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
-    """The position of a batch with a valid checksum, at any byte from `position` on, or None.
+    """The position of the first valid batch at or after the byte `position`, None without one.
 
     Distinguishes damage in the middle of a file from a torn end. `end` is the file's size. A batch
-    whose offset is below `offset_min` does not count: the disk blocks may hold old data.
+    whose offset is below `offset_min` does not count: it may be old data of reused disk blocks.
     """
     cdef BatchScan scan = BatchScan(file, position, end)
     cdef const uint8_t *batch
@@ -309,7 +311,7 @@ def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
 
 
 def note_epochs(File file, int64_t size, epochs):
-    """Enter into `epochs` where each leader epoch begins, by the headers of a file's batches."""
+    """Enter the start offset of each leader epoch into `epochs`, from the batches' headers."""
     cdef const uint8_t *batch
     cdef int32_t epoch = -1
     cdef BatchScan scan = BatchScan(file, 0, size, 65536, True)

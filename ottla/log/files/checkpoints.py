@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 
 
 def partition_of(name: str) -> Partition | None:
-    """The partition whose directory has this name; None if the name is no partition's."""
+    """The partition whose directory has this name; None if it is not the name of a partition's."""
     topic, dash, number = name.rpartition("-")
     return (topic, int(number)) if dash and topic and number.isdecimal() else None
 
@@ -49,7 +49,8 @@ def join_lines(lines: list[str]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int]:
-    """Parses an offset checkpoint's text; Kafka leaves a new one empty. Raises ValueError."""
+    """Parses an offset checkpoint's text; empty text, as in a new file of Kafka's, has no entries.
+    Raises ValueError."""
     if not data:
         return {}
     lines = data.decode().split("\n")

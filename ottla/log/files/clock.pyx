@@ -20,5 +20,5 @@ cdef class Clock:
         return now.tv_sec + now.tv_nsec * 1e-9
 
     cpdef int64_t monotonic_ms(self) except? -1:
-        """The same in milliseconds, for deadlines."""
+        """The monotonic clock in milliseconds, for deadlines."""
         return <int64_t>(self.monotonic() * 1000)

@@ -1,7 +1,7 @@
 """The state of every log at a clean stop, so that the next start need not open any of them.
 
-The file `.ottla-closed-logs` of a log directory is written by a clean stop, before its marker, and
-removed with the marker by the next start: version, number of entries, then one entry per line.
+A clean stop writes the file `.ottla-closed-logs` of each log directory before its marker; the next
+start removes both. The file has a version, the number of entries, then one entry per line.
 
     0
     1
@@ -10,8 +10,8 @@ removed with the marker by the next start: version, number of entries, then one 
     size in bytes, highest timestamp of the first segment, bytes of all transaction indexes,
     first offset of an open transaction
 
-An entry is used only if the recovery point written beside it has the same end offset; if another
-program changed the log meanwhile, the start reads the log itself.
+An entry is used only if its log end equals the log's recovery point. If the two differ, another
+program has changed the log, and the start reads the log itself.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from ottla.log.files.topic_ids import NO_ID, id_of, id_text
 
 CLOSED_LOGS = ".ottla-closed-logs"
 DISTRUSTED = -2
-"""A size that no index has: it never equals what the next start finds."""
+"""A size that no index has: the next start never finds it, and rebuilds the indexes."""
 
 
 class ClosedLog(NamedTuple):

@@ -1,4 +1,4 @@
-"""The only file IO of the log: files at a position, and the directories that they are in."""
+"""The only file IO of the log: reads and writes at a position, and directory operations."""
 
 from contextlib import AbstractContextManager
 

@@ -121,7 +121,8 @@ cdef class File:
 
     def __dealloc__(self):
         if self.fd > 2:
-            # ext4 flushes a file on close that had been truncated to 0; recovery has many of them.
+            # Without the GIL: ext4 flushes a file on close if it had been truncated to 0, and
+            # recovery closes many such files.
             with nogil:
                 c_close(self.fd)
 
@@ -365,7 +366,7 @@ class Disk:
         return base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
     def boot_id(self):
-        """A random id of this run of the machine; empty if the system has none (Linux does)."""
+        """A random id that is new after each boot; empty on systems without one (Linux has one)."""
         try:
             with open("/proc/sys/kernel/random/boot_id") as file:
                 return file.read().strip()

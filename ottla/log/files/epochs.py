@@ -1,6 +1,6 @@
 """The start offset of each leader epoch (KIP-101, KIP-279), kept in `leader-epoch-checkpoint`.
 
-Followers and consumers use it to find where their log and the leader's diverge.
+Followers and consumers use these offsets to find where their log and the leader's diverge.
 """
 
 from bisect import bisect_right
@@ -10,7 +10,7 @@ NO_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Entries (epoch, start offset), ascending in the epoch and never descending in the offset."""
+    """Entries (epoch, start offset); both ascend strictly."""
 
     __slots__ = ("changed", "entries")
 
@@ -29,7 +29,7 @@ class LeaderEpochs:
         """Let `epoch` begin at `start_offset`; an epoch that is not newer changes nothing."""
         if epoch <= self.latest or epoch < 0:
             return
-        # An epoch in which nothing was written is replaced by the next: offsets ascend strictly.
+        # The new epoch replaces epochs without records: start offsets ascend strictly.
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
         assert not self.entries or self.entries[-1][0] < epoch, "leader epochs never fall"
@@ -62,7 +62,7 @@ class LeaderEpochs:
             self.entries, self.changed = kept, True
 
     def truncate_from_start(self, offset: int) -> None:
-        """Forgets epochs that end before `offset`; the one that contains it begins there now."""
+        """Forgets epochs that end at or before `offset`; the epoch of `offset` now begins there."""
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         if at > 1 or (at and self.entries[0][1] < offset):
             self.entries = [(self.entries[at - 1][0], offset), *self.entries[at:]]

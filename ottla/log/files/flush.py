@@ -10,17 +10,17 @@ from ottla.log.files.disk import Disk, File, is_passing
 from ottla.log.files.names import EPOCHS
 
 SYNCS_ONE_BY_ONE_MAX = 20
-"""From this number on, one call for the whole file system is cheaper."""
+"""Above this number, one call for the whole file system is cheaper."""
 LOGS_ONE_BY_ONE_MAX = 20
-"""From this number of logs on, `begin_flush` opens no files: it would need thousands of
+"""Above this number of logs, `begin_flush` opens no files: it would need thousands of
 descriptors."""
 
 
 class EpochsFile:
     """A log's `leader-epoch-checkpoint`, which several flushes in several threads may write.
 
-    The newest epochs win, whichever flush ends last. After `close` nothing is written to the path,
-    which may belong to another topic by then.
+    The newest epochs win, whichever flush ends last. After `close` nothing is written, because the
+    path may belong to another topic by then.
     """
 
     __slots__ = ("data", "disk", "durable", "lock", "newest", "path", "versions")

@@ -1,26 +1,26 @@
-# A file of ascending entries of equal size; the newest stay in memory until they fill a page.
+# A file of ascending entries of equal size; new entries stay in memory until they fill a page.
 
 from libc.stdint cimport int64_t, uint8_t
 
 from ottla.log.files.disk cimport File
 
 cdef enum:
-    PAGE = 3072                         # whole entries of 8 and of 12 bytes
-    ENTRIES_MAX = 256                   # that `make_room` has room for
+    PAGE = 3072                         # bytes; a multiple of both entry sizes, 8 and 12
+    ENTRIES_MAX = 256                   # entries of 12 bytes in a page
 
 
 cdef class IndexFile:
     cdef object disk
     cdef readonly str path
     cdef File file                      # None until it is read or written
-    cdef readonly int64_t base_offset   # the segment's: entries hold offsets relative to it
+    cdef readonly int64_t base_offset   # of the segment; entries hold offsets relative to it
     cdef readonly Py_ssize_t count      # entries, in the file and in the tail
     cdef Py_ssize_t written             # entries in the file; invariant: written <= count
     cdef readonly int entry_size
-    # the file's size was not a multiple of that when it was opened
+    # when the file was opened, its size was not a multiple of entry_size
     cdef bint torn
     cdef Py_ssize_t page_number         # which page of the file is in `page`, -1 for none
-    cdef Py_ssize_t page_filled         # entries of that page that the file had when it was read
+    cdef Py_ssize_t page_filled         # entries in `page`; the file may have more by now
     cdef uint8_t tail[PAGE]
     cdef uint8_t page[PAGE]
 

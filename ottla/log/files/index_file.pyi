@@ -1,4 +1,4 @@
-"""What the two indexes of a segment share: a file of fixed-size entries in ascending order."""
+"""The common part of a segment's two indexes: a file of fixed-size entries in ascending order."""
 
 from ottla.log.files.disk import Disk, File
 from ottla.log.partition.index_rebuilds import IndexRebuild
@@ -6,16 +6,16 @@ from ottla.log.partition.reread import Reread
 from ottla.wire.errors import CorruptMessage
 
 class IndexDamaged(CorruptMessage):
-    """An index contradicts itself or its segment, and has to be rebuilt from it."""
+    """An index contradicts itself or its segment, and has to be rebuilt from the segment."""
 
 class RebuildNeeded(Exception):
-    """A patient reader has to wait until `rebuild` is over, and look again."""
+    """An index is not usable yet: the caller waits until `rebuild` is over and repeats its call."""
 
     rebuild: IndexRebuild | Reread
     def __init__(self, rebuild: IndexRebuild | Reread) -> None: ...
 
 class IndexFile:
-    """Entries of `entry_size` bytes, found by their number."""
+    """Entries of `entry_size` bytes, accessed by number."""
 
     path: str
     base_offset: int

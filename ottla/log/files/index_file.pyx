@@ -11,11 +11,13 @@ from ottla.wire.errors import CorruptMessage
 
 
 class IndexDamaged(CorruptMessage):
-    """An index contradicts itself or its segment and has to be rebuilt: once."""
+    """An index contradicts itself or its segment, and has to be rebuilt from the segment."""
 
 
 class RebuildNeeded(Exception):
-    """A patient caller waits until `rebuild`, an IndexRebuild or a Reread, is over, and asks again.
+    """An index is not usable yet: the caller waits until `rebuild` is over and repeats its call.
+
+    `rebuild` is an IndexRebuild or a Reread.
     """
 
     def __init__(self, rebuild):
@@ -65,7 +67,7 @@ cdef class IndexFile:
         return self.page + (index - wanted * page_entries) * self.entry_size
 
     cdef int64_t key_of(self, Py_ssize_t index) except? -1:
-        """The value by which the entries ascend; each kind of index defines its place."""
+        """The value by which the entries ascend; each subclass knows its place in an entry."""
         raise NotImplementedError
 
     cdef Py_ssize_t page_start(self) noexcept:
@@ -75,7 +77,7 @@ cdef class IndexFile:
     cdef Py_ssize_t find(self, int64_t key) except -2:
         """The number of the last entry whose key is not above `key`, -1 if there is none."""
         cdef Py_ssize_t low = -1, high = self.count, middle
-        # Memory is searched first: most readers are near the end or near each other.
+        # Entries in memory are searched first: most lookups are near the end or near the last one.
         if self.written < self.count:
             if self.key_of(self.written) <= key:
                 low = self.written
@@ -90,7 +92,7 @@ cdef class IndexFile:
                     low = middle
                 else:
                     high = middle
-        # Invariant: entries up to low are not above key, entries from high on are.
+        # Invariant: entries up to low have keys <= key, entries from high on have keys > key.
         while high - low > 1:
             middle = (low + high) >> 1
             if self.key_of(middle) <= key:
@@ -133,6 +135,7 @@ cdef class IndexFile:
         assert 0 <= self.written <= self.count
 
     def files_to_sync(self):
-        """The File, with every entry written to it, or None."""
+        """Writes the pending entries; returns the files to sync: this one, or none if there is no
+        file."""
         self.write()
         return [] if self.file is None else [self.file]

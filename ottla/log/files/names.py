@@ -1,4 +1,4 @@
-"""The names of a partition's files, and the content of the one that names its topic."""
+"""The names of a partition's files, and the content of `partition.metadata`."""
 
 from base64 import urlsafe_b64encode
 
@@ -8,9 +8,9 @@ them."""
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
-"""A file that notes that a leader's compaction has left gaps in a copy, whatever its settings."""
+"""A file in the directory of a replica whose batches have gaps from the leader's compaction."""
 CUT = ".cut"
-"""A file beside a segment whose damaged end was cut off, until the broker has reported it."""
+"""Suffix of a note beside a segment: its damaged end was cut off, which is not yet reported."""
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -24,7 +24,7 @@ def offset_in(name: str) -> int:
 
 
 def by_suffix(names: list[str]) -> dict[str, list[str]]:
-    """The names of files, grouped by their suffix with its dot; the whole name without one."""
+    """The names of files by suffix, with its dot; a name without a dot is its own suffix."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name[max(name.rfind("."), 0):], []).append(name)
@@ -32,6 +32,6 @@ def by_suffix(names: list[str]) -> dict[str, list[str]]:
 
 
 def partition_metadata(topic_id: bytes) -> bytes:
-    """The content of the file with the topic id of a directory."""
+    """The content of `partition.metadata`: the id of the partition's topic."""
     encoded = urlsafe_b64encode(topic_id).rstrip(b"=")
     return b"version: 0\ntopic_id: " + encoded + b"\n"

@@ -13,7 +13,7 @@ cdef class OffsetIndex(IndexFile):
         super().__init__(disk, path, base_offset, 8, fresh)
 
     cdef int64_t key_of(self, Py_ssize_t index) except? -1:
-        """The last offset of an entry."""
+        """The last offset of an entry's batch."""
         return self.base_offset + load_int32(self.entry(index))
 
     cdef int64_t position_of(self, Py_ssize_t index) except? -1:

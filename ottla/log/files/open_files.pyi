@@ -1,9 +1,9 @@
-"""Bounds how many segments have open files, so that a broker may have 100,000 partitions."""
+"""Limits how many segments have open files, so that a broker can have 100,000 partitions."""
 
 from ottla.log.partition.index_rebuilds import IndexRebuilds
 
 class Openable:
-    """Something with descriptors that it can close and open again on its own."""
+    """Something with descriptors that it can close and reopen by itself."""
 
 class OpenFiles:
     """The segments that are open now, at most `limit` of them."""

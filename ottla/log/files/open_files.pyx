@@ -54,7 +54,7 @@ cdef class OpenFiles:
             try:
                 member.close_files()
             except OSError:
-                # Its index entries cannot be written on a full disk: it stays open.
+                # The member cannot write its index entries to a full disk: it stays open.
                 self.hand += 1
                 continue
             # The last member takes its place: the order does not matter, and shifting the list

@@ -1,4 +1,4 @@
-"""What a partition knows of its idempotent and transactional producers (KIP-98, KIP-360)."""
+"""The state of a partition's idempotent and transactional producers (KIP-98, KIP-360)."""
 
 class ProducerState:
     """One producer's last batches, the newest last."""

@@ -1,8 +1,8 @@
 """The state of a partition's idempotent and transactional producers (KIP-98, KIP-360).
 
-The last five batches of each producer are kept. A batch that repeats one of them is acknowledged
-with its first offset; any other has to follow the newest. Offsets below the first open transaction
-are stable: a reader of committed records may see them.
+The last five batches of each producer are remembered. A batch that repeats one of them is
+acknowledged with the offset of the first copy; any other batch has to follow the newest one.
+Offsets below the first open transaction are stable: read_committed consumers may read them.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
@@ -21,12 +21,12 @@ cdef int UNWRITTEN_MAX = 1000
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t steps) noexcept:
-    """Sequence numbers wrap from 2^31 - 1 to 0."""
+    """The sequence number that is `steps` later; numbers wrap from 2^31 - 1 to 0."""
     return <int32_t>((<int64_t>sequence + steps) & SEQUENCE_MAX)
 
 
 cdef inline bint follows_or_is(int32_t sequence, int32_t other) noexcept:
-    """Whether a sequence number is another one, or one of those that come after it."""
+    """Whether `sequence` equals `other` or comes after it, also if the numbers wrap between."""
     return ((<int64_t>sequence - other) & SEQUENCE_MAX) < SEQUENCE_MAX // 2
 
 
@@ -55,7 +55,7 @@ cdef class ProducerState:
         self.last_timestamp = timestamp
 
     def remember(self, last_sequence, last_offset, offset_delta, timestamp):
-        """Add the last batch to the window, which is all that a snapshot has of it."""
+        """Adds a batch from a snapshot to the window; a snapshot has only the last batch."""
         self.restored = True
         self.push(last_sequence, last_offset, offset_delta, timestamp)
 
@@ -109,7 +109,7 @@ cdef class Producers:
                 f"producer {state.producer_id} now has epoch {state.epoch}, "
                 f"a batch with epoch {epoch} comes from an instance that has been fenced")
         if epoch != state.epoch:
-            # A new epoch begins at sequence 0, unless the old one is not known.
+            # A new epoch begins at sequence 0, unless the old epoch is unknown.
             if first > 0 and state.epoch != -1:
                 reached("a new epoch began in the middle of its sequence")
                 raise OutOfOrderSequence(
@@ -132,9 +132,10 @@ cdef class Producers:
             if first != sequence_after(state.last_sequences[state.kept - 1], 1):
                 if (state.restored and state.kept < WINDOW
                         and follows_or_is(state.last_sequences[state.kept - 1], last)):
-                    # After a restart a client may repeat a batch before the one in the snapshot.
-                    # Clients take this error for success. After OUT_OF_ORDER_SEQUENCE_NUMBER, which
-                    # Kafka answers, they would make a new producer and a second copy.
+                    # After a restart a client may repeat a batch that is older than the batch in
+                    # the snapshot. Clients treat DUPLICATE_SEQUENCE_NUMBER as success. Kafka
+                    # answers OUT_OF_ORDER_SEQUENCE_NUMBER, after which clients get a new producer
+                    # id and write the records a second time.
                     reached("a batch was repeated whose offset is not known any more")
                     raise DuplicateSequence(
                         f"producer {state.producer_id} sent sequences up to {last} before; "
@@ -149,10 +150,11 @@ cdef class Producers:
         return self.check_transactional(batch, state)
 
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2:
-        """An unknown producer may begin anywhere, but not after a batch that was not written yet.
+        """Refuses a batch of an unknown producer if its previous batch could not be written.
 
-        Otherwise the unwritten batch, which clients send again, would be out of order for good: it
-        would follow the later one under another epoch, or be taken for a duplicate after a restart.
+        The client sends the unwritten batch again. If the later batch were accepted first, the
+        order would be lost: the unwritten batch would follow it under another epoch, or count as a
+        duplicate after a restart. Apart from that, an unknown producer may begin at any sequence.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))
@@ -165,8 +167,8 @@ cdef class Producers:
         return -1
 
     cdef int note_unwritten(self, const uint8_t *batch) except -1:
-        """Remembers a batch of an unknown producer that was refused with a retriable error. The
-        first of several counts."""
+        """Remembers a batch of an unknown producer that was refused with a retriable error. If
+        several were, the one with the lowest sequence counts."""
         cdef int64_t producer_id = fields.producer_id(batch)
         cdef int32_t first = fields.base_sequence(batch)
         cdef int16_t epoch = fields.producer_epoch(batch)
@@ -191,10 +193,10 @@ cdef class Producers:
         return -1
 
     cdef tuple update(self, const uint8_t *batch, Py_ssize_t size):
-        """Records a batch that is in the log now, whether it was checked here or not.
+        """Records a batch that is in the log now, whether `check` has seen it or not.
 
-        Returns (producer id, first offset, last offset, last stable offset) of a transaction that
-        it aborts, otherwise None.
+        If the batch aborts a transaction, returns (producer id, first offset, last offset, last
+        stable offset) of the transaction, otherwise None.
         """
         cdef int64_t producer_id = fields.producer_id(batch)
         cdef int32_t sequence = fields.base_sequence(batch)
@@ -232,7 +234,8 @@ cdef class Producers:
         state.transaction_start = -1
         del self.open_transactions[state.producer_id]
         if len(self.unreplicated) >= UNREPLICATED_MAX:
-            # Stable offsets are not read here; one wide pair is a less precise replacement.
+            # Only `first_unstable` shortens the list, and nobody calls it for this log. One pair
+            # that covers all of them is less precise, but safe.
             self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
         self.unreplicated.append((first, last))
         assert len(self.unreplicated) <= UNREPLICATED_MAX
@@ -245,7 +248,8 @@ cdef class Producers:
         return state.producer_id, first, last, stable
 
     cdef int64_t first_unstable(self, int64_t high_watermark) except -2:
-        """The first offset of a transaction that is open or whose marker may yet be lost, or -1."""
+        """The lowest first offset of a transaction that is open or whose marker is not below
+        `high_watermark`, so that it may be lost; -1 without one."""
         cdef int64_t lowest = -1
         if self.unreplicated:
             self.unreplicated = [pair for pair in self.unreplicated if pair[1] >= high_watermark]
@@ -263,7 +267,7 @@ cdef class Producers:
         return -1
 
     cdef int64_t first_known(self, int64_t producer_id) except -2:
-        """The first offset of the oldest batch that is known of a producer, -1 for none."""
+        """The first offset of a producer's oldest batch in the window, -1 without one."""
         cdef ProducerState state = self.states.get(producer_id)
         if state is None or not state.kept:
             return -1
@@ -291,7 +295,7 @@ cdef class Producers:
                 f"{state.coordinator_epoch} is known", ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
     def add(self, ProducerState state):
-        """Adds a state from a snapshot; open transactions in the order of their first offsets."""
+        """Adds a state from a snapshot. States must come in the order of `transaction_start`."""
         self.states[state.producer_id] = state
         if state.transaction_start >= 0:
             self.open_transactions[state.producer_id] = state.transaction_start

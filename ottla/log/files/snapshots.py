@@ -44,7 +44,7 @@ def encode(producers: Producers) -> bytes:
 
 
 def decode(data: bytes) -> Producers:
-    """Parses a snapshot file. Raises ValueError if it is damaged; an older one may be used then."""
+    """Parses a snapshot file. Raises ValueError if it is damaged."""
     if len(data) < HEADER.size:
         raise ValueError(f"a producer snapshot of {len(data)} bytes is too short")
     version, crc, count = HEADER.unpack_from(data)
@@ -79,7 +79,7 @@ def state_of(
 
 
 class SnapshotFiles:
-    """The offsets of a log's snapshots, ascending, and the handling of their files."""
+    """The offsets of a log's snapshots, ascending; writes and removes the files."""
 
     __slots__ = ("disk", "offsets")
 

@@ -25,7 +25,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
             reached("a swapped segment was not whole")
-            # Not the file that was synced then; the segments from which it was made still exist.
+            # It is not the file that was synced before the rename; its sources still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
@@ -40,8 +40,8 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         if name.endswith(".log" + SWAP):
             continue
         final = name.removesuffix(SWAP)
-        # Either its log is in place already or was never written. Then the old file exists or there
-        # was none, and an index with too many entries does no harm.
+        # If the cleaned log file is in place, the old index is gone. If it never became a `.swap`
+        # file, the old index stays; without an old one, additional entries do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

@@ -1,4 +1,4 @@
-"""The time index of a segment: for a timestamp, an offset before which all records are older."""
+"""The time index of a segment: from which offset to search for a timestamp."""
 
 from ottla.log.files.disk import Disk
 from ottla.log.files.index_file import IndexFile

@@ -1,4 +1,4 @@
-"""The time index of a segment: for a timestamp, an offset before which all records are older."""
+"""The time index of a segment: from which offset to search for a timestamp."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -31,12 +31,15 @@ cdef class TimeIndex(IndexFile):
         return 0
 
     def append(self, timestamp, offset):
-        """Adds an entry unless its timestamp is not above the last one's."""
+        """Adds an entry if its timestamp is above the last entry's."""
         self.make_room()
         self.add(timestamp, offset)
 
     def lookup(self, timestamp):
-        """An offset before which every record is older; the base if there is no such entry."""
+        """The offset from which to search: batches that end before it are older than `timestamp`.
+
+        The segment's base offset if every entry is newer.
+        """
         cdef Py_ssize_t entry = self.find(timestamp)
         return self.offset_of(entry) if entry >= 0 else self.base_offset
 
@@ -58,7 +61,7 @@ cdef class TimeIndex(IndexFile):
         return high
 
     def before(self, offset):
-        """The highest timestamp of the batches that end before `offset`, as `last` returns it."""
+        """The last entry for a batch that ends before `offset`, in the form of `last`, or None."""
         cdef Py_ssize_t entry = self.first_from(offset) - 1
         return (self.key_of(entry), self.offset_of(entry)) if entry >= 0 else None
 

@@ -1,4 +1,4 @@
-"""The aborted transactions that ended in a segment, for readers of committed records only.
+"""The aborted transactions that ended in a segment; only read_committed consumers need them.
 
 Entries of the `.txnindex` file, big-endian, in the order of their last offsets:
 
@@ -56,8 +56,8 @@ class TransactionIndex:
     def truncate_to(self, offset: int) -> int:
         """Forgets transactions whose marker is at `offset` or later; returns the size in bytes.
 
-        An index that is not as it was written is left alone: it is rebuilt when it is used, while
-        an empty one would not show that this is necessary.
+        An index that cannot be parsed is left as it is, so that the next reader rebuilds it; if it
+        were truncated, it could look valid.
         """
         try:
             entries = self.entries()
@@ -71,7 +71,7 @@ class TransactionIndex:
         return kept * ENTRY.size
 
     def replace(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Writes the index anew, durably: below the recovery point no recovery reads it again.
+        """Replaces the index, durably: recovery does not restore it below the recovery point.
         Raises OSError."""
         data = b"".join(ENTRY.pack(0, *each) for each in transactions)
         if data:

@@ -1,8 +1,8 @@
-"""The aborted transactions that a reader of committed records has to filter out.
+"""The aborted transactions that a read_committed consumer has to filter out.
 
-A segment's entries are read once and cached with it. An entry is trusted only if the marker and the
-first batch that it names exist; otherwise the index is rebuilt from the batches, because a missing
-entry would make aborted records look committed.
+A segment's entries are read once and cached in the segment. An entry is trusted only if its marker
+and its first batch exist; otherwise the index is rebuilt from the batches, because a missing entry
+would make aborted records look committed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from ottla.log.partition.segment import Segment
 
 CHECKED_AT_ONCE_MAX = 256
-"""Entries of a longer index are checked when they are used: each check costs two small reads."""
+"""If an index has more entries, each is checked at its first use: a check costs two small reads."""
 
 
 class AbortedTransactions:
     """The aborted transactions of one segment, in the order of their markers.
 
-    `earliest` is the lowest first offset of them all: a reader below it can skip the check.
-        """
+    `earliest` is the lowest first offset of them all: a read that ends there or before needs none.
+    """
 
     __slots__ = ("checked", "data", "earliest", "lowest")
 
@@ -43,7 +43,7 @@ class AbortedTransactions:
         return len(self.lowest)
 
     def add(self, transaction: AbortedTransaction) -> None:
-        """Adds the newest one."""
+        """Adds the newest transaction."""
         self.data += ENTRY.pack(0, *transaction)
         self.checked.append(0)
         self.lowest.append(transaction.first_offset)
@@ -72,7 +72,7 @@ class AbortedTransactions:
 
 
 class DoesNotFit(Exception):
-    """An entry or a file was not written for this segment."""
+    """A segment's transaction index is unreadable, distrusted, or contradicts the batches."""
 
 
 def aborted_in(
@@ -96,7 +96,7 @@ def aborted_in(
 
 
 def trusted(entries: Iterable[tuple[int, int, int, int]]) -> AbortedTransactions:
-    """Transactions that were found in the batches themselves."""
+    """Transactions that were found in the batches, and need no check."""
     made = AbortedTransactions(b"".join(ENTRY.pack(0, *entry) for entry in entries))
     made.checked = bytearray(b"\1" * len(made))
     return made
@@ -122,7 +122,8 @@ def within(
 
 
 def load(log: ReadableLog, segment: Segment, patient: bool) -> AbortedTransactions:
-    """Reads a segment's entries, and those not yet written for lack of space. Raises DoesNotFit."""
+    """Reads a segment's entries, and adds those that a full disk has not accepted yet. Raises
+    DoesNotFit."""
     if segment.aborted.distrusted:
         raise DoesNotFit
     waiting = log.waiting_aborted(segment)
@@ -135,7 +136,7 @@ def load(log: ReadableLog, segment: Segment, patient: bool) -> AbortedTransactio
             raise
         raise DoesNotFit from error
     if data is not None and (len(data) % ENTRY.size or not (data or waiting)):
-        raise DoesNotFit        # the file is created with its first entry
+        raise DoesNotFit        # an empty file is damaged: it is created with its first entry
     before = segment.base_offset - 1
     for version, producer_id, first, last, stable in ENTRY.iter_unpack(data or b""):
         if version or producer_id < 0 or not (
@@ -162,7 +163,7 @@ def check(
     marker = header_at(segment, entry.last_offset, patient)
     if (marker.last, marker.producer_id) != (entry.last_offset, entry.producer_id):
         raise DoesNotFit
-    # If the next batch begins later, compaction removed this one.
+    # If the batch found begins after first_offset, compaction removed the first batch.
     begun = header_in(log.segments, entry.first_offset, patient)
     if not marker.control or begun.first < entry.first_offset or (
         begun.first == entry.first_offset

@@ -5,7 +5,7 @@ from ottla.log.partition.damage import Damage
 from ottla.log.partition.readable_log import ReadableLog
 
 class AppendableLog(ReadableLog):
-    """A log that grows. `PartitionLog` adds what takes something away from it."""
+    """A log that grows. `PartitionLog` adds everything that removes records."""
 
     def assign_epoch_start(self, epoch: int) -> None: ...
     def fail(self, reason: str) -> None: ...

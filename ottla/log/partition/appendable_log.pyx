@@ -1,8 +1,8 @@
 """One partition's log as writers see it: append, roll, flush. Its end moves forward only.
 
 Everything that is acknowledged went through `append` or `append_run`, whose write is complete when
-they return. A power cut may only take back what is at `recovery_point` and above. Only the loop's
-thread calls a log, except for `FlushTask.run`.
+they return. A power cut can lose only records from `recovery_point` on. Only the event loop's
+thread may call a log; `FlushTask.run` may run in any thread.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -19,8 +19,8 @@ from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, StorageFailed
 
 
 cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
-    """Whether offsets are missing in these batches, the first of which is due at `offset`: the
-    leader's log was compacted."""
+    """Whether offsets from `offset` on are missing in these batches: the leader's log was
+    compacted."""
     cdef const uint8_t *end = data + size
     while data < end:
         if fields.base_offset(data) > offset:
@@ -42,9 +42,9 @@ cdef class AppendableLog(ReadableLog):
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2:
         """Append one validated batch of a client or coordinator and return its base offset.
 
-        The base offset and the leader epoch are set in `batch`. A batch that repeats one of its
-        producer's last five returns the base offset of that one, and sets `duplicate`. Raises
-        StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is then unchanged.
+        The base offset and the leader epoch are set in `batch`. If it repeats one of its producer's
+        last five batches, the base offset of the first copy is returned and `duplicate` is set.
+        Raises StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is then unchanged.
         """
         cdef int64_t first = self.log_end_offset, repeated
         cdef int64_t last = first + fields.last_offset_delta(batch)
@@ -72,8 +72,9 @@ cdef class AppendableLog(ReadableLog):
     cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Append whole batches of the leader's log unchanged, with one write per segment.
 
-        `checked_batches` has found them sound. Raises StorageFailed: what was written before the
-        failure is in; OffsetOutOfRange if the first one begins below the end of this log.
+        `checked_batches` has checked them. Raises StorageFailed if a write fails: the log keeps the
+        batches of the writes before. Raises OffsetOutOfRange if the first batch begins below the
+        end of this log.
         """
         cdef Py_ssize_t taken, entries = 0
         self.duplicate = False
@@ -99,11 +100,11 @@ cdef class AppendableLog(ReadableLog):
         return 0
 
     cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Notes, on the disk too, if a leader's compaction has left gaps in batches that are about
-        to be copied to the end. Raises OSError.
+        """Notes, also on the disk, if the leader's compaction has left gaps in batches that are
+        about to be appended. Raises OSError.
 
-        A segment may begin with such a gap, which nothing inside the log explains; nor do the
-        topic's settings once it is no longer compacted.
+        Without the note, a gap at the beginning of a segment would look like damage as soon as the
+        topic is no longer compacted.
         """
         if self.copied_gaps or not has_gaps(data, size, self.log_end_offset):
             return 0
@@ -172,7 +173,7 @@ cdef class AppendableLog(ReadableLog):
         self.health.fail(reason)
 
     def end_before(self, damage):
-        """Notes that a sealed segment has changed: stops writes, and reads end before the fault."""
+        """Notes that a sealed segment is damaged: stops writes, and reads end before the fault."""
         self.health.end_before(self.disk, damage)
 
     def append_bytes(self, batch, leader_epoch):
@@ -182,8 +183,8 @@ cdef class AppendableLog(ReadableLog):
         return self.append(&view[0], view.shape[0], leader_epoch)
 
     def append_run_bytes(self, const uint8_t[::1] data, int32_t leader_epoch):
-        """Append the whole batches at the start of `data`, as a follower of an epoch's leader does;
-        returns their bytes. Raises CorruptMessage, StorageFailed."""
+        """Append the whole batches at the start of `data`, as a follower does; returns their size
+        in bytes. Raises CorruptMessage, StorageFailed."""
         cdef Py_ssize_t size = checked_batches(
             &data[0], data.shape[0], self.log_end_offset, self.latest_epoch, leader_epoch, False)
         if size:
@@ -212,8 +213,8 @@ cdef class AppendableLog(ReadableLog):
     cpdef int start_segment(self, bint discards=False) except -1:
         """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
 
-        `discards`: the segment that ends is about to be deleted, so on a full disk nothing is
-        written for it. Without space for a snapshot, its producers are forgotten after a kill.
+        `discards`: the previous segment is about to be deleted, so on a full disk nothing is
+        written for it. If there is no space for a snapshot either, a kill loses its producers.
         """
         cdef Segment ended = self.chain.active
         if ended is None:
@@ -239,7 +240,7 @@ cdef class AppendableLog(ReadableLog):
         self.disk.makedirs(self.directory)
         self.unflushed.note_names(self.directory)
         if self.topic_id is not None:
-            # The flush that makes the first record durable syncs this too.
+            # The flush that makes the first record durable syncs this file too.
             path = f"{self.directory}/{PARTITION_METADATA}"
             self.disk.write_and_rename(path, partition_metadata(self.topic_id))
             self.unflushed.note_file(path)
@@ -253,15 +254,15 @@ cdef class AppendableLog(ReadableLog):
     def write_snapshot(self):
         """Writes a snapshot of the producers at the log's end. Raises OSError."""
         path = self.snapshots.write(self.directory, self.log_end_offset, self._producers)
-        # Compaction may drop a marker once it is flushed. In an older snapshot, which a power cut
-        # would bring back, its transaction is still open.
+        # Compaction may drop a flushed marker. If a power cut lost this snapshot, recovery would
+        # use an older one, in which the marker's transaction is still open.
         self.unflushed.note_file(path)
 
     cdef int replace_snapshots(self) except -1:
         """Replaces the older snapshots by a new one, if there is space for it.
 
-        Once the records after them are gone, the old snapshots are outdated: no state of a producer
-        is better than a wrong one.
+        The records after the old snapshots are about to be deleted, so those snapshots become
+        wrong: no state of a producer is better than a wrong state.
         """
         for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
             self.disk.unlink(path)
@@ -272,13 +273,13 @@ cdef class AppendableLog(ReadableLog):
                 raise
 
     cdef bint has_sealed(self) noexcept:
-        """Whether a segment has ended that is not durable yet."""
+        """Whether a sealed segment is not durable yet."""
         return self.unflushed is not None and len(self.unflushed.sealed) > 0
 
     # Flush
 
     def begin_flush(self, by_file_system=False):
-        """What to sync to make everything appended so far durable; None if there is nothing.
+        """A task that makes everything appended so far durable; None if there is nothing to do.
 
         `by_file_system`: the flush is for many logs, so no files are opened (`flush.run_all`).
         """
@@ -292,7 +293,7 @@ cdef class AppendableLog(ReadableLog):
             self.health.refuse("its files could not be opened for a flush", error)
 
     def end_flush(self, task):
-        """Moves the recovery point after `task.run()`. Raises StorageFailed if that failed."""
+        """Moves the recovery point after `task.run()`. Raises StorageFailed if the task failed."""
         if self.unflushed is None or not self.unflushed.knows(task):
             # the partition was moved, and is durable in its new directory
             return
@@ -306,7 +307,7 @@ cdef class AppendableLog(ReadableLog):
 
     @property
     def flushing(self):
-        """Whether a flush is in progress that has to end before a later one takes effect."""
+        """Whether a flush is in progress; a later flush takes effect only after it has ended."""
         return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):

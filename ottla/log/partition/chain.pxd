@@ -27,7 +27,7 @@ cdef class SegmentChain:
     cdef str directory
     cdef list segments                  # of Segment
     cdef Segment active                 # appends go here; None in an empty log
-    cdef list unwritten                 # (segment, aborted transaction): the disk was full
+    cdef list unwritten                 # (segment, aborted transaction) that a full disk refused
     cdef int64_t segment_bytes, segment_ms, offset_span_max
     cdef Py_ssize_t index_entries_max
 

@@ -27,11 +27,10 @@ cdef class LogSlice:
 
 
 cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
-    """Whether the records after the batch at `position`, which begins after a gap, continue from
-    it.
+    """Whether compaction left the gap of offsets before the batch at `position`.
 
-    A base offset has no checksum. The next batch shows that it is wrong if it continues from before
-    it; if the next one agrees, compaction has left the gap.
+    The other cause is a damaged base offset, which no checksum covers. If the next batch begins
+    after the end of this one, compaction left the gap; otherwise the base offset is damaged.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef int64_t last
@@ -47,9 +46,9 @@ cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
 
 
 cdef bint ends_where_next_begins(Segment segment, bint patient) except -1:
-    """Whether the last batch of a segment that is not the active one ends with it.
+    """Whether the last batch of a sealed segment ends at the end of the file and at `end_offset`.
 
-    Compaction keeps that batch, whatever it removes; another partition's file ends elsewhere.
+    Compaction always keeps that batch. A file of another partition ends at another offset.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef Py_ssize_t size = 0
@@ -89,7 +88,7 @@ cdef class SegmentChain:
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
-        """Shares a bound on open files with other logs."""
+        """Uses a limit on open files that other logs share."""
         cdef Segment segment
         self.open_files = open_files
         for segment in self.segments:
@@ -147,7 +146,7 @@ cdef class SegmentChain:
         return size
 
     cdef int64_t aborted_found(self) except -1:
-        """The sizes that are known without reading: right after the segments were loaded."""
+        """The same size from memory; it is correct right after the segments were loaded."""
         cdef Segment segment
         cdef int64_t size = 0
         for segment in self.segments:
@@ -155,8 +154,8 @@ cdef class SegmentChain:
         return size
 
     cdef dict aborted_sizes(self, int64_t below):
-        """Sizes of the transaction indexes of the segments before the one with an offset, by base
-        offset; -1 for one that has to be rebuilt."""
+        """Sizes of the transaction indexes by base offset, for the segments before the one that
+        contains `below`; -1 for an index that has to be rebuilt."""
         cdef Segment segment
         return {
             segment.base_offset: -1 if segment.aborted.distrusted else segment.aborted.size
@@ -164,15 +163,15 @@ cdef class SegmentChain:
             if segment.aborted.size or segment.aborted.distrusted}
 
     cdef int distrust_aborted(self) except -1:
-        """Makes each transaction index be rebuilt from the batches before it is used."""
+        """Has each transaction index rebuilt from the batches before it is used."""
         cdef Segment segment
         for segment in self.segments:
             segment.aborted.distrust()
         return 0
 
     cdef bint distrusts_aborted(self) except -1:
-        """Whether a transaction index has to be rebuilt. What was appended to it meanwhile may have
-        given the file the right size again."""
+        """Whether a transaction index has to be rebuilt. Its size alone does not show this: new
+        entries may have given a file that was too short the expected size again."""
         cdef Segment segment
         for segment in self.segments:
             if segment.aborted.distrusted:
@@ -242,9 +241,9 @@ cdef class SegmentChain:
                   int64_t upto_offset, bint patient) except -1:
         """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
 
-        The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
-        fits. Returns 1 if no batch contains the offset but a later one exists, unless the batches
-        of one segment agree about this gap: compaction leaves such.
+        The first batch is always complete; if it has more than `size_max` bytes, it is returned
+        only with `at_least_one`. Returns 1 if no batch contains the offset, a later batch exists,
+        and the gap is not one that compaction leaves; otherwise 0.
         """
         cdef int skipped = 0
         cdef Segment segment
@@ -262,10 +261,11 @@ cdef class SegmentChain:
         if segment.lookup.after_gap and not skipped:
             skipped = not gap_is_sound(segment, start)
             if start == 0 and not skipped:
-                # A missing segment, or another partition's file, looks like this.
+                # A gap before a segment can also mean a missing segment or a file of another
+                # partition.
                 skipped = (segment is self.active or slice.first_offset < segment.base_offset
                            or not ends_where_next_begins(segment, patient))
-        # The position of upto_offset is needed only if it may lie within reach.
+        # The position of upto_offset is looked up only if it lies in this segment.
         if upto_offset >= segment.end_offset:
             end = segment.size
         else:
@@ -321,9 +321,9 @@ cdef class SegmentChain:
     # Cut. Replacing the list of segments shows a cleaner that the segments it reads have changed.
 
     cdef list cut_to(self, int64_t offset):
-        """Removes the segments from `offset` on, and the end of the one that contains it.
+        """Removes the segments from `offset` on, and the end of the segment that contains `offset`.
 
-        Returns the removed ones. The caller must call `sync_cut` afterwards. Raises OSError.
+        Returns the removed segments. The caller must call `sync_cut` afterwards. Raises OSError.
         """
         cdef list removed = []
         self.segments = list(self.segments)
@@ -340,8 +340,8 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Makes a truncation durable: old batches that reappear after new ones could not be
-        distinguished. Raises OSError."""
+        """Makes a truncation durable: if a crash restored removed batches after new ones, nothing
+        could distinguish the two. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
@@ -385,11 +385,11 @@ cdef class SegmentChain:
         return paths
 
     cdef list replace(self, list sources, Segment cleaned):
-        """Replaces segments by one cleaned from them. Returns the paths of the replaced ones.
+        """Replaces segments by one cleaned from them. Returns the paths of the replaced files.
 
-        Once `.log.swap` exists, recovery from a crash keeps the cleaned segment; before that, the
-        sources (`swaps`). A transaction index is renamed before its log file, so that aborted
-        records always have one. Raises OSError.
+        Once `.log.swap` exists, recovery from a crash keeps the cleaned segment; before that, it
+        keeps the sources (`swaps`). A transaction index is renamed before its log file, so that
+        aborted records always have one. Raises OSError.
         """
         cdef Segment segment, new
         cdef int64_t end_offset = sources[len(sources) - 1].end_offset

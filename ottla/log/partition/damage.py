@@ -1,12 +1,12 @@
-"""Damage: what is wrong with a log whose bytes are not what was written, and how they are handled.
+"""Damaged logs: the kinds of faults in their bytes, and how each is handled.
 
-Such a log ends before the fault, in one of three ways:
+A damaged log can be read up to the fault. There are three kinds of faults:
 
 - a torn write: above the recovery point, at the end of the last segment, with nothing valid after
   it. It was never complete, so it is cut off.
 - a hole: above the recovery point, with valid batches after it, as left by a power cut that wrote
   later pages first. The bytes from the fault on are copied to a `.quarantine` file, then cut off.
-  A `.cut` file keeps the fact until the broker has reported it to the cluster.
+  A `.cut` file records the truncation until the broker has reported it to the cluster.
 - damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
   a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
   repaired.
@@ -60,11 +60,11 @@ class Damage(NamedTuple):
 def fault_between(
     segment: Segment, next_base: int, gaps_below: int
 ) -> tuple[int, str] | None:
-    """What is wrong with a segment's end, given where the next one begins.
+    """What is wrong with a segment's end if the next segment begins at `next_base`, or None.
 
     A power cut may keep a new segment and lose the end of the previous one. Ottla's compaction
-    keeps the last batch of what it rewrites; Apache Kafka's leaves gaps, below `gaps_below` in an
-    imported log.
+    leaves no gap there, because it keeps the last batch of the segments that it rewrites. Apache
+    Kafka's leaves gaps: an imported log may have them below `gaps_below`.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
@@ -89,8 +89,8 @@ def missing_records(
 def changed_at_rest(
     directory: str, segments: list[Segment], start_offset: int, end_offset: int
 ) -> Damage | None:
-    """The fault of a log whose files differ from those that were closed with these offsets. If the
-    log ends too early, `missing_records` has reported it."""
+    """The fault of a log whose files have changed since a clean stop closed it with these offsets.
+    `missing_records` has been called before, and reports a log that ends too early."""
     if not segments:
         return None
     first, last = segments[0], segments[-1]
@@ -110,8 +110,8 @@ def unreadable_files(directory: str, error: OSError, start_offset: int) -> Damag
 
 
 def damage_at_cut(segment: Segment, error: CorruptMessage) -> Damage:
-    """The fault of a segment that was damaged when a truncation ended in it: the end of its valid
-    part is not known, so none of it is served."""
+    """The fault of a damaged segment in which a truncation had to end. The end of its valid part is
+    not known, so none of the segment is served."""
     position = error.position if isinstance(error, SegmentDamaged) else 0
     return Damage(segment.path(".log"), position, str(error), segment.base_offset)
 
@@ -140,12 +140,12 @@ def handle_fault(
         return None
     reached("a hole was cut off")
     aside = segment.path(f".{position}.quarantine")
-    # A start that ends before the cluster knows of the truncation leaves a sound log that is too
-    # short.
+    # The note is for the next start, if this one ends before it has reported the truncation: the
+    # log is then sound, but too short.
     disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
     copy_tail(disk, path, aside, position, size)
-    # Later segments are removed first, from the last on: until the truncation, a second recovery
-    # finds the fault.
+    # Later segments are moved first, beginning with the last, then the fault is cut off: if a crash
+    # interrupts this, the next recovery still finds the fault.
     for later in reversed(segments[number + 1 :]):
         later.close()
         disk.rename(later.path(".log"), later.path(".0.quarantine"))
@@ -157,8 +157,8 @@ def handle_fault(
 
 
 def cut_off(file: File, position: int) -> None:
-    """Cuts a file at `position`, durably: the recovery point may be exactly there, so no later
-    recovery reads this file, and no flush syncs it."""
+    """Cuts a file at `position`, durably: if the recovery point is exactly there, no later recovery
+    reads the file and no flush syncs it."""
     file.truncate(position)
     file.sync()
 

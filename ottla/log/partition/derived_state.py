@@ -19,8 +19,9 @@ from ottla.log.partition.trust import epochs_fit, snapshot_fits
 from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
-"""A log smaller than this has no files for leader epochs, or for an empty set of producers: its
-batches show both quickly. With 100,000 small partitions most files would be of this kind."""
+"""A log of at most this many bytes gets no file for its leader epochs, nor for an empty set of
+producers: its batches show both quickly. With 100,000 small partitions, these would be most of the
+files."""
 OFFSET_MAX = (1 << 63) - 1
 
 
@@ -28,12 +29,13 @@ def state_after_clean_stop(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, reread: Reread | None, patient: bool,
 ) -> tuple[Producers, LeaderEpochs] | None:
-    """The producers and epochs of a log that was closed, whose end is then determined; None if its
-    headers contradict the end. Raises RebuildNeeded if the caller is `patient`."""
+    """The producers and epochs of a log that a clean stop has closed; finds its end offset as well.
+    None if the last segment is damaged. With `patient`, raises RebuildNeeded if a rebuild or a long
+    read is needed."""
     last = segments[-1]
     if (len(segments) == 1 and not snapshots and not has_epochs
             and last.size <= min(REREAD_MAX, last.index_interval)):
-        # Most logs are like this one: a single read of its batches shows all of it.
+        # Most logs are like this one: one read of its batches shows end, producers and epochs.
         producers, epochs = Producers(), LeaderEpochs()
         return (producers, epochs) if end_is_known(last, producers, epochs, patient) else None
     if not end_is_known(last, None, None, patient):
@@ -48,7 +50,7 @@ def state_after_clean_stop(
 def end_is_known(
     segment: Segment, producers: Producers | None, epochs: LeaderEpochs | None, patient: bool
 ) -> bool:
-    """Reads the end offset of the last segment from its headers; False if they contradict it."""
+    """Reads the end offset of the last segment from its batches; False if they are damaged."""
     try:
         segment.learn_end(producers, epochs, patient)
     except SegmentDamaged:
@@ -60,8 +62,8 @@ def planned_reread(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, patient: bool,
 ) -> Reread:
-    """The producers and epochs in the files, and scans of what has to be read in addition. Raises
-    RebuildNeeded if that is much and the caller is `patient`."""
+    """The producers and epochs in the files, and scans of the batches that have to be read as well.
+    With `patient`, raises RebuildNeeded if the scans are long."""
     producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms, patient)
     reread = Reread(disk, directory, producers, known, scans_from(known, segments, patient))
     epochs = known_epochs(disk, directory, segments, patient=patient) if has_epochs else None
@@ -69,7 +71,7 @@ def planned_reread(
         reread.add_epochs(segments)
     else:
         reread.epochs = epochs
-    # Twice, as a small log has a file for neither.
+    # Twice: a small log has no files, so its batches are read once for producers, once for epochs.
     if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread
@@ -80,7 +82,7 @@ def load_epochs(
 ) -> LeaderEpochs:
     """The leader epochs that begin before `upto`, from their file.
 
-    From these segments if the file is missing, damaged or from another log.
+    If the file is missing, damaged or from another log, they are read from these segments.
     """
     known = known_epochs(disk, directory, segments, upto)
     if known is not None:
@@ -96,7 +98,7 @@ def known_epochs(
     disk: Disk, directory: str, segments: list[Segment], upto: int = OFFSET_MAX,
     patient: bool = False,
 ) -> LeaderEpochs | None:
-    """The leader epochs of their file; None if it is missing, damaged or from another log."""
+    """The leader epochs in their file; None if it is missing, damaged or from another log."""
     try:
         known = LeaderEpochs.decode(disk.read_bytes(f"{directory}/{EPOCHS}"))
         known.truncate_from_end(upto)
@@ -112,7 +114,7 @@ def load_producers(
     segments: list[Segment],
     forgotten_ms: int,
 ) -> Producers:
-    """The producers at the end of `segments`: the newest valid snapshot, and what followed it.
+    """The producers at the end of `segments`: the newest valid snapshot, and the batches after it.
 
     Producers that have written nothing since `forgotten_ms` may be missing.
     """
@@ -125,7 +127,7 @@ def load_producers(
 def scans_from(
     offset: int, segments: list[Segment], patient: bool = False
 ) -> list[BatchScan]:
-    """Scans of everything from an offset on; of a damaged segment, as far as it can be read."""
+    """Scans of all batches from an offset on; a damaged segment is scanned from its beginning."""
     scans = []
     for segment in segments:
         if segment.end_offset > offset:

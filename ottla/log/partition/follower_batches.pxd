@@ -1,4 +1,4 @@
-# Batches of the leader's log, as a follower checks them and divides them among its segments.
+# A follower checks the batches of its leader, and divides them among its segments.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

@@ -1,1 +1,1 @@
-"""What a follower does with the batches that its leader sends, before it writes them."""
+"""A follower checks the batches of its leader, and divides them among its segments."""

@@ -1,7 +1,7 @@
-"""What a follower does with the batches that its leader sends, before it writes them.
+"""A follower checks the batches of its leader, and divides them among its segments.
 
-The leader has walked the records; here the headers and the checksums show that the bytes are the
-leader's. Whole batches in a row are one write.
+The leader has checked the records. A follower checks only headers and checksums, which show that
+the bytes are the leader's. It writes consecutive whole batches with one call.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -16,8 +16,8 @@ from ottla.wire.errors import CorruptMessage
 
 
 cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
-    """The lowest offset with which the leader's next batch may begin: the end of the log. A log
-    without batches may begin within a batch whose beginning DeleteRecords has removed."""
+    """The lowest base offset that the leader's next batch may have: the end of the log. In a log
+    without batches it may be lower: DeleteRecords can move the log start into a batch."""
     cdef int64_t end = log.log_end_offset
     if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
             and log.log_start_offset == end and not log.size_bytes):
@@ -29,16 +29,16 @@ cdef Py_ssize_t checked_batches(
     const uint8_t *data, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max, bint more
 ) except -1:
-    """How many bytes at the start of `data` are whole batches, each of which was found sound.
+    """Bytes of the whole and valid batches at the start of `data`.
 
-    The first one begins at `offset_min` or later, each following one after the one before it;
-    leader epochs never decrease and do not exceed `epoch_max`. Raises CorruptMessage if the first
-    batch is not valid; if a later one is not, the bytes before it are counted. While `more` bytes
-    are to come, a batch that begins after a gap has to wait for the bytes after it.
+    The first batch must begin at `offset_min` or later, each further batch after the end of the
+    batch before it; leader epochs must not decrease, and not exceed `epoch_max`. Raises
+    CorruptMessage if the first batch is not valid; a later invalid batch ends the count. If `more`
+    bytes are to come, a last batch whose offset or epoch jumps is not counted before they are here.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch
-    cdef const uint8_t *jumped = NULL   # the last one, if its offset or its epoch jumped
+    cdef const uint8_t *jumped = NULL   # the previous batch, if its offset or its epoch jumped
     cdef int64_t due = offset_min
     cdef int32_t epoch = epoch_min
     cdef str problem
@@ -71,9 +71,9 @@ cdef Py_ssize_t checked_batches(
 cdef bint belies(
     const uint8_t *batch, const uint8_t *jumped, int64_t due, int32_t epoch
 ) noexcept:
-    """Whether a batch shows that the previous one, at which offset or epoch jump, is not as it was
-    written: neither field is covered by the checksum. After a genuine jump, left by compaction or a
-    change of leader, the next batch continues from it."""
+    """Whether a batch shows that the previous batch, which `jumped`, has a damaged offset or epoch:
+    the checksum covers neither field. After a genuine jump, from compaction or a change of leader,
+    the next batch continues from it."""
     if fields.magic(batch) != 2:
         return False
     if fields.base_offset(jumped) > due and (
@@ -84,7 +84,7 @@ cdef bint belies(
 
 
 cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
-    """How many bytes `checked_batches` needs, which found none with `size` of `left` bytes."""
+    """How many bytes `checked_batches` needs after it found no batch in `size` of `left` bytes."""
     cdef Py_ssize_t wanted = fields.HEADER_SIZE
     if size >= fields.LOG_OVERHEAD:
         wanted = fields.total_size(data)
@@ -95,7 +95,7 @@ cdef str problem_of(
     const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max
 ):
-    """What is wrong with a batch, None if nothing is."""
+    """What is wrong with a batch, None if nothing is wrong."""
     cdef int64_t base = fields.base_offset(batch)
     cdef int32_t epoch = fields.leader_epoch(batch)
     if size < fields.HEADER_SIZE:
@@ -115,10 +115,11 @@ cdef str problem_of(
 cdef Py_ssize_t run_in_segment(
     SegmentChain chain, const uint8_t *data, Py_ssize_t size, Py_ssize_t *entries
 ) except -1:
-    """How many bytes of these batches the active segment takes at once, at least the first one.
+    """How many bytes of these batches can be appended to the active segment with one write.
 
-    `entries` is how many index entries they may need. The first one does not make it roll; where a
-    later one might, the run ends before it.
+    This includes at least the first batch, for which the caller has rolled the segment if
+    necessary, and ends before a later batch that may need a new segment. `entries` is set to the
+    number of index entries that the batches may need.
     """
     cdef Segment segment = chain.active
     cdef const uint8_t *batch = data

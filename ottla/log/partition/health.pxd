@@ -8,13 +8,13 @@ from libc.stdint cimport int64_t
 cdef class LogHealth:
     cdef readonly str directory         # of the log, for messages
     cdef readonly str offline           # why the log accepts no writes; None while it does
-    cdef readonly object damage         # the Damage that keeps it from taking writes, or None
-    cdef readonly object put_aside      # the Damage above the recovery point that was cut off when
-                                        #   the log was opened: it is sound since, and takes writes
-    cdef public bint replaceable        # whether another replica in sync has everything: then what
-                                        #   the disk refuses to read is damage
+    cdef readonly object damage         # the Damage for which the log accepts no writes, or None
+    cdef readonly object put_aside      # the Damage that was cut off above the recovery point when
+                                        #   the log was opened; the log accepts writes since
+    cdef public bint replaceable        # whether another in-sync replica has all records: then
+                                        #   files that the disk refuses to read count as damaged
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
-    cdef int refusals                   # of the disk, when the files of a log at rest were read
+    cdef int refusals                   # how often the disk refused to read files of a log at rest
     cdef readonly object on_failure     # called with the reason once the log goes offline
     cdef readonly object on_refusal     # called with each error of a write that may pass
 

@@ -7,7 +7,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.partition.damage import Damage
 
 class LogHealth:
-    """Whether one log takes writes."""
+    """Whether one log accepts writes."""
 
     directory: str
     offline: str | None

@@ -49,7 +49,7 @@ cdef class LogHealth:
                 self.on_failure(reason)
 
     def refuse(self, what, error):
-        """Raises StorageFailed for an OSError; takes the log offline unless it may pass."""
+        """Raises StorageFailed for an OSError; takes the log offline unless the error may pass."""
         if not is_passing(error):
             reached("a write failed for good")
             self.fail(f"{what}: {error}")
@@ -77,8 +77,9 @@ cdef class LogHealth:
             self.put_aside = damage
 
     def cannot_open(self, error, int64_t start_offset):
-        """The disk refuses to read the files of a log at rest. The second time, if another replica
-        has the records, the whole log counts as damaged; otherwise reading is tried again."""
+        """Notes that the disk refuses to read the files of a log at rest. At the second refusal the
+        whole log counts as damaged if another replica has the records; otherwise the next access
+        tries again."""
         if self.replaceable and not is_passing(error):
             self.refusals += 1
             if self.refusals > 1:
@@ -86,12 +87,12 @@ cdef class LogHealth:
                 self.readable_end = start_offset
 
     def repaired(self):
-        """The damaged end of the log is about to be put aside: it accepts writes again."""
+        """Accepts writes again: the damaged end of the log is about to be put aside."""
         self.damage, self.offline, self.readable_end = None, None, OFFSET_MAX
         self.refusals = 0
 
     def end_in(self, disk, damage, error):
-        """As `end_before`, for damage that a change of the log has met. Raises StorageFailed."""
+        """Like `end_before`, for damage found while changing the log. Raises StorageFailed."""
         try:
             self.end_before(disk, damage)
         except OSError as failed:
@@ -99,10 +100,10 @@ cdef class LogHealth:
         raise StorageFailed(self.offline) from error
 
     def end_before(self, disk, damage):
-        """Notes that a sealed segment has changed: stops writes, and reads end before the fault.
+        """Notes that a sealed segment is damaged: stops writes, and reads end before the fault.
 
         The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
-        it cannot be written; unless the disk is only full, its directory has failed then.
+        it cannot be written; unless the disk is only full, its directory goes offline then.
         """
         reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset

@@ -1,4 +1,4 @@
-"""Builds a segment's indexes anew beside those that turned out to be wrong."""
+"""Rebuilds the indexes of a segment, in new files beside the ones that turned out to be wrong."""
 
 from ottla.log.partition.indexed_segment import IndexedSegment
 from ottla.log.partition.readable_log import ReadableLog

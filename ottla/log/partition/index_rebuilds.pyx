@@ -1,9 +1,9 @@
-"""Builds a segment's indexes anew, beside the ones that turned out to be wrong.
+"""Rebuilds the indexes of a segment, in new files beside the ones that turned out to be wrong.
 
 A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `advance` puts the new files
-in place of the old ones on the loop. The log stays in use: what was appended meanwhile
-is indexed at the end, and whatever else changes a segment's files, such as a truncation,
-compaction, a move or a deletion, abandons its rebuild (`IndexedSegment.forget_rebuild`).
+in place of the old ones on the event loop. The log stays in use. Batches that are appended
+meanwhile are indexed at the end; any other change of the segment's files, such as a truncation,
+compaction, a move or a deletion, abandons the rebuild (`IndexedSegment.forget_rebuild`).
 
 A `patient` caller gets RebuildNeeded, waits, and asks again. For any other caller, such as a
 truncation, the same work is done at once.
@@ -20,7 +20,7 @@ from ottla.log.partition.indexed_segment cimport IndexedSegment
 from ottla.wire.errors import CorruptMessage
 
 cdef enum:
-    CATCH_UP_SIZE = 1 << 18             # bytes that were appended meanwhile and the loop may index
+    CATCH_UP_SIZE = 1 << 18             # appended bytes that `advance` may index on the loop
 
 SUFFIXES = (".index", ".timeindex", ".txnindex")
 
@@ -31,14 +31,13 @@ cdef class AsideSegment(IndexedSegment):
     cdef public Py_ssize_t number
 
     def path(self, suffix):
-        """The path of the batches, or the temporary path of an index, which no other rebuild has.
-        """
+        """The path of the batches, or the temporary path of an index, unique to this rebuild."""
         path = f"{self.directory}/{self.base_offset:020d}{suffix}"
         return path if suffix == ".log" else f"{path}.{self.number}.tmp"
 
     cdef int begin(self, IndexedSegment segment) except -1:
-        """Opens and creates every file now: the thread uses no names, which may soon belong to
-        other files."""
+        """Opens and creates every file now: the thread must not use paths, because these may soon
+        belong to other files."""
         self.file = segment.opened()
         self.reset_indexes()
         self.index.write(True)
@@ -63,8 +62,8 @@ cdef class IndexRebuild:
     cdef AsideSegment built
     cdef IndexRebuilds owner
     cdef Producers producers            # None without the transaction index
-    cdef int64_t known                  # from this offset on they need the batches of
-    cdef list before                    #   these scans first
+    cdef int64_t known                  # `producers` has the state before this offset
+    cdef list before                    # scans of the batches from there to the segment
     cdef object fault                   # the SegmentDamaged at which the new indexes end
     cdef object entries                 # File of the transaction index
     cdef Py_ssize_t written             # transactions in it
@@ -94,8 +93,8 @@ cdef class IndexRebuild:
             raise
 
     def run(self):
-        """Does what may take long, in any thread: reads the segment and writes the new files, or
-        makes their names durable. Further calls do nothing until `advance`."""
+        """Does the slow part, in any thread: reads the segment and writes the new files, or makes
+        their names durable. Further calls do nothing until `advance`."""
         self.work(True)
 
     cdef int work(self, bint sync) except -1:
@@ -132,8 +131,8 @@ cdef class IndexRebuild:
     cdef int index_upto(self, int64_t size) except -1:
         """Indexes the batches up to a position of the file.
 
-        Without transactions a checksum does not matter: readers of a batch check it, and an
-        index that ended there would hide what follows.
+        Unless the transaction index is rebuilt too, checksums are not checked: readers of a batch
+        check them, and an index that ended at a damaged batch would hide the batches after it.
         """
         problem = self.built.take_in(
             self.built.size, size, self.producers, None, self.aborted.append, self.log is not None)
@@ -154,7 +153,7 @@ cdef class IndexRebuild:
         return 0
 
     def advance(self):
-        """What follows `run`, on the loop: puts the files in place, or has `run` called again."""
+        """The step after `run`, on the loop: puts the files in place, or has `run` called again."""
         if self.over or not self.ran:
             return
         self.ran = False
@@ -168,7 +167,7 @@ cdef class IndexRebuild:
                 self.error = error
             else:
                 if self.log is not None:
-                    return              # until the name is durable
+                    return              # the next `run` makes the name durable
         elif self.placed and self.error is None:
             self.segment.aborted.named()
         self.end()
@@ -197,8 +196,8 @@ cdef class IndexRebuild:
         return 0
 
     def check_new(self, before):
-        """Raises if the rebuild `before` has just done the same, so that this one would not help:
-        its error, or CorruptMessage."""
+        """Ends this rebuild and raises if the rebuild `before` has just done the same: another one
+        would not help. Raises the error of `before`, or CorruptMessage if it had none."""
         cdef IndexRebuild previous
         if not isinstance(before, IndexRebuild):
             return
@@ -242,8 +241,8 @@ cdef class IndexRebuilds:
         self.running = {}
 
     def renew(self, IndexedSegment segment not None, bint patient, log=None):
-        """Rebuilds a segment's indexes, with a ReadableLog its transaction index too, and returns
-        the aborted transactions.
+        """Rebuilds a segment's indexes, and with `log` its transaction index too; returns the
+        aborted transactions.
 
         Raises RebuildNeeded if the caller is `patient`; OSError, CorruptMessage.
         """
@@ -256,7 +255,7 @@ cdef class IndexRebuilds:
         if patient:
             raise RebuildNeeded(rebuild)
         rebuild.finish()
-        if rebuild.segment is not segment:      # its log was opened anew meanwhile
+        if rebuild.segment is not segment:      # the log was reopened meanwhile
             segment.adopt(rebuild.built, rebuild.fault)
         return rebuild.aborted
 
@@ -269,12 +268,12 @@ cdef class IndexRebuilds:
         return False
 
     def forget(self, path):
-        """Abandons the rebuild of a log file, which changes otherwise than by appends."""
+        """Abandons the rebuild for a log file, because the file changes other than by an append."""
         cdef IndexRebuild rebuild = self.running.pop(path, None)
         if rebuild is not None:
             rebuild.end()
 
     def close(self):
-        """Abandons all."""
+        """Abandons all rebuilds."""
         for path in list(self.running):
             self.forget(path)

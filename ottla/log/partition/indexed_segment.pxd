@@ -16,10 +16,10 @@ cdef class IndexedSegment(Openable):
     cdef OpenFiles open_files
     cdef readonly str directory
     cdef readonly int64_t base_offset
-    cdef readonly int64_t end_offset        # after the last batch; the next one's base
+    cdef readonly int64_t end_offset        # after the last batch; the next segment's base offset
     cdef readonly int64_t size              # bytes of whole batches in the file
     cdef readonly int64_t created_ms
-    cdef readonly int64_t first_timestamp   # the first batch's highest, or -1; segment.ms uses it
+    cdef readonly int64_t first_timestamp   # highest of the first batch, or -1; for segment.ms
     cdef readonly int64_t max_timestamp     # -1 if there is none
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
@@ -29,9 +29,9 @@ cdef class IndexedSegment(Openable):
     cdef OffsetLookup lookup
     cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
-    cdef bint unindexed                     # it is closed, and has no index entries or files
-    cdef readonly AbortedIndex aborted      # what is known of its transaction index
-    cdef object fault                       # SegmentDamaged: the indexes end where it is; or None
+    cdef bint unindexed                     # closed, with neither index entries nor index files
+    cdef readonly AbortedIndex aborted      # the state of its transaction index
+    cdef object fault                       # the SegmentDamaged at which the indexes end, or None
     cdef File file
     cdef OffsetIndex index
     cdef TimeIndex times

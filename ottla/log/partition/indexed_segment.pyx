@@ -1,11 +1,11 @@
 """One data file of a partition with its offset index and its time index: lookups and rebuilds.
 
 Files are opened when needed, and may be closed between two calls (`open_files`). The log file is
-authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A segment of less than an
-index interval has none: scanning its few batches costs less than opening a file.
+authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A segment of at most one
+index interval has no indexes: scanning its few batches costs less than opening a file.
 
-A lookup that finds a wrong index raises RebuildNeeded if the caller is `patient`: it waits for a
-thread and asks again. For any other caller the index is rebuilt at once.
+A lookup that finds a wrong index raises RebuildNeeded if the caller is `patient`: the caller waits
+for a thread and asks again. For any other caller the index is rebuilt at once.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -24,7 +24,7 @@ cimport ottla.wire.batch as fields
 
 
 cdef class IndexedSegment(Openable):
-    """A data file and the indexes that say where its batches are. `Segment` adds what changes it.
+    """A data file and the indexes that say where its batches are. `Segment` adds appends and cuts.
     """
 
     def __init__(self, disk, OpenFiles open_files, str directory, int64_t base_offset,
@@ -69,7 +69,7 @@ cdef class IndexedSegment(Openable):
         missing = self.size and self.has_index_files() < 2
         self.open_index_files()
         if missing or self.index.torn or self.times.torn:
-            self.index = self.times = None      # used by nobody if that has to wait
+            self.index = self.times = None      # not to be used while the rebuild is pending
             self.rebuild_indexes(patient)
         return 0
 
@@ -80,7 +80,7 @@ cdef class IndexedSegment(Openable):
         return 0
 
     cdef int close_files(self) except -1:
-        if self.index is not None:              # no other object may hold a partial page of entries
+        if self.index is not None:              # its entries may not be in the file yet
             self.index.write()
             self.times.write()
             # A small segment is scanned when it is opened again.
@@ -97,7 +97,7 @@ cdef class IndexedSegment(Openable):
             self.close_files()
 
     def seal(self):
-        """Writes the last index entries: the next segment gets the batches."""
+        """Writes the last index entries, before the segment is closed or the next one begins."""
         if self.size == self.sealed_size or (
                 self.size <= self.index_interval and self.is_unindexed()):
             return
@@ -105,7 +105,7 @@ cdef class IndexedSegment(Openable):
         self.load_times()
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
-        # Both or neither: a missing one is considered lost.
+        # Both files or neither: if only one exists, the other counts as lost.
         self.index.write(create=True)
         self.times.write(create=True)
         self.sealed_size = self.size
@@ -124,11 +124,11 @@ cdef class IndexedSegment(Openable):
     cdef int64_t position_for(
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient
     ) except -1:
-        """Where the first batch begins that ends at `offset` or later; `size` if there is none.
+        """The position of the first batch that ends at `offset` or later; `size` without one.
 
-        `batch_size` is set to the batch's size, or to `enough` if the index shows that it is no
-        more: then the batch itself, which may have to be read from the disk, is not touched.
-        `lookup.after_gap` is set if that batch begins after `offset`.
+        `batch_size` is set to the batch's size. If the index shows that the next entry is at most
+        `enough` bytes away, it is set to that distance instead: then the batch, which may not be in
+        the page cache, is not read. `lookup.after_gap` is set if the batch begins after `offset`.
         """
         if offset >= self.end_offset:
             batch_size[0] = 0
@@ -153,14 +153,14 @@ cdef class IndexedSegment(Openable):
             self.opened(), index, self.size, self.index_interval, offset, batch_size, enough)
 
     cdef int64_t bound_for(self, int64_t offset, bint patient) except -1:
-        """The same as `position_for`, for an upper bound that consecutive readers share."""
+        """Like `position_for`, for an upper bound that consecutive readers share."""
         cdef Py_ssize_t size
         if offset != self.lookup.bound_offset:
             self.lookup.note_bound(offset, self.position_for(offset, &size, 0, patient))
         return self.lookup.bound_position
 
     cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
-        """An offset that no batch before `position` reaches, from the index alone, as in Kafka."""
+        """An offset after all batches before `position`; only from the index, as in Kafka."""
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
         try:
@@ -182,7 +182,7 @@ cdef class IndexedSegment(Openable):
         self.lookup.forget()
 
     def position_of(self, offset, bint patient=False):
-        """Where the first batch begins that ends at `offset` or later; `size` if there is none."""
+        """The position of the first batch that ends at `offset` or later; `size` without one."""
         cdef Py_ssize_t size
         return self.position_for(offset, &size, 0, patient)
 
@@ -200,15 +200,15 @@ cdef class IndexedSegment(Openable):
         self.times_known = True
 
     cdef bint ends_with_newest(self, bint patient) except -1:
-        """Whether the time index of a complete segment has the newest batch as its last entry.
+        """Whether the last entry of the time index has the segment's highest timestamp.
 
-        A crash may have lost its last entries, or it may be another segment's file. The headers
-        from that batch on are read: usually those of one index interval.
+        A crash may have lost the last entries, or the file may belong to another segment. The
+        headers from the entry's batch on are read: usually those of one index interval.
         """
         cdef int64_t position = 0
         try:
             self.read_times()
-            self.times_known = False            # checking them may have to wait for a rebuild
+            self.times_known = False            # the check below may raise RebuildNeeded
             if self.max_timestamp >= 0:
                 position = self.position_of_entry(
                     self.max_timestamp, self.max_timestamp_offset, patient)
@@ -236,9 +236,9 @@ cdef class IndexedSegment(Openable):
     cdef int64_t position_of_entry(
         self, int64_t timestamp, int64_t offset, bint patient
     ) except -1:
-        """Where the batch of an entry of the time index begins.
+        """The position of the batch of a time index entry.
 
-        Raises IndexDamaged if there is no such batch: then the entry cannot be relied on.
+        Raises IndexDamaged if there is no such batch: then the entry is wrong.
         """
         cdef uint8_t[fields.HEADER_SIZE] header
         cdef Py_ssize_t size
@@ -281,11 +281,11 @@ cdef class IndexedSegment(Openable):
         self.times.cut(0)
 
     def rebuild_indexes(self, bint patient=False):
-        """Rebuilds both indexes from the log file, beside them if other requests are served. Raises
-        RebuildNeeded if the caller is `patient`; OSError, SegmentDamaged."""
+        """Rebuilds both indexes from the log file; a broker writes new files beside the old ones.
+        Raises RebuildNeeded if the caller is `patient`; OSError, SegmentDamaged."""
         size, end_offset = self.size, self.end_offset
         if self.fault is None and self.open_files.rebuilds is not None:
-            indexed = size > self.index_interval        # a smaller one may have none yet
+            indexed = size > self.index_interval        # a smaller segment may have no indexes
             self.open_files.rebuilds.renew(self, indexed and patient)
         elif self.fault is None and (problem := self.rebuild(None, None, size, None, False)):
             # Only the indexes end there: readers of the batches, or the scrub, report damage.
@@ -299,7 +299,7 @@ cdef class IndexedSegment(Openable):
     cdef int adopt(self, IndexedSegment built, fault) except -1:
         """Uses the index files that `built` has put in the place of this segment's.
 
-        With a `fault`, a SegmentDamaged, they end there; another rebuild would not help.
+        If there is a `fault`, a SegmentDamaged, they end there; another rebuild would not help.
         """
         assert built.base_offset == self.base_offset
         self.index = self.times = None
@@ -308,12 +308,12 @@ cdef class IndexedSegment(Openable):
         self.first_timestamp, self.max_timestamp = built.first_timestamp, built.max_timestamp
         self.max_timestamp_offset = built.max_timestamp_offset
         self.fault, self.times_known = fault, True
-        if self.file is not None:       # the caller continues with the new ones
+        if self.file is not None:       # the caller continues with the new files
             self.open_index_files()
         return 0
 
     cdef int forget_rebuild(self) except -1:
-        """The files change otherwise than by appends: a rebuild of the indexes is outdated."""
+        """Abandons a running rebuild of the indexes: the files change other than by an append."""
         self.fault = None
         if self.open_files.rebuilds is not None and self.open_files.rebuilds.running:
             self.open_files.rebuilds.forget(self.path(".log"))
@@ -338,7 +338,7 @@ cdef class IndexedSegment(Openable):
         self, int64_t position, int64_t file_size, Producers producers, epochs, aborted,
         bint checked
     ):
-        """The same for the batches from a position on; checksums matter only if it is `checked`."""
+        """Like `rebuild`, for the batches from a position on; verifies checksums if `checked`."""
         cdef const uint8_t *batch
         cdef int32_t epoch = -1
         cdef BatchScan scan = BatchScan(self.opened(), position, file_size)

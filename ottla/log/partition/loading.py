@@ -1,8 +1,8 @@
 """Loads a valid log from the files of a partition, after a clean stop or a crash.
 
 After a crash the segments from the recovery point on are checked byte for byte, and indexes, leader
-epochs and producers are rebuilt from them. `damage` handles bytes that are not what was written,
-`derived_state` finds producers and epochs.
+epochs and producers are rebuilt from them. `damage` handles damaged bytes, `derived_state` finds
+producers and epochs.
 
 Recovery may be interrupted at any point and run again, with the same result.
 """
@@ -44,7 +44,7 @@ from ottla.wire.marks import reached
 
 
 class LogCheckpoint(NamedTuple):
-    """What the checkpoints of a log directory say of one log.
+    """One log's entries in the checkpoints of its log directory.
 
     Batches below `recovery_point` are durable. Below `first_dirty_offset` Apache Kafka's compaction
     may have left gaps between segments. Records below `written_upto` were durable and committed: if
@@ -130,8 +130,8 @@ def load(
     for stale in [at for at in written if at not in snapshots]:
         if not (damage and damage.permanent):
             disk.unlink(f"{directory}/{file_name(stale, '.snapshot')}")
-    # A first segment that was removed by hand since the last checkpoint looks like one that
-    # retention has deleted: files are deleted without waiting for a checkpoint of the log start.
+    # Retention deletes files without waiting for a checkpoint of the log start. So a first segment
+    # that was removed by hand since the last checkpoint looks as if retention had deleted it.
     start = min(max(log_start_offset, segments[0].base_offset), end)
     epochs.truncate_from_start(start)
     # The recovery point of a damaged log stays, or the next start would take damage for a torn
@@ -172,7 +172,7 @@ def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> dict[st
 def remove_unfinished(
     disk: Disk, directory: str, kinds: dict[str, list[str]], open_files: OpenFiles
 ) -> None:
-    """Removes what an interrupted write or deletion left, from `kinds` as well."""
+    """Removes the files that an interrupted write or deletion left, also from `kinds`."""
     rebuilds = open_files.rebuilds
     for suffix in UNFINISHED:
         for name in kinds.pop(suffix, ()):
@@ -241,8 +241,8 @@ def recover(
 def seal(segments: list[Segment]) -> list[Segment]:
     """Completes the indexes of segments that were recovered and get no more batches.
 
-    Returns those that have batches, whose files a flush has to sync. If the disk is full, that
-    flush completes them.
+    Returns the segments that have batches: a flush has to sync their files. If the disk is full,
+    that flush completes the indexes.
     """
     filled = [segment for segment in segments if segment.size]
     for segment in filled:
@@ -268,7 +268,7 @@ def write_transactions(
 def note_aborted_sizes(
     disk: Disk, segments: list[Segment], names: Collection[str], expected: Sizes | None
 ) -> None:
-    """Notes how long the transaction indexes are, and which of them are shorter than they were."""
+    """Notes the size of each transaction index, and distrusts an index shorter than expected."""
     if not names and not expected:
         return
     there, expected = set(map(offset_in, names)), expected or {}

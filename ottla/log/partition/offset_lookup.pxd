@@ -1,4 +1,4 @@
-# Where a batch begins in a segment's file: by its index, or by what was found last.
+# Finds where a batch begins in a segment's file: from the index, or from an earlier lookup.
 
 from libc.stdint cimport int64_t
 

@@ -1,8 +1,8 @@
 """Finds the batch of an offset in a segment's file: from an index entry on, batch by batch.
 
-The file, its size in whole batches and the index belong to the segment. It passes them each time:
-it may close and reopen its files in between (`open_files`). Without an index a search begins at the
-first batch.
+The segment passes its file, the size of its whole batches and its index to each call, because it
+may close and reopen its files between two calls (`open_files`). Without an index a search begins at
+the first batch.
 """
 
 cimport cython
@@ -15,14 +15,14 @@ from ottla.log.files.offset_index cimport OffsetIndex
 cimport ottla.wire.batch as fields
 
 cdef enum:
-    READS_MAX = 500                     # on the way from an index entry: half a millisecond
+    READS_MAX = 500                     # reads after an index entry: half a millisecond
 
-cdef int64_t UNLED = INT64_MIN          # not an offset: no index led to the position
+cdef int64_t UNLED = INT64_MIN          # no offset: the position does not come from an index
 
 
 @cython.final
 cdef class OffsetLookup:
-    """The searches in one segment, and the places that are requested again and again."""
+    """Searches in one segment, and remembers the positions that are requested most often."""
 
     def __cinit__(self):
         self.forget()
@@ -58,8 +58,8 @@ cdef class OffsetLookup:
 
     cdef int64_t find(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
                       int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1:
-        """Where the first batch begins that ends at `offset` or later; see Segment.position_for.
-        Raises IndexDamaged, SegmentDamaged."""
+        """The position of the first batch that ends at `offset` or later; `batch_size` and `enough`
+        as in IndexedSegment.position_for. Raises IndexDamaged, SegmentDamaged."""
         cdef Py_ssize_t entry, next_entry
         cdef int64_t position, end
         self.after_gap = False
@@ -91,11 +91,11 @@ cdef class OffsetLookup:
     cdef int64_t scan(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
                       int64_t offset, int64_t position, int64_t expected,
                       Py_ssize_t *batch_size) except -1:
-        """Walks from batch to batch from `position` on.
+        """Walks from `position` to the first batch that ends at `offset` or later.
 
-        If an index led there, `expected` is the last offset of the batch that begins there
-        according to the entry, otherwise UNLED. Raises IndexDamaged, also where entries are missing
-        and the way is long; SegmentDamaged.
+        If `position` comes from an index entry, `expected` is the entry's last offset, otherwise
+        UNLED. Raises SegmentDamaged; IndexDamaged if the entry is wrong, or if the walk is long
+        because entries are missing.
         """
         cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0, reads = 0

@@ -1,4 +1,4 @@
-# One partition's log: it grows at its end, is truncated there, and its start moves forward.
+# One partition's log: appends and truncations change its end, and its start moves forward.
 
 from libc.stdint cimport int64_t
 

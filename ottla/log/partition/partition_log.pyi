@@ -12,7 +12,7 @@ from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.segment import Segment
 
 class PartitionLog(AppendableLog):
-    """The log of one partition. Make one with `PartitionLog.open`."""
+    """The log of one partition. Created with `PartitionLog.open`."""
 
     @staticmethod
     def open(

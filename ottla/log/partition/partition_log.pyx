@@ -1,6 +1,6 @@
 """One partition's log on disk: opening, truncation, removal of old segments, closing, moving.
 
-This file and `appendable_log` hold the order of a log's steps. Its parts manage their own state:
+This file and `appendable_log` define the order of a log's steps. The parts manage their own state:
 `chain` the segments, `unflushed` what a flush has to sync, `health` whether the log accepts writes,
 `snapshots` the producer snapshot files.
 """
@@ -34,15 +34,15 @@ cdef class PartitionLog(AppendableLog):
         log.expected_aborted = checkpoint.aborted_sizes
         log.load(checkpoint, clean, False)
         if log.log_end_offset < checkpoint.log_start_offset and log.health.offline is None:
-            # A power cut removed the rest of what had been deleted. Its offsets must not be reused:
-            # the checkpointed log start would hide new records with these offsets.
+            # A power cut lost the last records, which were already below the log start. Their
+            # offsets must not be reused: the log start would hide new records with these offsets.
             log.truncate_fully_and_start_at(checkpoint.log_start_offset)
         return log
 
     @staticmethod
     def rest(disk, clock, directory, config, *, open_files, topic_id, closed,
              first_dirty_offset=0, aborted_sizes=None):
-        """Creates a log of which only the state at its closing is known: a `ClosedLog`."""
+        """Creates a log at rest from its state at the clean stop, without reading its files."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config, open_files, topic_id)
         log.log_start_offset, log.log_end_offset = closed.log_start_offset, closed.log_end_offset
@@ -56,13 +56,12 @@ cdef class PartitionLog(AppendableLog):
     # Cut
 
     def truncate_to(self, int64_t offset):
-        """Remove the batch that contains `offset` and everything after it, as a follower has to,
-        with the leader epochs that begin there. Raises StorageFailed; the log is then offline.
-        """
+        """Remove the batch that contains `offset`, everything after it, and the leader epochs that
+        begin there; followers do this. Raises StorageFailed; the log is then offline."""
         self.wake()
         self.health.check()
         if offset == self.log_end_offset:
-            # An epoch in which nothing was written: followers would request it again and again.
+            # Removes an epoch without records: followers would request its end again and again.
             self._epochs.truncate_from_end(offset)
             self.latest_epoch = self._epochs.latest
         if offset >= self.log_end_offset:
@@ -93,8 +92,8 @@ cdef class PartitionLog(AppendableLog):
             self.health.fail_with(f"it could not be truncated to offset {offset}", error)
 
     def repair(self):
-        """Put the segments from the damaged one on aside; returns their paths. The log ends before
-        them, and accepts writes again. Raises StorageFailed."""
+        """Put the damaged segment and all later ones aside; returns their new paths. The log ends
+        before them, and accepts writes again. Raises StorageFailed."""
         base, aside = quarantine.put_aside(self)
         self.health.repaired()
         if self.at_rest is not None:    # it could not be read: all of it was put aside
@@ -119,7 +118,7 @@ cdef class PartitionLog(AppendableLog):
             self.lower_to(offset)
             self.snapshots.remove_above(self.directory, -1)
             self.reload_producers()
-            # A restart learns from the file's name where the log begins.
+            # After a restart, the name of this segment's file shows where the log begins.
             self.start_segment()
             self.disk.sync_directory(self.directory)
             self.check_offsets()
@@ -127,13 +126,13 @@ cdef class PartitionLog(AppendableLog):
             self.health.fail_with(f"it could not be restarted at offset {offset}", error)
 
     cdef int lower_to(self, int64_t offset) except -1:
-        """The log was truncated to `offset`: everything from there on is new."""
+        """Notes that the log was truncated to `offset`: nothing from there on has been cleaned."""
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.changed = True
         return 0
 
     cdef int reload_producers(self) except -1:
-        """The producers' state at the log's end, from the newest usable snapshot."""
+        """Loads the producers' state at the log's end, from the newest usable snapshot on."""
         self.snapshots.remove_above(self.directory, self.log_end_offset)
         self._producers = derived_state.load_producers(
             self.disk, self.directory, list(self.snapshots.offsets), self.chain.segments,
@@ -173,7 +172,7 @@ cdef class PartitionLog(AppendableLog):
         return paths
 
     def delete_before(self, offset):
-        """Raises the log start offset; returns the segments entirely below it now."""
+        """Raises the log start offset; returns the segments that are now entirely below it."""
         self.wake()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             if offset < self.log_start_offset:
@@ -188,7 +187,8 @@ cdef class PartitionLog(AppendableLog):
     # End
 
     def seal(self):
-        """Writes what makes the next start fast, if anything changed. Raises StorageFailed."""
+        """Completes indexes and writes a producer snapshot, for a fast next start. Does nothing if
+        the log has not changed. Raises StorageFailed."""
         self.health.check()
         if self.at_rest is not None or self.chain.active is None or not self.changed:
             return
@@ -209,16 +209,13 @@ cdef class PartitionLog(AppendableLog):
         self.first_dirty_offset = offset
 
     def share(self, OpenFiles open_files):
-        """Adds the files of a log that was opened in a thread to the bound on open files."""
+        """Adds the files of a log that was opened in a thread to the shared limit on open files."""
         self.open_files = open_files
         if self.chain is not None:
             self.chain.share(open_files)
 
     def close(self):
-        """Flushes, writes what makes the next start fast, and closes all files.
-
-        Raises StorageFailed.
-        """
+        """Seals and flushes the log, and closes all files. Raises StorageFailed."""
         try:
             if self.health.offline is None:
                 self.seal()
@@ -228,7 +225,8 @@ cdef class PartitionLog(AppendableLog):
                 self.chain.close()
 
     def closed(self):
-        """What a later start needs to leave this log at rest; None if it has to read the log."""
+        """The state that lets the next start leave this log at rest; None if the start must read
+        the log."""
         cdef RestState rest = self.at_rest
         cdef Segment first
         if self.health.offline is not None or self.health.damage is not None:
@@ -250,7 +248,7 @@ cdef class PartitionLog(AppendableLog):
 
     def move_to(self, directory):
         """Renames the log's directory, the first step of a deletion; durable after `sync_directory`
-        of its parent. Writes nothing, since a deletion is to free space on a full disk. Raises
+        of its parent. Writes no pending data, because a deletion must work on a full disk. Raises
         OSError.
         """
         if self.chain is not None:

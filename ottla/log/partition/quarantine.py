@@ -1,4 +1,4 @@
-"""Puts the damaged end of a log aside, so that a replica can get its records from others.
+"""Puts the damaged end of a log aside, so that a replica can fetch its records from the leader.
 
 Nothing is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
 stay in the directory until an operator removes them. After an interruption the log is found
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 EVERYTHING = -1
 REBUILT = (".index", ".timeindex", ".txnindex", ".damaged")
-"""Files of a segment that are made anew."""
+"""Files of a segment that are deleted: the indexes are rebuilt, the note is outdated."""
 
 
 def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
-    """Rename the damaged segment of a log and all after it.
+    """Rename the damaged segment of a log and all later segments.
 
-    Returns the base offset of the first one, and the new paths. If compaction has cleaned it, the
-    base offset is EVERYTHING: other replicas may no longer have the tombstones that delete records
-    before it. Raises StorageFailed; it may be called again then.
+    Returns the base offset of the damaged segment, and the new paths. If compaction has cleaned
+    that segment, all segments are renamed and the base offset is EVERYTHING: other replicas may no
+    longer have the tombstones that delete records of earlier segments. Raises StorageFailed; the
+    caller may try again.
     """
     assert log.damage is not None, "only what is damaged is put aside"
     damaged = log.damage.path.rpartition("/")[2]
@@ -44,7 +45,7 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
 
 
 def put_all_aside(disk: Disk, directory: str) -> list[str]:
-    """The same for a log that cannot be opened because the disk refuses to read it. Raises
+    """Rename all segments of a log that the disk refuses to read. Returns the new paths. Raises
     OSError."""
     return _rename(disk, directory, EVERYTHING)
 
@@ -52,7 +53,7 @@ def put_all_aside(disk: Disk, directory: str) -> list[str]:
 def _rename(disk: Disk, directory: str, base: int) -> list[str]:
     files = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
     moved = []
-    # From the end on: an interruption leaves a shorter valid log.
+    # From the last segment on: an interruption leaves a shorter log without holes.
     for name in sorted((n for n in files if n.endswith(".log")), key=offset_in, reverse=True):
         if offset_in(name) >= base:
             path = f"{directory}/{name}"
@@ -67,6 +68,6 @@ def _rename(disk: Disk, directory: str, base: int) -> list[str]:
 
 
 def _free_name(disk: Disk, stem: str) -> str:
-    """A name that no earlier damage has taken."""
+    """A path that no earlier `.quarantine` file has."""
     names = (f"{stem}.{number}.quarantine" for number in count())
     return next(name for name in names if not disk.exists(name))

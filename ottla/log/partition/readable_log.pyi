@@ -17,7 +17,7 @@ from ottla.log.partition.segment import Segment
 from ottla.log.partition.time_search import Steps
 
 class ReadableLog:
-    """A log's state, and every question about it. Subclasses add what changes a log."""
+    """A log's state and all queries. Subclasses add the methods that change a log."""
 
     disk: Disk
     clock: Clock

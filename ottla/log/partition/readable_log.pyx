@@ -1,7 +1,8 @@
 """One partition's log as readers see it: its offsets, its segments and their contents.
 
-A caller that can wait for a thread passes `patient=True`. It gets RebuildNeeded if an index must be
-rebuilt first, or if the files of a log at rest take long to read (`index_rebuilds`, `reread`).
+A caller that can wait for a thread passes `patient=True`. RebuildNeeded is then raised if an index
+must be rebuilt first, or if the files of a log at rest take long to read (`index_rebuilds`,
+`reread`).
 
 After a clean stop a log is at rest: its offsets are known (`closed_logs`), and its files are read
 when they are needed. This makes a start with 100,000 partitions a matter of seconds.
@@ -30,7 +31,7 @@ cdef int64_t OFFSET_MAX = 0x7fffffffffffffff
 
 
 cdef class ReadableLog:
-    """A log's state, and every query on it. What it holds is changed by its subclasses only."""
+    """A log's state and all queries. Subclasses add the methods that change a log."""
 
     def __init__(self, disk, clock, str directory, config, OpenFiles open_files,
                  bytes topic_id=None):
@@ -58,7 +59,7 @@ cdef class ReadableLog:
                 end, start, self.first_dirty_offset, end if self.at_rest.segments else 0,
                 self.expected_aborted), True, patient)
             if aborted_bytes != -1 and aborted_bytes != self.chain.aborted_found():
-                # entries are missing: an index was lost or truncated, now or before the last stop
+                # entries are missing: an index was lost or truncated, before or after the stop
                 self.chain.distrust_aborted()
         except RebuildNeeded as needed:
             if isinstance(needed.rebuild, Reread):
@@ -69,14 +70,14 @@ cdef class ReadableLog:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         damage = changed_at_rest(self.directory, self.chain.segments, start, end)
         if damage is not None and self.health.damage is None:
-            # Its offsets were already reported and must not be assigned to other records.
+            # The log's former offsets were reported to clients; other records must not get them.
             self.health.note_damage(damage)
         elif epoch > self.latest_epoch:
             self.begin_epoch(epoch)
         return 0
 
     cdef bint appends_at_once(self) noexcept:
-        """Whether an append needs nothing but its write."""
+        """Whether an append needs no other disk access before its write."""
         cdef Segment active
         if self.at_rest is not None:
             return False
@@ -84,7 +85,7 @@ cdef class ReadableLog:
         return active is None or active.appendable or active.size == 0
 
     def prepare_append(self, bint patient=False):
-        """Reads what appends need to know of the files. Raises StorageFailed, OSError, and
+        """Opens the files and reads the state that appends need. Raises StorageFailed, OSError, and
         RebuildNeeded if the caller is `patient`."""
         self.wake(patient)
         if not self.appends_at_once():
@@ -103,8 +104,8 @@ cdef class ReadableLog:
             loaded.rebuilt)
         if loaded.recovery_point < loaded.log_end_offset or (
                 not clean and self.chain.active is not None and not self.chain.active.size):
-            # The last append, or the next one after a torn one was cut off, may be in a file whose
-            # name is not durable either, in a directory whose topic id is not durable.
+            # The names of the active segment and its directory, and the topic id in the directory,
+            # may not be durable: the next flush must sync them, too.
             self.unflushed.note_names(self.directory)
             path = f"{self.directory}/{PARTITION_METADATA}"
             if self.disk.exists(path):
@@ -121,7 +122,7 @@ cdef class ReadableLog:
         return self.check_offsets()
 
     cdef int check_offsets(self) except -1:
-        """Asserts the order of the log's offsets, after whatever has moved one of them."""
+        """Asserts the order of the log's offsets; called after every change to one of them."""
         assert 0 <= self.log_start_offset <= self.log_end_offset
         assert self.chain.active is None or self.chain.active.end_offset == self.log_end_offset
         assert self.latest_epoch == self._epochs.latest
@@ -175,12 +176,11 @@ cdef class ReadableLog:
 
     @property
     def readable(self):
-        """Whether its directory works, so that it can be read, at least up to damage."""
+        """Whether the log can be read, at least up to damage: its directory has not failed."""
         return self.health.offline is None or self.health.damage is not None
 
     def readable_own_end(self):
-        """The end of what can be read and the leader epoch before it, with damage taken into
-        account."""
+        """(leader epoch, end offset) of the log's readable part, which ends before damage."""
         cdef int64_t end = min(self.log_end_offset, self.health.readable_end)
         return self.leader_epoch_for_offset(end - 1), end
 
@@ -191,7 +191,7 @@ cdef class ReadableLog:
 
     @property
     def checkpoint_offset(self):
-        """All batches below are durable, and their leader epochs: recovery may begin here."""
+        """All batches below and their leader epochs are durable: recovery may begin here."""
         return self.log_end_offset if self.unflushed is None else self.unflushed.checkpoint_offset
 
     cdef int64_t durable_offset(self) noexcept:
@@ -219,9 +219,9 @@ cdef class ReadableLog:
                        int64_t upto_offset, bint patient):
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
-        The first batch is complete: with `at_least_one` whatever its size, otherwise only if it
-        fits. Raises OffsetOutOfRange; StorageFailed after damage that was found while the log was
-        open; CorruptMessage if the batches' headers contradict each other.
+        The first batch is always complete; if it has more than `size_max` bytes, it is returned
+        only with `at_least_one`. Raises OffsetOutOfRange; StorageFailed if the log is damaged
+        before `offset`; CorruptMessage if the batches' headers contradict each other.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef int64_t readable_end
@@ -230,7 +230,7 @@ cdef class ReadableLog:
         readable_end = self.health.readable_end
         if offset < self.log_start_offset or offset > self.log_end_offset:
             if self.health.damage is not None and offset >= readable_end:
-                raise StorageFailed(self.health.offline)    # the log may have had it
+                raise StorageFailed(self.health.offline)    # it may be lost because of the damage
             raise OffsetOutOfRange(
                 f"offset {offset} is not in {self.directory}, which has "
                 f"{self.log_start_offset} to {self.log_end_offset}")
@@ -256,8 +256,8 @@ cdef class ReadableLog:
             offset, size_max, at_least_one, OFFSET_MAX if upto is None else upto, patient)
 
     def read_bytes(self, offset, size_max, upto=None, bint patient=False):
-        """Batches from the one with `offset` on, the first one complete. Raises
-        OffsetOutOfRange."""
+        """The bytes of batches from the one with `offset` on; at least the first batch is complete.
+        Raises OffsetOutOfRange."""
         cdef LogSlice found = self.read(
             offset, size_max, True, OFFSET_MAX if upto is None else upto, patient)
         return found.read()
@@ -265,7 +265,8 @@ cdef class ReadableLog:
     # Find
 
     def offset_for_timestamp(self, timestamp_ms, bint patient=False):
-        """The first record not older than this: (offset, timestamp, leader epoch), or None."""
+        """The first record with at least this timestamp: (offset, timestamp, leader epoch), or
+        None."""
         return time_search.at_once(self.timestamp_steps(timestamp_ms, patient))
 
     def offset_of_max_timestamp(self, upto=None, bint patient=False):
@@ -302,7 +303,7 @@ cdef class ReadableLog:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
                 f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is older")
-        if self.at_rest is not None:    # `wake` loads the epochs, and the end stays until then
+        if self.at_rest is not None:    # `wake` loads the epochs and then begins this one
             self.latest_epoch = epoch
             return 0
         self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
@@ -327,10 +328,10 @@ cdef class ReadableLog:
             else self.at_rest.first_open)
         if first < 0 or first >= high_watermark:
             return high_watermark
-        return max(first, self.log_start_offset)        # DeleteRecords may pass an open transaction
+        return max(first, self.log_start_offset)    # DeleteRecords may delete an open transaction
 
     cdef int64_t forgotten_ms(self) except? -1:
-        """Producers that have written nothing since then are not kept."""
+        """Producers that have written nothing since this time are not kept."""
         return self.clock.now_ms() - self.config.producer_id_expiration_ms
 
     def active_producers(self, bint patient=False):
@@ -355,8 +356,8 @@ cdef class ReadableLog:
         return self.chain.waiting(segment)
 
     def producers_before(self, Segment segment not None):
-        """What a thread needs to know the producers before a segment's first batch: those of the
-        newest snapshot, its offset, and scans of what follows it. Raises OSError."""
+        """The input from which a thread can compute the producers before a segment: the producers
+        of the newest snapshot, its offset, and scans of the batches after it. Raises OSError."""
         before = self.chain.segments[:self.chain.segments.index(segment)]
         producers, known = derived_state.newest_snapshot(
             self.disk, self.directory,

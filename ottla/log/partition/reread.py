@@ -1,8 +1,8 @@
-"""A log's producers and leader epochs, read again from its batches.
+"""Reads a log's producers and leader epochs again from its batches.
 
-A clean stop leaves both in files. If one is missing or wrong, the batches show the same. A log may
-have many gigabytes: a patient caller lets a thread read them, as for an index that is rebuilt
-(`index_rebuilds`), and asks again.
+A clean stop writes both to files. If a file is missing or wrong, the batches show the same. A log
+may have many gigabytes: a patient caller lets a thread read them and then repeats its call, as for
+a rebuild of an index (`index_rebuilds`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ottla.wire.errors import CorruptMessage, StorageFailed
 
 
 class Reread:
-    """The reading, over once `run` was called and then `advance`."""
+    """One such read of a log; it is `over` after a call of `run` and then of `advance`."""
 
     def __init__(
         self, disk: Disk, directory: str, producers: Producers, known: int,
         scans: list[BatchScan],
     ) -> None:
-        """`producers` are those of the offset `known`, `scans` show what follows it."""
+        """`producers` is the state before the offset `known`; `scans` read the batches after it."""
         self.disk, self.path, self.lock = disk, directory, disk.new_lock()
         self.producers, self.known, self.scans = producers, known, scans
         self.epochs = LeaderEpochs()
@@ -33,7 +33,7 @@ class Reread:
         self.error: Exception | None = None
 
     def add_epochs(self, segments: list[Segment]) -> None:
-        """Has the leader epochs read, too, from the headers of all batches."""
+        """Makes `run` read the leader epochs, too, from the headers of all batches."""
         self.files = [(segment.path(".log"), segment.size) for segment in segments]
         self.size += sum(size for _, size in self.files)
 
@@ -65,8 +65,8 @@ class Reread:
         self.over = self.ran
 
     def check_new(self, previous: object) -> None:
-        """Raises if `previous` has just failed to read the same, so that this would not help:
-        StorageFailed, CorruptMessage."""
+        """Raises StorageFailed or CorruptMessage if `previous` has just failed to read the same
+        log: another attempt would not help."""
         if not isinstance(previous, Reread) or previous.path != self.path:
             return
         if isinstance(previous.error, OSError):

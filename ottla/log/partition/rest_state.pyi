@@ -1,7 +1,7 @@
-"""Logs at rest: what is known of a log whose files were not looked at."""
+"""Logs at rest: the known state of a log whose files have not been read."""
 
 class RestState:
-    """The size of a log at rest; its offsets and its latest epoch are the log's own."""
+    """The state of a log at rest, apart from its offsets and latest epoch, which the log has."""
 
     def __init__(
         self, segments: int = 0, size_bytes: int = 0, first_ms: int = 0, aborted_bytes: int = -1

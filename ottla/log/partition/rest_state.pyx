@@ -1,15 +1,15 @@
 """Logs at rest: the known state of a log whose files have not been read.
 
 A clean stop stores the state of each log as a `ClosedLog`. With it, a start costs a few
-microseconds per partition and opens no file; the first use that needs more reads the files and
-compares.
+microseconds per partition and opens no file. The first operation that needs more reads the log's
+files, and checks that they match this state.
 """
 
 from libc.stdint cimport int64_t
 
 
 cdef class RestState:
-    """The size of a log at rest; its offsets and its latest epoch are the log's own."""
+    """The state of a log at rest, apart from its offsets and latest epoch, which the log has."""
 
     def __init__(self, Py_ssize_t segments=0, int64_t size_bytes=0, int64_t first_ms=0,
                  int64_t aborted_bytes=-1, int64_t first_open=-1):

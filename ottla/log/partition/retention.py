@@ -34,9 +34,9 @@ def segments_due(
     high_watermark: int,
     patient: bool = False,
 ) -> int:
-    """How many of the oldest segments may be deleted. Nothing at or above the high watermark is.
+    """How many of the oldest segments may be deleted: only segments below the high watermark.
 
-    If it is all of them, the active one has to be rolled first. An empty active segment stays.
+    If all segments are due, the active one has to be rolled first. An empty active segment stays.
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
@@ -79,7 +79,7 @@ def apply_retention(log: PartitionLog, high_watermark: int, patient: bool = Fals
         except OSError as error:
             if not paths or not is_passing(error):
                 log.health.refuse("a new segment could not be created", error)
-            return paths            # the next round reports what has failed now
+            return paths            # the next round reports the failure
         paths += _remove_oldest(log, 1)
     return paths
 

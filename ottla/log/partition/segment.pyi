@@ -1,4 +1,4 @@
-"""One data file of a partition as its log changes it: appends, cuts, seals, renames."""
+"""The changes to one data file of a partition: append, truncate, close, rename."""
 
 from ottla.log.files.disk import File
 from ottla.log.files.epochs import LeaderEpochs

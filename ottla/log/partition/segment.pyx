@@ -1,4 +1,4 @@
-"""One data file of a partition as its log changes it: appends, truncates, closes, renames.
+"""The changes to one data file of a partition: append, truncate, close, rename.
 
 `indexed_segment` has the file, its indexes and the lookups.
 """
@@ -24,7 +24,7 @@ cdef class Segment(IndexedSegment):
         return 0
 
     cdef int renamed(self, str directory) except -1:
-        """The files are in another directory now."""
+        """Notes that the files are in another directory now."""
         self.forget_rebuild()
         self.directory = directory
         return 0
@@ -95,7 +95,7 @@ cdef class Segment(IndexedSegment):
     cdef int append_run(
         self, const uint8_t *batches, Py_ssize_t size, Py_ssize_t entries
     ) except -1:
-        """Write whole batches at once, which need that many index entries; else as `append`."""
+        """Like `append`, for several whole batches that need at most `entries` index entries."""
         cdef const uint8_t *batch = batches
         self.used = True
         if not self.appendable:
@@ -136,8 +136,9 @@ cdef class Segment(IndexedSegment):
         assert self.base_offset <= self.end_offset <= max(<int64_t>offset, self.base_offset)
 
     def learn_end(self, Producers producers=None, epochs=None, bint patient=False):
-        """Finds the offset after the last batch, by headers from the last index entry on; where
-        there is none, `producers` and `epochs` take in all batches. Raises SegmentDamaged."""
+        """Finds the offset after the last batch by walking from the last index entry. Without an
+        index entry, this reads all batches and updates `producers` and `epochs`, if given, from
+        them. Raises SegmentDamaged."""
         try:
             self.find_end(producers, epochs, patient)
         except IndexDamaged:
@@ -162,8 +163,8 @@ cdef class Segment(IndexedSegment):
             self.lookup.note_last(last, position)
 
     def relearn_times(self):
-        """The timestamps after a truncation: from the time index, and the batches after its last
-        entry."""
+        """Reads the timestamps after a truncation, from the time index and from the batches after
+        its last entry."""
         self.appendable = False
         self.read_times()
         newest, offset, _ = newest_in(BatchScan(

@@ -1,4 +1,4 @@
-"""Finds records by timestamp: the time index leads to a batch, its records are looked at."""
+"""Finds records by timestamp: the time index leads to a batch, whose records are examined."""
 
 from collections.abc import Generator
 
@@ -7,7 +7,7 @@ from ottla.log.partition.segment import Segment
 FoundRecord = tuple[int, int, int]
 
 class RecordSearch:
-    """One batch to be looked through: `run` does it, in any thread, and sets `record`."""
+    """One batch to be searched: `run` searches it, in any thread, and sets `record`."""
 
     record: FoundRecord | None
     @property

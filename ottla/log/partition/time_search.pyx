@@ -17,14 +17,14 @@ cdef int64_t HIGHEST = INT64_MAX        # in place of a timestamp: search for th
 
 
 cdef enum:
-    HEADERS_AT_ONCE = 200               # of batches in a step: each may take a read of its own
-    # compressed bytes up to which the decompressed size is checked
+    HEADERS_AT_ONCE = 200               # batch headers per step: each may need its own read
+    # a larger compressed batch takes long, whatever its decompressed size
     SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 20          # uncompressed bytes that are walked in a millisecond
 
 
 cdef class RecordSearch:
-    """One batch to be searched: `run` does it, in any thread, and sets `record`."""
+    """One batch to be searched: `run` searches it, in any thread, and sets `record`."""
 
     cdef bytes batch
     cdef int64_t timestamp, offset_min
@@ -32,7 +32,7 @@ cdef class RecordSearch:
 
     @property
     def takes_long(self):
-        """Whether it may take more than a millisecond, which is too long for the loop."""
+        """Whether `run` may take more than a millisecond, which is too long for the loop."""
         cdef const uint8_t *batch
         cdef int codec
         if self.batch is None:
@@ -64,7 +64,7 @@ cdef RecordSearch search_of(
 
 
 def at_once(steps):
-    """The result of a search, with every step run here and now."""
+    """The result of a search; runs all its steps at once."""
     try:
         while True:
             next(steps).run()
@@ -75,7 +75,7 @@ def at_once(steps):
 def first_at(
     list segments, int64_t start, int64_t end, int64_t timestamp, bint patient=False
 ):
-    """The first record from `start` to `end` not older than this, as a search in steps.
+    """The first record from `start` to `end` not older than `timestamp`, as a search in steps.
 
     Yields each RecordSearch that has to be run before the next step; returns (offset, timestamp,
     leader epoch), or None. Raises OSError.
@@ -86,7 +86,7 @@ def first_at(
         if not segment.times_known:
             segment.load_times(patient)
             yield NOTHING_YET
-            continue                        # retention may have removed it meanwhile
+            continue                        # retention may have removed the segment meanwhile
         after = segment.end_offset
         if segment.max_timestamp >= timestamp:
             record = yield from first_in(segment, timestamp, start, end, patient)
@@ -97,8 +97,8 @@ def first_at(
 
 
 cdef Segment segment_at(list segments, int64_t offset):
-    """The segment of an offset, or the next one; None after the last. It is looked up for each
-    step, since retention and compaction change the list in between."""
+    """The segment that contains an offset, or the next one; None after the last. Searches call this
+    for each step, because retention and compaction may change the list between two steps."""
     cdef Py_ssize_t low = 0, high = len(segments), middle
     while low < high:
         middle = (low + high) >> 1
@@ -110,7 +110,7 @@ cdef Segment segment_at(list segments, int64_t offset):
 
 
 def newest(list segments, int64_t start, int64_t end, bint patient=False):
-    """The first of the records from `start` to `end` with the highest timestamp, as `first_at`."""
+    """The first record with the highest timestamp from `start` to `end`, in steps as `first_at`."""
     cdef Segment segment
     cdef int64_t at = start
     best, known = None, []
@@ -146,13 +146,13 @@ cdef object better(one, other):
 
 
 def newest_in(Segment segment not None, int64_t start, int64_t end, bint patient):
-    """The first record from `start` to `end` with the highest timestamp present."""
+    """The first record with the highest timestamp of a segment's records from `start` to `end`."""
     position = 0
     record = yield from first_in(segment, segment.max_timestamp, start, end, patient)
     if record is not None:
         return record
-    # It was deleted, cannot be read yet, or was compacted away. The index has the highest timestamp
-        # up to some offset before `end`; the batches after that have to be examined.
+    # The segment's newest record is outside of `start` to `end`, or compaction removed it. The time
+    # index has the highest timestamp up to an offset before `end`; later batches are examined.
     entry = newest_before(segment, end, patient)
     if entry is not None:
         record = yield from first_in(segment, entry[0], start, end, patient)
@@ -209,7 +209,7 @@ cdef const uint8_t *next_in(BatchScan scan) except? NULL:
 
 cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, best):
     """The next batch of a scan of headers that may have a newer record than `best`; NOTHING_YET
-    if none of the next HEADERS_AT_ONCE ones may."""
+    if none of the next HEADERS_AT_ONCE batches can have one; None at the end."""
     cdef const uint8_t *batch
     cdef BatchScan whole
     for _ in range(HEADERS_AT_ONCE):
@@ -227,7 +227,7 @@ cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int
 def first_in(
     Segment segment not None, int64_t timestamp, int64_t start, int64_t end, bint patient
 ):
-    """The first record of a segment from `start` to `end` that is not older than this."""
+    """The first record of a segment from `start` to `end` that is not older than `timestamp`."""
     scan = BatchScan(
         segment.data_file(), start_of(segment, timestamp, patient), segment.size, 16384)
     while True:
@@ -240,7 +240,8 @@ def first_in(
 
 
 cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int64_t end):
-    """The next batch of a scan that may have such a record; NOTHING_YET as above."""
+    """The next batch of a scan that may have a record not older than `timestamp`; NOTHING_YET if
+    none of the next HEADERS_AT_ONCE batches can have one; None at the end."""
     cdef const uint8_t *batch
     for _ in range(HEADERS_AT_ONCE):
         batch = next_in(scan)
@@ -252,13 +253,13 @@ cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int
 
 
 cdef bint is_plain(const uint8_t *batch):
-    """Whether the header says it all: one time, and no record was compacted away."""
+    """Whether the header shows all timestamps: they are equal, and no record was compacted away."""
     return bool(fields.attributes(batch) & fields.LOG_APPEND_TIME) and (
         fields.record_count(batch) == fields.last_offset(batch) - fields.base_offset(batch) + 1)
 
 
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
-    """The first record of a batch from an offset on that is not older; the newest for HIGHEST."""
+    """The first record from `offset_min` on not older than `timestamp`; for HIGHEST, the newest."""
     cdef int64_t newest = -1, newest_offset = -1, offset
     cdef bint cut_off = False
     cdef bint one_time = (fields.attributes(batch) & fields.LOG_APPEND_TIME) != 0

@@ -1,8 +1,8 @@
-"""Whether a file beside the batches was written for them, by comparing a few of their headers.
+"""Checks that a log's producer snapshot or leader epochs belong to its batches, by a few headers.
 
-Producer snapshots and leader epochs have at most a checksum, and another partition's file is just
-as intact. A file that does not match is rebuilt from the batches; batches that compaction or
-retention removed count neither for nor against it.
+The checksum of a file does not show this: another partition's file is just as intact. A file that
+does not match is rebuilt from the batches; batches that compaction or retention removed count
+neither for nor against it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def header_at(segment: Segment, offset: int, patient: bool) -> BatchFacts:
 
 
 def header_in(segments: Sequence[Segment], offset: int, patient: bool) -> BatchFacts:
-    """The same for a log; NOTHING if no segment has the offset, or its batch is gone."""
+    """Like `header_at`, for a log; NOTHING if no segment has the offset, or its batch is gone."""
     number = bisect_right(segments, offset, key=base_of) - 1
     return header_at(segments[number], offset, patient) if number >= 0 else NOTHING
 
@@ -96,9 +96,7 @@ def snapshot_fits(
 
 
 def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment], patient: bool) -> bool:
-    """Whether the newest leader epochs begin where the batches say. Raises SegmentDamaged, OSError.
-
-    """
+    """Whether the newest leader epochs match the batches. Raises SegmentDamaged, OSError."""
     end = segments[-1].end_offset
     first_epoch = epochs.entries[0][0] if epochs.entries else -1
     for epoch, start in epochs.entries[-LOOKS_MAX:]:
@@ -107,7 +105,7 @@ def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment], patient: bool)
             return False
         if header.first <= start and header.leader_epoch != epoch:
             return False
-        # The first one was moved up to where the log begins.
+        # The first epoch may have begun before its entry, which was moved up to the log start.
         before = header_in(segments, start - 1, patient)
         if epoch > first_epoch and before.first < start and before.leader_epoch >= epoch:
             return False

@@ -13,7 +13,7 @@ cdef class Unflushed:
     cdef readonly int64_t checkpoint_offset     # and their leader epochs: where recovery may begin
     # monotonic time of the last flush, or of the opening
     cdef readonly int64_t flushed_ms
-    cdef list sealed                            # Segments that have ended since the last flush
+    cdef list sealed                            # Segments that were sealed since the last flush
     cdef list paths                             # other files to sync in the next flush
     cdef list directories                       # to sync in the next flush, for new names
     cdef list tasks                             # flushes under way, in the order of their start

@@ -1,4 +1,4 @@
-"""What of one log is not on the medium yet, and how far its flushes are."""
+"""The parts of one log that are not durable yet, and the progress of its flushes."""
 
 from ottla.log.partition.segment import Segment
 

@@ -23,17 +23,17 @@ cdef class Unflushed:
         return self.note_directory(directory.rpartition("/")[0] or ".")
 
     cdef int note_directory(self, str path) except -1:
-        """Names in this directory have changed."""
+        """Notes that names in this directory have changed."""
         if path not in self.directories:
             self.directories.append(path)
         return 0
 
     def note_file(self, str path):
-        """Notes that a file beside the segments was written, in a directory noted as well."""
+        """Notes that a file beside the segments was written. Its directory is noted separately."""
         self.paths.append(path)
 
     cdef int note_sealed(self, Segment segment) except -1:
-        """A segment has ended."""
+        """Notes that a segment was sealed."""
         if segment not in self.sealed:
             self.sealed.append(segment)
         return 0
@@ -45,13 +45,13 @@ cdef class Unflushed:
         return 0
 
     cdef int forget_all(self) except -1:
-        """All segments are gone."""
+        """Notes that all segments are gone."""
         self.sealed.clear()
         return 0
 
     cdef int lower(self, int64_t offset) except -1:
-        """Notes that the log was truncated: what is written from `offset` on is new, even if a
-        flush that began before the truncation ends after it."""
+        """Notes that the log was truncated: batches from `offset` on are new, so a flush that began
+        before the truncation does not make them durable."""
         self.recovery_point = min(self.recovery_point, offset)
         self.checkpoint_offset = min(self.checkpoint_offset, offset)
         for task in self.tasks:
@@ -81,7 +81,7 @@ cdef class Unflushed:
         files = [] if by_file_system else self.files_to_sync(chain)
         if self.epochs_file is None:
             self.epochs_file = EpochsFile(disk, chain.directory)
-        # A flush that overtakes those under way includes their epochs.
+        # A sync of the file system may end before flushes under way: it includes their epochs.
         epochs_taken = epochs_due or by_file_system and any(
             [each.epochs is not None for each in self.tasks])
         task = FlushTask(
@@ -100,11 +100,11 @@ cdef class Unflushed:
         return task
 
     def end(self, task, epochs, int64_t now_ms):
-        """Notes that a task has succeeded, in the order in which the flushes began.
+        """Notes that a task has succeeded; flushes take effect in the order in which they began.
 
-        A later flush may end first, in another thread. It did not sync what the earlier one had
-        taken over, such as a new file's directory, so it has to wait for that one; a sync of the
-        whole file system need not.
+        A later flush may end first, in another thread. It does not include the files of an earlier
+        flush, such as a new file's directory, so it takes effect only after the earlier one. A sync
+        of the whole file system includes all files, and takes effect at once.
         """
         assert task in self.tasks
         task.ended = True
@@ -115,7 +115,7 @@ cdef class Unflushed:
             self.reached(self.tasks.pop(0), epochs, now_ms)
 
     cdef int reached(self, task, epochs, int64_t now_ms) except -1:
-        """Ends a flush, and those before it."""
+        """Moves the recovery point to a flush's end."""
         self.recovery_point = max(self.recovery_point, <int64_t>task.offset)
         if task.refused is None:
             self.checkpoint_offset = self.recovery_point
@@ -130,7 +130,7 @@ cdef class Unflushed:
         return 0
 
     def knows(self, task):
-        """Whether a task is still useful."""
+        """Whether a task was neither completed nor dropped."""
         return task in self.tasks
 
     def give_up(self, task):
@@ -153,7 +153,7 @@ cdef class Unflushed:
         self.has_epochs_file, self.flushed_ms = True, now_ms
 
     cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1:
-        """Whether the epochs have to be written: those of a few batches are read from these."""
+        """Whether the epochs must be written: a small log without a file reads its batches."""
         return epochs.changed and chain.active is not None and (
             self.has_epochs_file or len(chain.segments) > 1 or chain.active.size > REREAD_MAX)
 

@@ -1,12 +1,13 @@
 """The background scrub: every sealed, durable segment is read and checked, in rounds.
 
 A round goes through all logs, each from its oldest segment on, limited to a number of bytes per
-second. The next round begins when an interval has passed since this one began. The progress is kept
-in `ottla-scrub-checkpoint`, so that a restart continues there; its text is the version, when the
-round began (ms since 1970), then an offset checkpoint: everything below these offsets was checked.
+second. The next round begins when an interval has passed since the current round began. The
+progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. The file has the
+version, the time when the round began (ms since 1970), then an offset checkpoint: everything below
+these offsets was checked.
 
-A faulty place is read a second time, from the medium; if the fault persists, the log handles it
-like damage below the recovery point.
+A segment that looks wrong is read a second time, from the medium. If the fault persists, the log
+handles it like damage below the recovery point.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Save:
     places: Mapping[Partition, int]
 
     def run(self) -> None:
-        """Write it. Raises OSError."""
+        """Writes the progress. Raises OSError."""
         data = b"0\n%d\n" % self.began_ms + encode_offsets(self.places)
         self.disk.write_atomically(self.path, data)
 
@@ -54,7 +55,7 @@ class Read:
     scrub: SegmentScrub
 
     def run(self) -> None:
-        """Read it. Raises OSError."""
+        """Reads the slice. Raises OSError."""
         self.scrub.read()
 
 
@@ -109,7 +110,7 @@ class Scrub:
             return
 
     def steps(self) -> Steps:
-        """Checks segments without an end. The caller throws an OSError of a step into this
+        """Checks segments in endless rounds. The caller throws an OSError of a step into this
         generator, which then leaves that segment to the next round."""
         while True:
             for count, key in enumerate(list(self.storage.logs), 1):
@@ -123,7 +124,7 @@ class Scrub:
             self.began_ms, self.places = self.clock.now_ms(), {}
 
     def check_log(self, key: Partition) -> Steps:
-        """The segments of one log that were not checked in this round."""
+        """Checks the segments of one log that were not checked in this round."""
         while (log := self.storage.get(*key)) is not None and log.offline is None:
             if log.segment_count < 2:
                 return                  # a log at rest is not opened for this
@@ -146,7 +147,7 @@ class Scrub:
     def next_segment(self, log: PartitionLog, place: int) -> Segment | None:
         """The oldest durable sealed segment after `place`."""
         if log.segment_count < 2:
-            # For a log at rest this is known; checking would open 100,000 of them.
+            # The number is known for a log at rest; reading `segments` would open its files.
             return None
         for segment in log.segments[:-1]:
             if segment.end_offset > log.recovery_point:
@@ -193,7 +194,7 @@ class Scrub:
         return log.segments[following].base_offset
 
     def read_to_end(self, scrub: SegmentScrub, log: PartitionLog) -> Steps:
-        """Slice by slice, with a pause after each to keep the rate."""
+        """Reads slice by slice, with a pause after each to keep the rate."""
         while not scrub.done:
             before = scrub.position
             try:

@@ -17,13 +17,13 @@ cdef class SegmentScrub:
     cdef int64_t next_base              # where the next segment begins, -1 if gaps are allowed
     cdef int32_t epoch
     cdef bint jumped, epoch_began       # the last batch skipped offsets; began an epoch
-    cdef int64_t jump_position, jump_offset                 # the state before that
+    cdef int64_t jump_position, jump_offset                 # the state before that batch
     cdef int32_t jump_epoch
     cdef int64_t batch_position         # where the current batch begins
     cdef uint8_t[HEADER_SIZE] header
     cdef Py_ssize_t header_filled
     cdef int64_t left                   # bytes of the current batch after its header
-    cdef uint32_t crc                   # over the bytes so far
+    cdef uint32_t crc                   # of the current batch's bytes so far
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered, expected
 

@@ -108,9 +108,10 @@ cdef class SegmentScrub:
         return None
 
     cdef bint blame_the_last(self, bint fits_without) noexcept:
-        """Base offset and epoch have no checksum: later batches may show that they are wrong.
+        """Moves a fault to the previous batch if the current one fits without it; returns that.
 
-        That is so if they jumped forward and the next batch continues from before the jump.
+        The checksum does not cover base offset and epoch. If they jump forward at a batch and the
+        next batch continues from before the jump, the batch with the jump is damaged.
         """
         if not fits_without:
             return False
@@ -139,12 +140,12 @@ cdef class SegmentScrub:
         return 0
 
     def refused(self, error):
-        """The disk refuses the next slice: a fault of the batch in which the slice begins."""
+        """Notes an error of the disk as a fault of the batch in which the next slice begins."""
         self.note_fault(f"it cannot be read: {error}", self.batch_position, self.end_offset)
 
     def look_again(self):
-        """Goes back to the batch that looked wrong: a fault counts when it is read twice. If the
-        end looked wrong, any batch may have been misread, so it goes back to the first one."""
+        """Goes back to the batch that looked wrong: only a fault that is read twice counts. If the
+        segment's end looked wrong, any batch may have been misread: the check begins again."""
         if self.batch_position >= self.size:
             self.batch_position, self.end_offset, self.epoch = 0, self.base_offset, -1
         self.position = self.batch_position

@@ -1,7 +1,7 @@
 """Checkpoints of a running broker: gathered in steps on the loop, written by any thread.
 
-The topics of the entries (`topic_ids`) are written after them. A topic that is recreated between
-two steps is left to the next checkpoint.
+The file with the topics of the entries (`topic_ids`) is written after them. A topic that is
+recreated between two steps is left to the next checkpoint.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def checkpoint_steps(
 def directory_steps(
     storage: Storage, task: CheckpointTask, directory: LogDirectory
 ) -> Iterator[None]:
-    """All checkpoints of one directory."""
+    """Gathers all checkpoints of one directory."""
     ids = dict(directory.topic_ids)
     recovery_points, starts = dict(directory.recovery_points), dict(directory.log_starts)
     cleaned, marks = dict(directory.cleaned), dict(directory.high_watermarks)
@@ -88,7 +88,7 @@ def directory_steps(
     whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
     if directory.written_ids is None:
         task.files.append(whose)
-    # Before the recovery points: what is below one of them is not recovered again.
+    # Written before the recovery points: recovery does not check indexes below these.
     if aborted or storage.disk.exists(directory.file(aborted_sizes.ABORTED_SIZES)):
         name = aborted_sizes.ABORTED_SIZES
         yield from file_steps(task, directory, name, aborted_sizes.lines_of(aborted))
@@ -112,7 +112,7 @@ def note_aborted(
 def log_start_steps(
     storage: Storage, task: CheckpointTask, paths: Collection[str]
 ) -> Iterator[None]:
-    """Only the log starts of some directories, in steps."""
+    """Gathers only the log starts of the directories with these paths."""
     for directory in storage.directories:
         if directory.offline is not None or directory.path not in paths:
             continue
@@ -133,7 +133,7 @@ def log_start_steps(
 def file_steps(
     task: CheckpointTask, directory: LogDirectory, name: str, all_lines: Iterator[str]
 ) -> Iterator[None]:
-    """One file of a checkpoint."""
+    """Gathers one file of a checkpoint."""
     lines: list[str] = []
     for line in all_lines:
         lines.append(line)

@@ -1,7 +1,8 @@
 """Closes all logs of a broker, and marks each log directory whose logs were closed as clean.
 
-If a log fails, its directory gets no mark. A log whose directory another program removed does not
-count: it says nothing about the others, and its checkpoint shows the next start that it is missing.
+If a log fails, its log directory gets no mark, unless it failed because another program removed its
+files: that says nothing about the other logs, and the checkpoints show the next start that the log
+is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
     storage.open_files.rebuilds.close()
     working = {key: log for key, log in storage.logs.items() if log.offline is None}
     for log in working.values():
-        log.health.watch(None)          # each failure is judged below, by what is left of the log
+        log.health.watch(None)          # failures are handled below, if the log's files exist
     flush_everything(storage)
     unmarked = set()
     for key, log in storage.logs.items():
@@ -57,16 +58,16 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
             _mark_clean(storage, directory)
         directory.close()
     for log in storage.logs.values():
-        # A pending callback may still run; an append would then be taken for damage.
+        # A pending callback may still append; the next start would take the batches for damage.
         log.health.watch(None)
         log.fail("the broker has stopped")
     storage.logs.clear()
 
 
 def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) -> bool:
-    """Whether the other brokers may not know yet that the log's end was cut off. Without the marker
-    of a clean stop the next start checks the log and registers it as lost; records that only the
-    checkpoints show as missing are noticed in any case."""
+    """Whether the log's end was cut off and the other brokers may not know this yet. Without the
+    mark of a clean stop, the next start checks the log and reports the loss. A loss that the
+    checkpoints show needs no check: every start notices it."""
     if log.damage is not None:
         return log.log_end_offset >= home.written_upto(key)
     return bool(cut_notes(log))
@@ -95,8 +96,8 @@ def _mark_clean(storage: Storage, directory: LogDirectory) -> None:
 
 
 def _write_closed(storage: Storage, directory: LogDirectory) -> None:
-    """Saves what the next start needs to leave the logs at rest. Logs that were never requested
-    keep the state found by the previous start."""
+    """Saves the state that lets the next start leave the logs at rest. Logs that were never
+    requested keep the state that this start has found."""
     known = dict(directory.closed)
     for key, log in storage.logs.items():
         if storage.homes[key] is directory and (closed := log.closed()) is not None:

@@ -1,7 +1,7 @@
-"""What is to be removed from the log directories, and when: partitions' directories and files.
+"""Schedules removals from the log directories: directories of partitions and files of segments.
 
-A deletion renames first, which frees the name at once. The files are removed later, in any thread,
-so that readers can finish: due removals are handed out once, and given back if they fail.
+A deletion first renames, which frees the name at once. The files are removed later, in any thread,
+so that readers can finish. Due removals are returned once; a caller that fails adds them again.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ class Deletions:
         self.directories: list[tuple[int, str]] = []
         self.files: list[tuple[int, str]] = []
         self.in_place: dict[Partition, str] = {}
-        """Directories that could not be renamed (full disk); their names are not reused before."""
+        """Directories that a full disk could not rename; their names are not reused until they are
+        gone."""
         self.stray_retention_ms = -1
         """How long directories without a topic are kept (`strays`); -1 means for ever."""
         self.unsynced: set[str] = set()
         self.renamed = 0
 
     def unique_name(self, name: str, suffix: str) -> str:
-        """A name for a renamed directory that no other one has."""
+        """A unique name for a renamed directory."""
         self.renamed += 1
         unique = f"{self.clock.now_ms():016x}{self.renamed:016x}"
         # A topic name may have 249 bytes.
         return f"{name[: NAME_BYTES_MAX - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
 
     def add_left(self, paths: Iterable[str]) -> None:
-        """Schedule what earlier runs of the broker did not remove, for at once."""
+        """Schedule the immediate removal of directories that earlier runs did not remove."""
         self.directories += [(0, path) for path in paths]
 
     def add(self, path: str, delay_ms: int) -> None:
@@ -56,7 +57,8 @@ class Deletions:
         self.directories.append((self.clock.monotonic_ms() + delay_ms, path))
 
     def add_stray(self, path: str) -> None:
-        """Schedule the removal of a directory that belongs to no topic, where those expire."""
+        """Schedule the removal of a directory that belongs to no topic, unless it is kept for ever.
+        """
         if self.stray_retention_ms >= 0:
             self.add(path, self.stray_retention_ms)
 
@@ -83,7 +85,7 @@ class Deletions:
         reached("a full disk keeps a deleted directory under its name")
 
     def removed_in_place(self, key: Partition) -> None:
-        """Note that such a directory is gone: its name may be used again."""
+        """Note that a directory of `keep_in_place` is gone: its name may be used again."""
         del self.in_place[key]
 
     def hasten(self, parent: str) -> None:
@@ -98,7 +100,7 @@ class Deletions:
         ]
 
     def forget_files(self, directory: str) -> None:
-        """Drop the removals of a directory's files: these paths may soon be another topic's."""
+        """Drop the removals of a directory's files: the paths may soon belong to another topic."""
         inside = directory + "/"
         self.files = [due for due in self.files if not due[1].startswith(inside)]
 
@@ -127,9 +129,9 @@ class Deletions:
         return due
 
     def remove_files(self) -> None:
-        """Unlink all files now, since they have no readers any more. Blocks.
+        """Unlink all scheduled files now, at the stop: they have no readers any more. Blocks.
 
-        Otherwise a log at rest would keep them until its first use.
+        Otherwise they would stay until a use of the log, which the next start leaves at rest.
         """
         for _, path in self.files:
             with suppress(OSError):     # the next opening of the log tries again
@@ -148,8 +150,8 @@ class Deletions:
 def remove_directory(disk: Disk, directory: str) -> None:
     """Deletes a partition's directory with all files in it; a missing one is not an error.
 
-    The file with the topic id goes last, so that after a crash the directory is not taken for a new
-    topic's.
+    The file with the topic id is removed last, so that after a crash the directory cannot be taken
+    for that of a new topic.
     """
     try:
         names = disk.listdir(directory)

@@ -59,9 +59,9 @@ def missing(
     disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
     forgotten: Collection[str],
 ) -> list[LogDirectory]:
-    """An offline directory for each one that is remembered but missing.
+    """An offline LogDirectory for each directory that is remembered but missing.
 
-    Raises StorageRefused if a directory that the operator has given up is there.
+    Raises StorageRefused if a directory is present that is listed in ottla.forget.directories.
     """
     here = {each.directory_id for each in opened}
     for directory in opened:
@@ -71,7 +71,7 @@ def missing(
                     " ottla.forget.directories. Remove it from that setting, or the directory from"
                     " log.dirs."
             )
-    # One that could not be opened represents itself: its id is not known.
+    # A directory that could not be opened is not missing; as its id is not known, its path counts.
     unknown = {each.path for each in opened if not each.directory_id}
     used = {each.path for each in opened}
     directories = []
@@ -100,7 +100,7 @@ def remember(
     disk: Disk, opened: Sequence[LogDirectory], known: Mapping[str, str],
     forgotten: Collection[str],
 ) -> None:
-    """Makes every available directory remember all of them. Raises OSError."""
+    """Writes the list of all directories to every available directory. Raises OSError."""
     paths = {each: path for each, path in known.items() if each not in forgotten}
     online = [each for each in opened if each.offline is None]
     paths |= {each.directory_id: each.path for each in online}

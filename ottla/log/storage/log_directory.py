@@ -15,10 +15,11 @@ from ottla.log.storage.space import Space
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META = "meta.properties"
 MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
-"""What meta.properties says of a directory whose metadata are not in it but in ZooKeeper."""
+"""The line of meta.properties if the broker's metadata are in ZooKeeper."""
 UNFINISHED = "ottla.unfinished"
-"""In meta.properties while `ottla cluster create` runs (`member_marks`): the ZooKeeper that gets
-the metadata. No broker starts on such a directory, since its metadata may be in either place."""
+"""A key in meta.properties while `ottla cluster create` runs (`member_marks`); its value is the
+ZooKeeper that gets the metadata. No broker starts on such a directory, because the metadata may be
+in either place."""
 ID_SIZE = 16
 TORN_ID = b""
 
@@ -30,9 +31,10 @@ class StorageRefused(Exception):
 class LogDirectory:
     """A directory whose lock this process holds.
 
-    `clean` says whether the last stop was clean, and `closed` what it stored about each log. Both
-    are removed from the disk once the directory is open, so that a crash from then on is recognized
-    as one. A directory that could not be opened is `offline`, and its contents are not known.
+    `clean` says whether the last stop was clean; `closed` has the state of each log that the stop
+    stored. Both are removed from the disk once the directory is open, so that the next start
+    recognizes a crash. A directory that could not be opened is `offline`, and its contents are not
+    known.
     """
 
     __slots__ = (
@@ -119,12 +121,12 @@ class LogDirectory:
             return None
 
     def known_topics(self) -> dict[str, bytes | None]:
-        """The topics of the checkpoints' entries. Entries of other topics are dropped: a crash
-        occurred between writing a checkpoint and the file that says whose it is."""
+        """The topics of the checkpoints' entries. Drops entries of other topics: they were written
+        just before a crash, and their topics were not."""
         known = self.written_ids
         if known is None:
-            # Kafka's own directory, or one of an earlier version: the partitions' files name the
-            # topics.
+            # A directory of Apache Kafka or of an earlier version: the topic ids are only in the
+            # partitions' directories.
             known = {}
             for key in chain.from_iterable(self.checkpointed()):
                 if key[0] not in known:
@@ -146,7 +148,7 @@ class LogDirectory:
     def claim(self, topic: str, topic_id: bytes | None) -> None:
         """Assigns the entries of a topic name to this id; entries of another id are dropped."""
         if topic_id is None and topic in self.topic_ids:
-            return                      # without an id there is no other topic of that name
+            return                      # without an id it counts as the topic that is known
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
             self.forget_topics({topic})
         self.topic_ids[topic] = topic_id
@@ -179,8 +181,9 @@ class LogDirectory:
     def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:
         """Checks the owner in `meta.properties`; writes that file if it is missing.
 
-        Raises StorageRefused if the directory belongs to another node or cluster, if the file does
-        not say, or if either its former or its present broker is in a cluster and the other is not.
+        Raises StorageRefused if the directory belongs to another node or cluster, if the file is
+        damaged, or if a standalone broker owned the directory and this one is in a cluster, or vice
+        versa.
         """
         known = self.known_ids()
         check_mode(self.path, known, clustered)
@@ -226,7 +229,7 @@ class LogDirectory:
             )
 
     def remove_marker(self) -> None:
-        """From here on only another clean stop makes the next start a fast one."""
+        """Removes the mark of a clean stop: after a crash, the next start must recover the logs."""
         if self.clean:
             self.disk.unlink(self.file(CLEAN_MARKER))
             self.disk.unlink(self.file(closed_logs.CLOSED_LOGS))
@@ -242,7 +245,7 @@ class LogDirectory:
         return partitions
 
     def known_closed(self) -> dict[Partition, ClosedLog]:
-        """The state at the clean stop of those logs that appear unchanged since."""
+        """The logs' state at the clean stop, only for logs that have not changed since."""
         if not self.clean:
             return {}
         known = closed_logs.read(self.disk, self.file(closed_logs.CLOSED_LOGS))
@@ -258,7 +261,7 @@ class LogDirectory:
 
     def written_upto(self, partition: Partition) -> int:
         """The end of the records that were durable and committed according to the checkpoints: no
-        power cut and no election removes these. 0 if there are none."""
+        power cut and no election can remove them. 0 if there are none."""
         end = min(self.recovery_points.get(partition, 0), self.high_watermarks.get(partition, 0))
         return end if end > self.log_starts.get(partition, 0) else 0
 
@@ -280,7 +283,7 @@ class LogDirectory:
         return any(name.endswith(".log") for name in names)
 
     def topic_id_in(self, name: str) -> bytes | None:
-        """The same for a directory of any name."""
+        """Like `topic_id`, for a directory of any name."""
         path = self.file(f"{name}/{PARTITION_METADATA}")
         try:
             for line in self.disk.read_bytes(path).decode().splitlines():
@@ -298,15 +301,16 @@ class LogDirectory:
         """Whether a partition's directory may belong to this topic."""
         known = self.topic_id(partition)
         if known == TORN_ID and self.written_ids is not None:
-            # The first flush makes the id durable, and a checkpoint follows. Without either, no
-            # record was acknowledged with acks=all: the directory may as well be of a deleted
-            # topic.
+            # The first flush makes the id durable, and a checkpoint follows. If neither happened,
+            # the directory has no record that was acknowledged with acks=all, and may belong to a
+            # deleted topic.
             return self.written_ids.get(partition[0]) == topic_id
         return topic_id is None or known in (None, TORN_ID, topic_id)
 
 
 def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
-    """Raise StorageRefused if a directory's metadata are elsewhere than this broker's."""
+    """Raise StorageRefused if a directory is of a standalone broker and this broker is clustered,
+    or vice versa."""
     if UNFINISHED in known:
         raise StorageRefused(
             f"`ottla cluster create` was interrupted while it converted {path}. Run it with"

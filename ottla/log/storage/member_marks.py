@@ -1,5 +1,5 @@
-"""Turns the log directories of a standalone broker that has stopped into those of a cluster's
-member, for `ottla cluster create`.
+"""Converts the log directories of a stopped standalone broker to those of a cluster member, for
+`ottla cluster create`.
 
 `meta.properties` says who may use a directory. It goes through three states, each durable in all
 directories before the next one begins in any:
@@ -31,8 +31,8 @@ from ottla.log.storage.log_directory import (
 from ottla.log.storage.reserve import RESERVE
 
 ASIDE = "ottla-standalone-metadata"
-"""The former metadata log of a standalone broker. No start takes this name for a partition, a
-deletion that was not finished, or a stray."""
+"""The new name of a standalone broker's metadata log. A start ignores it: it is not the name of a
+partition, an unfinished deletion or a stray directory."""
 
 
 def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
@@ -85,8 +85,8 @@ def _check_complete(disk: Disk, opened: Sequence[LogDirectory]) -> None:
 
 
 def is_finished(directories: Sequence[LogDirectory]) -> bool:
-    """Whether an earlier creation has made all of these a member's: one of them has the metadata
-    log that was put aside."""
+    """Whether an earlier `cluster create` has converted all these directories. One of them then has
+    the metadata log that was put aside."""
     known = [directory.known_ids() for directory in directories]
     return any(ASIDE in each.names for each in directories) and all(
         each.get(MODE) == IN_ZOOKEEPER and UNFINISHED not in each for each in known
@@ -94,9 +94,9 @@ def is_finished(directories: Sequence[LogDirectory]) -> bool:
 
 
 def begun(directories: Sequence[LogDirectory]) -> str | None:
-    """The ZooKeeper of a creation that was interrupted; None if none has begun.
+    """The ZooKeeper of an interrupted `cluster create`; None if none has begun.
 
-    Raises StorageRefused for directories that are a member's already, or only some of them.
+    Raises StorageRefused if the directories belong to a member already, or to different brokers.
     """
     known = [directory.known_ids() for directory in directories]
     members = [each.get(MODE) == IN_ZOOKEEPER and UNFINISHED not in each for each in known]
@@ -115,22 +115,23 @@ def begun(directories: Sequence[LogDirectory]) -> str | None:
 
 
 def begin(directories: Sequence[LogDirectory], zookeeper: str) -> None:
-    """From here on no start is possible on any of these directories. Raises OSError."""
+    """Marks the directories as unfinished: no broker can start on them. Raises OSError."""
     for directory in directories:
         known = directory.known_ids()
         _write(directory, {**known, MODE: IN_ZOOKEEPER, UNFINISHED: zookeeper})
 
 
 def take_back(directories: Sequence[LogDirectory]) -> None:
-    """Make them a standalone broker's again: ZooKeeper does not have its metadata, and never will.
-    Raises OSError."""
+    """Gives the directories back to the standalone broker. ZooKeeper must not have its metadata,
+    now or later. Raises OSError."""
     for directory in directories:
         known = directory.known_ids()
         _write(directory, {k: v for k, v in known.items() if k not in (MODE, UNFINISHED)})
 
 
 def finish(directories: Sequence[LogDirectory]) -> None:
-    """From here on a member can start on these directories. Raises OSError."""
+    """Marks the directories as a member's: a broker of the cluster can start on them. Raises
+    OSError."""
     for directory in directories:
         known = directory.known_ids()
         _write(directory, {key: value for key, value in known.items() if key != UNFINISHED})
@@ -149,7 +150,7 @@ def put_aside(directory: LogDirectory, metadata: Partition) -> None:
     if name in directory.names:
         disk.rename(directory.file(name), directory.file(ASIDE))
         disk.sync_directory(directory.path)
-    # Its entry would be reported as a log that has disappeared, until the next start.
+    # The entry of a renamed log would be reported as a log that has disappeared.
     directory.forget(metadata)
     closed = closed_logs.encode(directory.closed)
     disk.write_atomically(directory.file(closed_logs.CLOSED_LOGS), closed)

@@ -1,9 +1,9 @@
-"""The record that makes a partition's move to another log directory final, and how a start
-completes it.
+"""The record that makes a partition's move to another log directory final, and the completion of
+such moves at a start.
 
 A move copies the partition into `<topic>-<partition>.<unique>-future` of the target directory. Once
 the copy is complete and durable, the file `.ottla-move` of the target is written: from then on the
-copy is the partition, whichever of the following renames were done.
+copy is the partition, even if none of the renames that follow has been done.
 
     0
     events 0 events-0.0000018f-future
@@ -95,8 +95,8 @@ def finish_move(
 
 
 def forget_copies(target: LogDirectory, directories: Sequence[LogDirectory]) -> None:
-    """Drops the checkpoint entries of a copy that never became final, or has moved away: the
-    partition is elsewhere."""
+    """Drops the checkpoint entries of copies that never became final or have moved away: another
+    log directory has the partition."""
     for other in directories:
         if other is not target:
             for offsets in (target.recovery_points, target.log_starts):

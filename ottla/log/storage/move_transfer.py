@@ -1,10 +1,10 @@
 """A partition's move to another log directory, while it continues to serve (KIP-113).
 
-Steps of a move: `plan` decides on the loop what is to be copied next, up to a bound; `Copy.run`
-does it, in any thread; this repeats until `nearly_done`. `prepare` and a checkpoint make the target
-know the log's offsets. `swap`, on the loop, copies the rest, makes everything durable, writes the
-record (`move_record`) and continues the log in the copy. `finish` makes the renames durable and
-removes the record. Until the record is written the partition stays where it was, whatever happens.
+Steps of a move: `plan`, on the loop, chooses the bytes to copy next, up to a limit; `Copy.run`
+copies them, in any thread; this repeats until `nearly_done`. `prepare` and a checkpoint store the
+log's offsets in the target. `swap`, on the loop, copies the rest, makes everything durable, writes
+the record (`move_record`) and continues the log in the copy. `finish` makes the renames durable and
+removes the record. Until the record is written, any failure leaves the partition where it was.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,12 +32,12 @@ PASSING_FILES = (*UNFINISHED, SWAP, EPOCHS, PARTITION_METADATA)
 
 
 class MoveFailed(Exception):
-    """The move is given up; the partition is where it was."""
+    """The move is given up; the partition stays where it was."""
 
 
 class LogCut(MoveFailed):
-    """The log was truncated meanwhile, as happens to a follower's log that diverges from its
-    leader's: the copy may have removed records where the log has others by now."""
+    """The log was truncated meanwhile, for example because it diverged from its leader's log: the
+    copy may contain removed records at offsets where the log has others now."""
 
 
 class Piece(NamedTuple):
@@ -67,7 +67,7 @@ class Copy:
         return sum(each.end - each.start for each in self.pieces if each.end is not None)
 
     def run(self, only_needed: bool = False) -> None:
-        """Copies and syncs; with `only_needed`, leaves out what recovery can rebuild.
+        """Copies and syncs; with `only_needed`, does not sync indexes, which recovery can rebuild.
 
         Raises OSError.
         """
@@ -99,10 +99,9 @@ class Copy:
 
 
 class Move:
-    """One partition on its way to `target`. Only the loop's thread calls it.
+    """The move of one partition to `target`. Only the loop's thread calls it, except for `begin`.
 
     `given_up` is set to cancel the move; `committed` is true once the partition is in the target.
-
     """
 
     def __init__(self, storage: Storage, key: Partition, target: LogDirectory) -> None:
@@ -113,7 +112,7 @@ class Move:
         self.directory = target.file(self.copy_name)
         self.given_up = self.committed = False
         self.left = ""
-        """What a restart has to do for a committed move."""
+        """Why a committed move needs a restart to complete; empty if it does not."""
         self.listed: list[Segment] | None = None
         """The log's list of segments at the first check; a truncation replaces it."""
         self.segments: dict[int, Segment] = {}
@@ -130,14 +129,14 @@ class Move:
 
     @property
     def offset_lag(self) -> int:
-        """Maximum offset lag of the copy: the copied part of a segment does not count."""
+        """Upper limit of the copy's offset lag: a partly copied segment counts as not copied."""
         for base, segment in self.segments.items():
             if self.reached.get(base, 0) < segment.size:
                 return self.log.log_end_offset - base
         return 0 if self.segments else self.log.log_end_offset - self.log.log_start_offset
 
     def check(self) -> None:
-        """Raises MoveFailed if it cannot continue, LogCut if it has to begin anew."""
+        """Raises MoveFailed if the move cannot continue, LogCut if it has to start again."""
         if self.given_up:
             reached("a move between directories was cancelled")
             raise MoveFailed(f"the move of {self.name} to {self.target.path} was cancelled")
@@ -152,8 +151,8 @@ class Move:
             raise LogCut(f"{self.name} was truncated: its move to {self.target.path} starts again")
 
     def begin(self) -> None:
-        """Makes the copy's directory and the files outside segments, in any thread. Raises
-        OSError."""
+        """Creates the copy's directory and copies the files that belong to no segment, in any
+        thread. Raises OSError."""
         self.disk.makedirs(self.directory)
         self.disk.sync_directory(self.target.path)
         if self.log.topic_id is not None:
@@ -210,7 +209,7 @@ class Move:
         return [Piece(path, self.inside(path)) for path in paths if self.disk.exists(path)]
 
     def note(self, copy: Copy) -> None:
-        """Called after a step has run."""
+        """Notes the progress after a step has run."""
         if copy.vanished:
             return
         assert all(end >= self.reached.get(base, 0) for base, end in copy.reached.items())
@@ -231,9 +230,11 @@ class Move:
         return whole and left <= SWAP_BYTES
 
     def prepared(self) -> bool:
-        """Whether the target's checkpoints contain the log start, without which deleted records
-        would return with the move, and how far the log is compacted, without which recovery would
-        take a gap for damage."""
+        """Whether the target's checkpoints have the log start and the end of the compacted part.
+
+        Without the first, deleted records would return with the move; without the second, recovery
+        would take a gap for damage.
+        """
         return (
             self.target.log_starts.get(self.key) == self.log.log_start_offset
             and self.target.cleaned.get(self.key, 0) == self.log.first_dirty_offset
@@ -283,9 +284,9 @@ class Move:
             disk.sync_directory(self.target.path)
         except OSError as error:
             if not named and is_passing(error):
-                raise                          # a full disk had no space for its name
-            # Both copies are the same now: whichever the next start takes is correct, as long as
-            # nothing is written to either.
+                raise                          # a full disk had no space for the record's name
+            # Both copies are the same now. The next start may take either one, as long as nothing
+            # is written to them.
             reached("it is unknown whether a move is final")
             log.health.watch(None)             # the source directory has not failed
             log.fail(f"it is unknown whether its move to {self.directory} is final: {error}")
@@ -295,9 +296,9 @@ class Move:
         self.continue_in_copy()
 
     def seal(self) -> None:
-        """Has everything written to the log's files. If a full source has no space for the active
-        segment's indexes, they are created again later, since moves are to free space.
-        Raises OSError, StorageFailed."""
+        """Writes everything pending to the log's files. If a full source has no space for the
+        active segment's indexes, they are deleted and rebuilt later: a move that is to free space
+        must not need any. Raises OSError, StorageFailed."""
         log = self.log
         try:
             log.seal()
@@ -355,16 +356,16 @@ class Move:
             self.incomplete(target, f"{self.directory} could not be renamed", error)
 
     def incomplete(self, directory: LogDirectory, what: str, error: OSError) -> None:
-        """A rename has failed: the record stays, and a start repeats it. If the disk is full,
-        only space for the name may be missing."""
+        """Notes that a rename has failed: the record stays, and the next start repeats the rename.
+        A full disk is no reason to take the directory offline."""
         self.left = f"{what}: {error}"
         reached("a move is left to the next start")
         if not is_passing(error):
             self.storage.fail(directory, self.left)
 
     def finish(self) -> Callable[[], None]:
-        """The work that has to be done, in any thread, before another move may begin. Raises
-        OSError."""
+        """A function that completes the move. It must run, in any thread, before another move may
+        begin, and raises OSError."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(f"a restart finishes the move, once its directories work{why}")
@@ -378,12 +379,13 @@ class Move:
         return run
 
     def give_up(self) -> None:
-        """Cancels the move: the partition stays where it is. Call `discard` if it had begun."""
+        """Cancels the move: the partition stays where it is. If `begin` was called, call `discard`
+        too."""
         self.given_up = True
         for known in self.target.checkpointed():
             known.pop(self.key, None)
 
     def discard(self) -> None:
-        """Has an unfinished copy deleted. No step may be running."""
+        """Schedules the deletion of an unfinished copy. No step may be running."""
         if not self.committed and self.target.offline is None:
             self.storage.deletions.add(self.directory, 0)

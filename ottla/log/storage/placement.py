@@ -12,8 +12,9 @@ from ottla.wire.wording import counted
 
 
 class Placement:
-    """The partitions of all log directories. Raises StorageRefused for a partition that is in two
-    of them. `is_cordoned` says whether a directory gets no new partitions, by its path (KIP-1066).
+    """The partitions of all log directories. Raises StorageRefused if a partition is in two.
+
+    `is_cordoned` says for a directory's path whether it gets no new partitions (KIP-1066).
     """
 
     def __init__(
@@ -22,8 +23,8 @@ class Placement:
         self.directories, self.is_cordoned = directories, is_cordoned
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
-        """Further directories with a partition's name, which belong to other topics; kept until the
-        partition's own is known."""
+        """Log directories that also have a directory of the partition's name; kept until the right
+        one is known."""
         self.complete = all(each.known for each in directories)
         for directory in directories:
             for partition in directory.partitions:
@@ -33,9 +34,9 @@ class Placement:
                     self.homes[partition] = directory
 
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
-        """Handles partitions found in two directories, which is valid only if the topic was deleted
-        and recreated, if one was begun while the other was away, or if a failed write left one
-        without an id and without records. Raises StorageRefused."""
+        """Handles a partition that is in two log directories. Raises StorageRefused unless the
+        topic was deleted and recreated, one copy was begun while the other was missing, or a failed
+        write left one copy without an id and without records."""
         first = self.homes[key]
         homes = first, directory
         ids = [home.topic_id(key) for home in homes]
@@ -56,8 +57,8 @@ class Placement:
 
     @property
     def high_watermarks(self) -> dict[Partition, int]:
-        """The high watermarks that the last run saved. A partition with a directory has the one in
-        the same log directory; with several, it is not known yet which one is right."""
+        """The high watermarks that the last run saved, for each partition from its own log
+        directory. Partitions that are in several log directories are left out."""
         return {
             key: offset
             for directory in self.directories
@@ -66,9 +67,9 @@ class Placement:
         }
 
     def vanished(self, key: Partition, topic_id: bytes | None) -> list[LogDirectory]:
-        """The log directories that, according to their checkpoints, had records of a partition on
-        the medium but have no directory of it: something else has removed it. None while it may be
-        in a missing log directory."""
+        """The log directories that had durable records of a partition according to their
+        checkpoints, but no longer have its directory: another program removed it. Empty while the
+        partition may be in a log directory that is missing."""
         return [] if not self.complete else [
             each for each in self.directories
             if key in each.recovery_points and key not in each.partitions
@@ -89,9 +90,9 @@ class Placement:
             )
 
     def refuse_to_guess(self, key: Partition) -> None:
-        """At the start, a partition found nowhere may be in a directory that could not be opened.
+        """Raises StorageFailed if the partition may be in a directory that could not be opened.
 
-        Creating an empty one would hide its records. Raises StorageFailed.
+        An empty log in another directory would hide its records.
         """
         hidden = [each for each in self.directories if not each.known]
         if hidden:
@@ -100,9 +101,9 @@ class Placement:
             )
 
     def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
-        """The online directory with the fewest partitions, a cordoned or full one only if all are;
-        for a log whose files a power cut removed, the one whose checkpoint has its start: its
-        offsets must not be reused."""
+        """The log directory for a new log: the online one with the fewest partitions; a cordoned or
+        full one only if all are. If a power cut removed a log's files, the directory whose
+        checkpoint has its log start, because its offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if len(online) == 1:
             return online[0]

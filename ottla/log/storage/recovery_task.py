@@ -2,8 +2,8 @@
 
 `Storage.recoveries` lists these logs. `LogRecovery.run` opens one and recovers it, in any thread:
 the expensive parts, reading and checksums, run without the interpreter lock. `Storage.end_recovery`
-keeps the result until `get_or_create` asks for that log: whichever is done first, logs are returned
-and errors reported in the order in which they are requested.
+keeps the result until `get_or_create` asks for that log: logs are returned and errors reported in
+the order of these requests, whichever recovery ends first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ OPEN_SEGMENTS = 20
 
 @dataclass(slots=True, eq=False, repr=False)
 class LogRecovery:
-    """The recovery of one log. `error` is the disk's error; without it and `log` nothing was
-    done."""
+    """The recovery of one log. `error` is the disk's error. If `run` sets neither `log` nor
+    `error`, the directory belongs to another topic."""
 
     disk: Disk
     clock: Clock

@@ -1,8 +1,8 @@
-"""Disk space that is kept for the operations that free disk space.
+"""Disk space that is reserved for operations that free disk space.
 
-On a full disk nothing can be written, not even that a topic is deleted. A file of zeros holds some
-space; it is shortened, a portion at a time, for a record that frees space, and filled again once
-the disk has plenty of space.
+On a full disk nothing can be written, not even the record that deletes a topic. A file of zeros
+reserves some space. It is shortened, a portion at a time, when a record that frees space must be
+written, and filled again once the disk has plenty of space.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLENTY = 4 * RESERVE_SIZE
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error, or the one that it was raised from, is that of a full disk."""
+    """Whether an error or one of its causes is that of a full disk."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
             return True
@@ -29,7 +29,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class Reserve:
-    """The file that holds the space. A failing disk only makes it smaller; others report it."""
+    """The file that reserves the space. It ignores errors of the disk: other writes report them."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk, self.directory = disk, directory
@@ -41,7 +41,8 @@ class Reserve:
             self.sync()
 
     def give(self, floor: int) -> bool:
-        """Give up a portion of what lies above `floor` bytes; False if there is none."""
+        """Release a portion of the reserve, but keep `floor` bytes; False if nothing was released.
+        """
         if self.size <= floor:
             return False
         size = max(floor, self.size - PORTION_SIZE)
@@ -56,8 +57,8 @@ class Reserve:
         return True
 
     def fill(self) -> bool:
-        """Fill the reserve if the disk has plenty of space; returns whether that was done, and then
-        `sync` has to follow. Blocks no longer than an append."""
+        """Fill the reserve if the disk has plenty of space. Returns whether it was filled; if so,
+        the caller must call `sync`. Blocks no longer than an append."""
         if self.size >= RESERVE_SIZE:
             return False
         with suppress(OSError):

@@ -1,15 +1,15 @@
-"""How a cluster's broker last ran on a log directory, by which the next start judges its logs.
+"""How a broker of a cluster last ran on a log directory. The next start judges the logs by this.
 
 The file `ottla-run` is written once the cluster's metadata show the registration of the run, and
 again after a clean stop:
 
     {"version":1,"epoch":4294967423,"boot":"6d2c…","flush":"true","clean":false}
 
-`epoch` is the broker epoch, so that a directory restored from an older copy is recognized; `boot`
-is the machine's boot id: a process that dies does not lose what the operating system holds for it,
-but a machine does. `away`, if there were any, are the ids of log directories that the run missed. A
-start writes nothing before it is registered: otherwise a second start would not notice a power
-failure.
+`epoch` is the broker epoch: it shows that a directory was restored from an older copy. `boot` is
+the machine's boot id: it shows whether the machine has stopped, which loses unflushed writes, while
+the end of a process does not. `away` has the ids of the log directories that were missing during
+the run, if any were. A start writes the file only after it has registered: otherwise a second start
+would not notice a power failure.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from ottla.log.files.disk import Disk
 
 RUN = "ottla-run"
 CLEAN, CRASH, MACHINE, LOST = STOPS = ("clean", "crash", "machine", "lost")
-"""How a broker's last run ended, from harmless to bad: it stopped; its process died, and what it
-wrote is in the machine's memory; its machine stopped, and what was not flushed may be gone; its
-log directories are others."""
+"""How a broker's last run ended, from harmless to bad. `clean`: a clean stop. `crash`: the process
+died, but its writes are not lost. `machine`: the machine stopped, and unflushed writes may be lost.
+`lost`: no log can be relied on, for example because the log directories were replaced."""
 FLUSHED = "always"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """One run. `flush` is ottla.acks.all.flush, `clean` whether the run ended with a clean stop,
-    `away` are the ids of the log directories that were missing all the time."""
+    `away` has the ids of the log directories that were missing during the whole run."""
 
     epoch: int
     boot: str
@@ -60,14 +60,15 @@ def write(disk: Disk, directory: str, record: RunRecord) -> None:
     """Write the record of this run. Raises OSError."""
     body = {"version": 1, **asdict(record)}
     if not record.away:
-        del body["away"]                            # earlier versions read the others
+        del body["away"]                            # earlier versions do not know this field
     disk.write_atomically(
         f"{directory}/{RUN}", json.dumps(body, separators=(",", ":")).encode()
     )
 
 
 def stop_class(records: Iterable[RunRecord | None], epoch: int, boot: str) -> str:
-    """How the run under `epoch` ended, the worst of its directories; `boot` is the boot id now."""
+    """How the run with this broker epoch ended: the worst of its directories' results. `boot` is
+    the current boot id."""
     return max((_one(record, epoch, boot) for record in records), key=STOPS.index, default=LOST)
 
 

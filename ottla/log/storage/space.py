@@ -1,9 +1,10 @@
 """How much space a log directory has, and whether it is full.
 
-A directory is full from the first write that the disk refuses for lack of space (or of quota) until
-a probe can be written again: at once if much space is free, otherwise after probes have succeeded
-for a minute, since some file systems never have much. This hysteresis keeps replicas from leaving
-and returning with each deleted segment; each refusal soon after a return doubles the minute.
+A directory is full from the first write that the disk refuses for lack of space (or quota) until
+probes can be written again. If plenty of space is free, one probe is enough; otherwise probes must
+succeed for a minute, because some file systems never have plenty. Without this delay, replicas
+would leave and return with each deleted segment. Each refusal soon after a return doubles the
+minute.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ottla.log.storage.reserve import is_full
 PROBE = ".ottla-probe"
 PROBE_BYTES = 4096
 ROOM_BYTES_MAX = 1 << 20
-"""What a probe reserves: the largest batch, unless topics allow larger ones."""
+"""Bytes that a probe reserves at most: about the default of max.message.bytes."""
 SETTLED_SECONDS = 60.0
 SETTLED_SECONDS_MAX = 3600.0
 PLENTY_BYTES_MAX = 1 << 30
@@ -26,7 +27,7 @@ PLENTY_SHARE = 20
 
 
 class Room(NamedTuple):
-    """One measurement of a file system; -1 if it does not say."""
+    """One measurement of a file system; sizes are -1 if unknown."""
 
     free_bytes: int = -1
     total_bytes: int = -1
@@ -49,9 +50,10 @@ class Space:
         self.refusal: str | None = None
         """The error of the first refused write; None while there is space."""
         self.works_since: float | None = None
-        """Since when every probe could be written, while the directory is full."""
+        """When the first of the latest successful probes ran, while the directory is full; or None.
+        """
         self.settled_seconds = SETTLED_SECONDS
-        """How long probes have to succeed if less space is free."""
+        """How long probes have to succeed if less than plenty of space is free."""
         self.back_at: float | None = None
         """When the directory last had space again, but less than plenty; None if it had plenty."""
 
@@ -66,7 +68,7 @@ class Space:
         return self.full or not self.room.plenty
 
     def refused(self, error: BaseException) -> bool:
-        """Notes a failed write; True if the directory is full from now on, and was not before."""
+        """Notes a failed write; True if this makes the directory full."""
         if not is_full(error):
             return False
         self.works_since = None

@@ -44,7 +44,7 @@ class Hooks(NamedTuple):
     on_full: Callable[[], object] = lambda: None
     """Called when a directory becomes full."""
     is_cordoned: Callable[[str], bool] = lambda path: False
-    """Whether a directory gets no new partitions, by its path (KIP-1066)."""
+    """Whether the directory with this path gets no new partitions (KIP-1066)."""
 
 
 NO_HOOKS = Hooks()
@@ -73,7 +73,7 @@ class Storage:
         self.rivals = self.placement.rivals
         self.recovered: dict[Partition, LogRecovery] = {}
         self.moves: dict[Partition, Move] = {}
-        """Partitions that are being moved, or wait for it (`broker/upkeep`)."""
+        """Partitions that are being moved, or wait for their move (`broker/upkeep`)."""
         self.reserve: Reserve | None = None
         self.failures = {each.path: partial(self.fail, each) for each in directories}
         self.refusals = {each.path: partial(self.refuse, each) for each in directories}
@@ -97,8 +97,9 @@ class Storage:
     ) -> Storage:
         """Locks and checks every directory; new ones get their ids.
 
-        A directory that cannot be read or written is offline until the next start, the others
-        serve. So is one that these remember and that is missing, unless its id is in `forgotten`.
+        A directory that cannot be read or written is offline until the next start; the others
+        serve. A missing directory that the others remember is offline too, unless its id is in
+        `forgotten`.
         `clustered` says that the metadata are in ZooKeeper, which knows the cluster's id.
         Raises StorageRefused.
         """
@@ -127,7 +128,7 @@ class Storage:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
         opened += known_directories.missing(disk, opened, known, forgotten)
-        # Nothing is changed before all of them are known to be this broker's.
+        # No mark of a clean stop is removed before all directories are known to be this broker's.
         for at, directory in enumerate(opened):
             try:
                 directory.remove_marker()
@@ -168,8 +169,8 @@ class Storage:
     def get_or_create(
         self, topic: str, partition: int, topic_id: bytes | None, config: LogConfig
     ) -> PartitionLog:
-        """The log of a partition, opened and recovered if necessary; files are made on first
-        append.
+        """The log of a partition, opened and recovered if necessary; the first append creates its
+        files.
 
         A directory of the same name that belongs to another topic id is put aside first. Raises
         StorageFailed if no directory is online, or on a disk error.
@@ -187,10 +188,9 @@ class Storage:
         return log
 
     def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
-        """The logs in `wanted` that have to be recovered, a list for each directory.
+        """Recoveries for the logs in `wanted` that need one, a list for each directory.
 
-        Running them is optional: `get_or_create` does what is missing. The remaining ones wait
-        meanwhile.
+        Running them is optional: `get_or_create` recovers the other logs when it opens them.
         """
         by_directory: dict[str, list[LogRecovery]] = {}
         if all(directory.clean for directory in self.directories if directory.offline is None):
@@ -272,7 +272,8 @@ class Storage:
     def unavailable_log(
         self, key: Partition, topic_id: bytes | None, config: LogConfig, reason: str
     ) -> PartitionLog:
-        """A placeholder for a log that could not be opened: empty, and refusing with the reason."""
+        """A placeholder for a log that could not be opened: it is empty, and offline for `reason`.
+        """
         home = self.homes.get(key) or self.directories[0]
         log = PartitionLog.rest(
             self.disk,
@@ -287,7 +288,7 @@ class Storage:
         return log
 
     def put_unreadable_aside(self, key: Partition) -> list[str]:
-        """Rename all segments of a log that cannot be opened; the next attempt finds an empty one.
+        """Rename all segments of a log that cannot be opened; the next attempt finds an empty log.
         Returns their new paths. Raises StorageFailed."""
         home = self.homes[key]
         try:
@@ -299,7 +300,8 @@ class Storage:
         return aside
 
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
-        """Of several directories with a name, the one of this topic; the others are put aside."""
+        """The directory of this topic among several with the partition's name, None without one.
+        The others are put aside."""
         # The first of them may be gone: deleting its topic may have removed it meanwhile.
         homes = [self.homes.pop(key)] if key in self.homes else []
         reached("a partition was found in two log directories")
@@ -334,9 +336,9 @@ class Storage:
         """Deletes a log: its directory is renamed now, and its files are removed when they are due.
         `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
 
-        A thousand deletions share one sync of the directory (`deletions.take_unsynced`). A power
-        cut before it brings back directories without a topic; the topic id distinguishes them from
-        a new topic's.
+        Many deletions share one later sync of the log directory (`deletions.take_unsynced`). A
+        power cut before that sync restores directories of deleted topics; their topic ids
+        distinguish them from directories of new topics.
 
         Raises StorageFailed.
         """
@@ -370,9 +372,10 @@ class Storage:
         except OSError as error:
             if not is_passing(error):
                 self.fail(home, f"{name} could not be renamed for its deletion: {error}")
-                self.forget(key)        # like what is deleted while its directory is offline
+                self.forget(key)        # as for a topic whose log directory is offline
                 raise StorageFailed(str(home.offline)) from error
-            # A full disk may have no space for another name. The name of the files must be freed.
+            # A full disk may have no space for a new name: the directory keeps its name until its
+            # files are removed.
             self.deletions.keep_in_place(key, home.file(name))
         else:
             self.deletions.add(target, delay_ms)
@@ -411,7 +414,7 @@ class Storage:
     def checkpoint_steps(
         self, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]] = ()
     ) -> Iterator[None]:
-        """The same in steps: `task` is complete after the last one.
+        """Like `begin_checkpoint`, in steps: `task` is complete after the last one.
 
         Changes between the steps may be included or not: each entry is valid by itself.
         """

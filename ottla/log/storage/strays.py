@@ -1,8 +1,8 @@
-"""Directories of partitions that belong to no topic, as left by a crash during a deletion.
+"""Directories of partitions that belong to no topic, for example after a crash during a deletion.
 
-The start renames them to a name that ends in `-stray`, as Kafka does, and so does a topic that
-finds another one's directory under its name. Housekeeping removes them later: until then an
-operator may find that they are needed.
+A start renames them to a name that ends in `-stray`, as Kafka does. The opening of a log does the
+same if it finds another topic's directory under the partition's name. Housekeeping removes stray
+directories later, so that an operator can still restore them.
 
     events-0.0000018bcfe568000000000000000001-stray
              when, ms since 1970, hex  number
@@ -25,7 +25,7 @@ FILES = re.compile(rf"\d{{20}}\..+|({'|'.join(NAMES)})(\.tmp)?")
 def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str]:
     """Renames the directory of every partition that is not in `wanted`; returns the new paths.
 
-    A directory with other files than a partition's is not ours and stays. Raises OSError.
+    A directory that contains other files than a partition's is left alone. Raises OSError.
     """
     aside, gone, changed = list[str](), list[Partition](), set[str]()
     for key in storage.unclaimed():
@@ -53,9 +53,9 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
 
 
 def forget_other_topics(storage: Storage, topics: Mapping[str, bytes]) -> None:
-    """Forgets the checkpoints' entries of topics other than these: a crash may have kept entries of
-    a deleted topic, and a new topic of that name would apply them to its own log, whose
-    records would then be missing."""
+    """Forgets the checkpoints' entries of topics other than these. After a crash, entries of a
+    deleted topic may remain; a new topic of that name would apply them to its own log, and its
+    records would seem to be missing."""
     for directory in storage.directories:
         others = {
             topic for topic, topic_id in directory.topic_ids.items()

@@ -1,9 +1,9 @@
-"""Which log directories were away when a partition's log was begun.
+"""Records which log directories were missing when a partition's log was begun.
 
 A replica may be removed from a broker while its log directory has failed, and be assigned again:
-a new log begins in another directory. Once the first one works again, it still has the former
-copy. The file `.ottla-begun-without` in the partition's directory shows that the former one is
-void: it has the ids of the directories that were away, one on each line.
+a new log begins in another directory. Once the failed directory works again, it still has the
+former copy. The file `.ottla-begun-without` beside the new log shows that the former copy is void:
+it has the ids of the directories that were missing, one on each line.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ BEGUN_WITHOUT = ".ottla-begun-without"
 def begin(
     home: LogDirectory, key: Partition, topic_id: bytes | None, away: Iterable[LogDirectory]
 ) -> None:
-    """Make a partition's directory, durably, while others are away. Raises OSError.
+    """Create a partition's directory, durably, while log directories are missing. Raises OSError.
 
-    Without it the next start would assume that a partition found nowhere is in a missing directory.
+    Otherwise the next start would find no directory of the partition, and assume that it is in a
+    missing log directory.
     """
     path = home.file(f"{key[0]}-{key[1]}")
     home.disk.makedirs(path)
     ids = sorted(each.directory_id for each in away if each.directory_id)
-    # First: without the topic's id the directory is not taken for a copy.
+    # Written first: without a topic id, the directory does not count as a copy.
     home.disk.write_atomically(f"{path}/{BEGUN_WITHOUT}", "\n".join(ids).encode())
     if topic_id is not None:
         metadata = partition_metadata(topic_id)
@@ -36,8 +37,8 @@ def begin(
 
 
 def later(key: Partition, one: LogDirectory, other: LogDirectory) -> LogDirectory | None:
-    """Of two directories with a copy of a partition, the one whose copy was begun while the other
-    was away; None if that is not known. Raises OSError."""
+    """Of two log directories with a copy of a partition, the one whose copy was begun while the
+    other was missing; None if that is not known. Raises OSError."""
     later_copies = [
         each for each, former in ((one, other), (other, one))
         if former.directory_id and former.directory_id in _away_at_begin(key, each)

@@ -1,5 +1,5 @@
-"""The API keys, from the first lines of `schema/*.txt`: `ApiKey.LIST_OFFSETS` is 2. The four that
-were removed with ZooKeeper mode (4 to 7) are missing.
+"""The API keys, from the first lines of `schema/*.txt`: `ApiKey.LIST_OFFSETS` is 2. The keys 4 to
+7, which Kafka removed with its ZooKeeper mode, are missing.
 
 Editors and mypy read the generated `api_keys.pyi`.
 """

@@ -14,8 +14,8 @@ from ottla.wire.schema_parser import api_schemas, camel_case
 
 @dataclass(frozen=True)
 class Api:
-    """One API. `versions`: stable in Apache Kafka 4.4, extended down to the lowest stable in
-    3.9."""
+    """One API. `versions` are the versions that are stable in Apache Kafka 4.4, extended down to
+    the lowest version that is stable in 3.9."""
 
     key: ApiKey
     name: str

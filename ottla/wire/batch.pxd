@@ -130,14 +130,14 @@ cdef inline void set_crc(uint8_t *batch, uint32_t value) noexcept nogil:
 
 
 cdef class BatchLimits:
-    # What a topic allows; one object serves any number of calls.
+    # A topic's limits for batches; one object may be used for any number of calls.
     cdef public int64_t batch_size_max
     cdef public int64_t decompressed_size_max
     cdef public int64_t now_ms
     cdef public int64_t timestamp_before_ms_max
     cdef public int64_t timestamp_after_ms_max
     cdef public bint log_append_time            # message.timestamp.type
-    cdef public bint compacted                  # cleanup.policy compact: needs keys
+    cdef public bint compacted                  # cleanup.policy compact: records need keys
     cdef public bint zstd                       # False for Produce below version 7
     cdef public int32_t record_size_max         # of a record in a compressed batch
     cdef public int codec                       # compression.type; -1 keeps the producer's

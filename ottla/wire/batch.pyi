@@ -6,21 +6,21 @@ from ottla.wire.records import Record
 HEADER_BYTES: int
 """Bytes before a batch's records."""
 DECOMPRESSED_SIZE_MAX: int
-"""Bytes that one batch may decompress to, unless a caller says otherwise."""
+"""The default limit for the decompressed size of one batch, in bytes."""
 
 class TimestampType(IntEnum):
-    """What the timestamps of a batch mean (KIP-32)."""
+    """The meaning of a batch's timestamps (KIP-32)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 class BatchLimits:
-    """What a topic allows in a batch, and what the last checked batch was found to be.
+    """The limits that a topic sets for a batch, and the properties of the last checked batch.
 
-    Sizes in bytes, times in ms. `offset_delta_of_max_timestamp` and `max_timestamp` are of the
-    last batch that passed; -1 where no record has a timestamp. `codec` is the one that the topic
-    wants, -1 for the producer's, `level` its level; `record_size_max` bounds the records of
-    compressed batches.
+    Sizes are in bytes, times in ms. `codec` is the codec of the topic's compression.type, -1 for
+    the producer's codec; `level` is its compression level. `record_size_max` limits the records of
+    compressed batches. `offset_delta_of_max_timestamp` and `max_timestamp` are those of the last
+    batch that passed the check; -1 if none of its records has a timestamp.
     """
 
     batch_size_max: int
@@ -55,25 +55,26 @@ class BatchLimits:
     ) -> None: ...
 
 def check(batch: bytearray | memoryview, limits: BatchLimits) -> None:
-    """Checks the one batch that a client produced; sets its timestamp type and maximum if need be.
+    """Checks the one batch that a client produced; corrects its timestamp type and maximum.
 
     Raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
-    UnsupportedCompression, and leaves the bytes alone then.
+    UnsupportedCompression; the bytes are then unchanged.
     """
 
 def recompress(batch: bytearray, limits: BatchLimits) -> bytearray:
-    """The batch that `check` has just passed, with the codec of `limits`; itself if it has it.
+    """The batch that `check` has just accepted, in the codec of `limits`; the argument itself if it
+    has that codec.
 
-    The records keep their bytes; of the header length, codec and checksum change. Raises
-    MessageTooLarge where it outgrows `batch_size_max`, UnsupportedCompression where the codec's
-    package is missing.
+    The records keep their bytes; in the header only length, codec and checksum change. Raises
+    MessageTooLarge if the result exceeds `batch_size_max`, UnsupportedCompression if the codec's
+    package is not installed.
     """
 
 class BatchHeader:
-    """The header of a batch of format v2, in the first bytes of somebody's.
+    """The header of a batch of format v2: a view of bytes that belong to another object.
 
-    Raises CorruptMessage where there are fewer than HEADER_BYTES. Nothing else is checked: neither
-    the format (`magic`), nor whether the batch is whole.
+    Raises CorruptMessage for fewer than HEADER_BYTES bytes. Nothing else is checked: neither the
+    format (`magic`), nor whether the batch is whole.
     """
 
     @property
@@ -123,25 +124,25 @@ class BatchHeader:
     def __init__(self, data: bytes | bytearray | memoryview) -> None: ...
 
 class BatchView(BatchHeader):
-    """One whole batch in somebody's bytes: its header as attributes, its records on demand.
+    """One whole batch: its header fields as attributes, its records on demand.
 
-    Raises CorruptMessage where the bytes are not exactly one batch of format v2. The checksum is
-    not looked at until `crc_holds` or `records` is called.
+    Raises CorruptMessage unless the bytes are exactly one batch of format v2. Only `crc_holds` and
+    `records` check the checksum.
     """
 
     @property
     def data(self) -> memoryview: ...
     def crc_holds(self) -> bool:
-        """Whether the bytes have the checksum that they say."""
+        """Whether the bytes match the checksum in the header."""
 
     def with_codec(self, codec: int, level: int | None = None, size_max: int = ...) -> bytes:
-        """The same batch in another codec; errors as read_records."""
+        """The same batch in another codec; raises the errors of read_records."""
 
     def records(self, size_max: int = ...) -> list[Record]:
-        """Its records; errors as ottla.wire.records.read_records."""
+        """Its records; raises the errors of ottla.wire.records.read_records."""
 
 def batches(data: bytes | bytearray | memoryview) -> Iterator[BatchView]:
-    """Views of the batches that lie in `data` one behind the other, up to one that is cut off.
+    """Views of the consecutive batches in `data`, up to the first one that is cut off.
 
-    Raises CorruptMessage for a length or format that no batch has.
+    Raises CorruptMessage for bytes whose length or format cannot be that of a batch.
     """

@@ -31,16 +31,16 @@ HEADER_BYTES = <int>HEADER_SIZE
 
 
 class TimestampType(IntEnum):
-    """What the timestamps of a batch mean (KIP-32)."""
+    """The meaning of a batch's timestamps (KIP-32)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 cdef enum:
-    LEGACY_OVERHEAD = 14        # of the smallest message in any of Kafka's formats
+    LEGACY_OVERHEAD = 14        # bytes of the smallest message in any of Kafka's formats
     ZSTD = 4
-    ATTRIBUTES_KNOWN = 0x7f     # others are cleared when the header is rewritten, as in Kafka
+    ATTRIBUTES_KNOWN = 0x7f     # other bits are cleared when the header is rewritten, as in Kafka
     LENGTH_FIELD_MAX = 5        # bytes of a record's length field
     RECORD_ERRORS_MAX = 4096    # records of one batch that an error lists individually
 
@@ -255,9 +255,9 @@ cdef int check_records(
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
     """Checks the one batch that a client produced; corrects its timestamp type and maximum.
 
-    A wrong maximum timestamp is corrected, and the checksum with it, as Kafka does. Anything else
-    that is wrong raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
-    UnsupportedCompression, and leaves the bytes unchanged.
+    A wrong maximum timestamp is corrected, and the checksum with it, as Kafka does. Any other
+    fault raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
+    UnsupportedCompression; the bytes are then unchanged.
     """
     cdef Walk walk
     cdef int64_t now = limits.now_ms, before = limits.timestamp_before_ms_max
@@ -311,7 +311,7 @@ cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits l
 
 
 cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int codec):
-    """A batch with another batch's header, except for the fields that depend on its body."""
+    """A batch with another batch's header and a new body; sets the fields that depend on it."""
     cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
     cdef uint8_t[::1] made = result
     assert codec & ~CODEC_MASK == 0, "a codec has three bits"

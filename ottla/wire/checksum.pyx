@@ -36,7 +36,7 @@ def crc32c_of(const uint8_t[::1] data not None):
 
 
 def crc32c_by_table(const uint8_t[::1] data not None):
-    """The same without the processor's instruction, for processors that lack it."""
+    """CRC-32C by a table, for processors without a CRC instruction."""
     cdef uint32_t crc = ottla_crc32c_table(
         0xffffffff, &data[0] if data.shape[0] else NULL, data.shape[0])
     return crc ^ <uint32_t>0xffffffff

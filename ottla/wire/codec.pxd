@@ -17,7 +17,7 @@ cdef class Cursor:
     cdef const uint8_t *at              # next byte to read
     cdef const uint8_t *end             # invariant: at <= end
     cdef object owner                   # keeps the bytes alive; None if the caller does
-    # Array elements read so far, and how many are allowed; 0 means no bound.
+    # Array elements read so far, and the maximum; 0 means no limit.
     cdef Py_ssize_t elements, elements_max
 
     cdef inline const uint8_t *take(self, Py_ssize_t size, str what) except NULL:

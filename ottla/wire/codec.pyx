@@ -19,8 +19,8 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
 
 cdef enum:
-    STRING_MAX = 32767                  # bytes, in both forms of a length
-    # As in Kafka 4.4: of one array, and of one struct.
+    STRING_MAX = 32767                  # bytes, with either form of length
+    # Limits of Kafka 4.4: elements of one array, tagged fields of one struct.
     ARRAY_ELEMENTS_MAX = 1_000_000
     TAGGED_FIELDS_MAX = 10_000
 
@@ -97,7 +97,7 @@ cdef class Cursor:
         return size
 
     cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
-        """Length of an array, -1 for null; raises if its smallest form exceeds the bytes left."""
+        """Length of an array, -1 for null; raises if the bytes left are too few for that length."""
         cdef Py_ssize_t count
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:
@@ -183,7 +183,7 @@ cdef class Writer:
         return 0
 
     cdef int shrink(self) except -1:
-        """Frees the memory; only when nothing that was written is needed any more."""
+        """Drops everything that was written, and frees the memory."""
         free(self.data)
         self.data, self.size, self.room = NULL, 0, 0
         return 0

@@ -1,8 +1,9 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, with a limit on the decompressed size.
 
-Sizes announced by the data are not trusted: output grows as it is produced, or its bound follows
-from the bytes that are present. Packages are imported at first use, since a broker usually meets
-few of the codecs. Any thread may call this module; the packages release the interpreter lock.
+Sizes announced by the data are not trusted: output grows as it is produced, or its limit is
+computed from the bytes that are present. Packages are imported at first use, because a broker
+usually needs only some of the codecs. Any thread may call this module; the packages release the
+interpreter lock.
 References: gzip RFC 1952; snappy format description and the framing of snappy-java; LZ4 frame
 format; Zstandard RFC 8878; KIP-110, KIP-390.
 """
@@ -25,7 +26,7 @@ XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_SIZE = 32_768  # what Java's clients write
 SNAPPY_RATIO_MAX = 22  # a copy element of 3 bytes produces 64
 GZIP_RATIO_MAX = 1032  # deflate: two bits can produce 258 bytes
-LZ4_RATIO_MAX = 255  # bytes produced by each further byte of a match's length
+LZ4_RATIO_MAX = 255  # each further byte of a match's length produces at most 255 bytes
 
 LZ4_LEVEL_DEFAULT = 9  # Kafka's number for the fast compressor (compression.lz4.level)
 INPUT_STEP = 65_536  # zlib copies the unused input of each step
@@ -214,7 +215,7 @@ def _decompress_snappy(data: Data, size_max: int) -> bytes:
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
-    """The raw blocks; a header may occur between them, where files were concatenated."""
+    """The raw blocks; a header may occur between them if streams were concatenated."""
     position, header_size = 0, len(XERIAL_HEADER)
     while position < len(view):
         if view[position : position + 8] == XERIAL_MAGIC:
@@ -241,7 +242,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
             break
     else:
         raise CorruptMessage("snappy block does not begin with its length")
-    # The library allocates the announced size, so it has to be plausible first.
+    # The library allocates the announced size, so that size is checked first.
     if announced > SNAPPY_RATIO_MAX * len(block):
         raise CorruptMessage(f"snappy block of {len(block)} bytes declares {announced} bytes")
     _check_size(announced, size_max)
@@ -315,7 +316,7 @@ def _decompress_frames(context: Any, view: memoryview, size_max: int) -> bytes:
 
 
 def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int]]:
-    """Frames, the announced size of each (or None), and the most that its blocks can hold.
+    """Each frame, its announced size (or None), and the maximum decompressed size of its blocks.
 
     | magic 4 | descriptor 1 | window 0-1 | dictionary 0-4 | content size 0-8 | blocks | crc 0-4 |
     block: | last 1 bit, type 2 bits (raw, run, compressed), size 21 bits; little-endian | content |
@@ -347,7 +348,7 @@ def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int
 
 
 def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
-    """Where the blocks of a frame end, and the most bytes that they can hold."""
+    """The end position of a frame's blocks, and the maximum decompressed size of the blocks."""
     bound = last = 0
     while not last:
         block = _little(view, position, 3)

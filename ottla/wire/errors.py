@@ -239,8 +239,8 @@ class ProtocolError(Exception):
         return as_message(str(self.args[0]))
 
     def kept(self) -> Self:
-        """This error without its traceback, so that it may be kept: frames may refer to the error,
-        and only a garbage collection frees such a cycle."""
+        """This error without its traceback, for an error that is stored: frames of the traceback
+        may refer to the error, and only the garbage collector frees such a cycle."""
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 
@@ -281,7 +281,7 @@ class MessageTooLarge(ProtocolError):
 
 
 class UnsupportedCompression(ProtocolError):
-    """A codec that is unknown, or not allowed in this version of the API."""
+    """A codec that is unknown, not installed, or not allowed in this version of the API."""
 
     code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
@@ -329,7 +329,7 @@ class UnknownLeaderEpoch(ProtocolError):
 
 
 class StorageFailed(ProtocolError):
-    """A disk operation failed; nothing of the request was kept."""
+    """A disk operation failed, or the log or its directory is offline."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 

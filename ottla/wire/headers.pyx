@@ -20,7 +20,7 @@ cdef enum:
     KEYS = 128
     CONTROLLED_SHUTDOWN = 7
     API_VERSIONS = 18
-    LENGTH_SIZE = 2             # of a client id
+    LENGTH_SIZE = 2             # bytes of a client id's length
 
 cdef int16_t flexible_from[KEYS]        # first flexible version by API key
 
@@ -76,8 +76,8 @@ cdef class RequestHeader:
 cdef RequestHeader read_request_header(Cursor cursor, str known_client_id=None):
     """Reads the header and leaves the cursor at the body; the API key may be unknown.
 
-    A client id equal to `known_client_id` becomes that very object and is not decoded again:
-    nearly all requests of a connection have the same.
+    If the client id equals `known_client_id`, that object is used and nothing is decoded: nearly
+    all requests of a connection have the same client id.
     """
     cdef RequestHeader header = RequestHeader.__new__(RequestHeader)
     header.api_key = cursor.read_int16()

@@ -5,13 +5,13 @@ def read_message_set(
 ) -> list[Record]:
     """The records of a message set v0 or v1, with the offsets that they have in the log.
 
-    Compressed and plain messages may follow each other; one that is cut off at the end is left out.
-    `size_max` bounds what each compressed message unfolds to. Raises CorruptMessage, InvalidRecord
-    or UnsupportedCompression.
+    The set may contain compressed and plain messages; a message that is cut off at the end is left
+    out. `size_max` limits the decompressed size of each compressed message. Raises CorruptMessage,
+    InvalidRecord or UnsupportedCompression.
     """
 
 def codec_of(data: bytes | bytearray | memoryview) -> int:
-    """The codec of a produced message set v0 or v1, of which only a lone message has one."""
+    """The codec of a produced message set v0 or v1; only a single message can be compressed."""
 
 def up_convert(
     data: bytes | bytearray | memoryview,
@@ -20,12 +20,13 @@ def up_convert(
     codec: int | None = None,
     level: int | None = None,
 ) -> bytes:
-    """A produced message set as one record batch, whose offsets count from 0.
+    """A produced message set as one record batch whose offsets start at 0.
 
-    It is compressed by `codec`, or as it came; `check` of the batch then judges timestamps, keys
-    and size as of any batch. A set without a whole message gives b"", as Kafka appends nothing
-    then; bytes of format v2 come back as they are. Raises CorruptMessage, InvalidRecord, also where
-    more than `size_max` bytes would come out of a codec, and UnsupportedCompression.
+    The batch is compressed with `codec`, by default with the codec of the set. Timestamps, keys and
+    size are not checked: `check` does this for the batch. A set without a complete message gives
+    b"", because Kafka appends nothing then; bytes of format v2 are returned unchanged. Raises
+    CorruptMessage, UnsupportedCompression, and InvalidRecord, also if the records decompress to
+    more than `size_max` bytes.
     """
 
 def down_convert(
@@ -38,9 +39,9 @@ def down_convert(
 ) -> bytes:
     """Stored batches as a message set v0 or v1, for Fetch below version 2 or 4.
 
-    Records below `first_offset` are left out, except inside compressed batches that also hold
-    others, where clients skip them; so are control batches and a batch that is cut off. Nothing may
-    be left (b""): then read on, or the client never gets past these offsets. No further batch is
-    begun once there are `enough` bytes. zstd, which these clients cannot read, becomes gzip. Raises
-    CorruptMessage or InvalidRecord for batches that are damaged.
+    Control batches, a batch that is cut off, and records below `first_offset` are left out; clients
+    themselves skip such records in a compressed batch that also has later ones. If the result is
+    empty (b""), the caller must convert the batches that follow: otherwise the client never gets
+    past these offsets. After `enough` bytes, no further batch is converted. zstd, which these
+    clients cannot read, becomes gzip. Raises CorruptMessage or InvalidRecord for damaged batches.
     """

@@ -41,7 +41,7 @@ cdef enum:
     CODEC_BITS = 0x07
     APPEND_TIME_BIT = 0x08
     LZ4 = 3
-    RECORDS_A_TURN = 1000       # a thread that has many lets the others have the interpreter
+    RECORDS_A_TURN = 1000       # after these, a thread lets other threads use the interpreter
 
 
 cdef struct Message:
@@ -72,7 +72,7 @@ cdef const uint8_t *read_bytes(
 
 
 cdef bint read_message(const uint8_t *at, const uint8_t *end, Message *message) except -1:
-    """Reads and checks the message here; False if it is not complete."""
+    """Reads and checks the message at `at`; False if it is not complete."""
     cdef int32_t size
     if end - at < LOG_OVERHEAD:
         return False
@@ -257,7 +257,7 @@ cdef int write_message(
 
 
 cdef int pack(Writer writer, list records, int magic, int codec, int attributes) except -1:
-    """A compressed set of these records, in a message that has the offset of the last one."""
+    """Writes these records as a compressed message, which has the offset of the last record."""
     cdef Writer inner = Writer()
     cdef Record record, last = records[len(records) - 1]
     cdef int64_t base = (<Record>records[0]).offset if magic == 1 else 0
@@ -293,8 +293,8 @@ def down_convert(
         if batch.control:
             continue
         records = batch.records(size_max)
-        # Compaction may have removed the records that follow; sending this set again would not
-        # let the client advance.
+        # Compaction may have removed the batch's last records. A batch without records from
+        # first_offset on would not let the client advance.
         if not records or records[len(records) - 1].offset < first_offset:
             continue
         codec = batch.codec if batch.codec <= LZ4 else Codec.GZIP

@@ -19,7 +19,7 @@ MASK = 0xFFFFFFFF
 
 
 def with_right_checksum(frame: bytes | memoryview) -> bytes:
-    """The frame with the standard header checksum, whichever one it came with."""
+    """The frame with the standard header checksum, whichever checksum it came with."""
     end = _descriptor_end(frame)
     return bytes(frame[:end]) + _checksum(bytes(frame[4:end])) + bytes(frame[end + 1 :])
 

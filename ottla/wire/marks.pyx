@@ -1,6 +1,6 @@
 """Marks on rare branches: the simulator counts which of them its seeds reach.
 
-`reached("a follower was cut with an open transaction")` does nothing in a broker that serves: it
+`reached("a follower was cut with an open transaction")` counts nothing in a broker: it only
 compares one pointer. Marks belong on rare branches, never on the path of every record or request.
 `tests/simulation/marks.py` collects their texts from the sources; each text occurs once.
 """

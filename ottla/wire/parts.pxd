@@ -9,7 +9,7 @@ cdef class Level:
     cdef Plan plan
     cdef object struct
     cdef int field
-    cdef list values                    # of the array that is being encoded, None before it
+    cdef list values                    # elements of the array that is being encoded, or None
     cdef Py_ssize_t element
 
 
@@ -17,7 +17,7 @@ cdef class EncodedInParts(Message):
     cdef readonly Message message
     cdef Writer writer
     cdef int version
-    cdef list levels                    # the outermost first; empty when it is complete
+    cdef list levels                    # the outermost first; empty once all is encoded
 
     cdef bint encode_until(self, Py_ssize_t size) except -1
     cdef int write_elements(self, Level level, Op *op, Py_ssize_t size) except -1

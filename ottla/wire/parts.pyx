@@ -18,13 +18,13 @@ cdef enum:
 
 
 def is_long(message, int version):
-    """Whether so many structs are in a message that it is better encoded in parts."""
+    """Whether a message has so many structs that it should be encoded in parts."""
     cdef Layout layout = getattr(type(message), "LAYOUT", None)
     return layout is not None and count_structs(layout.plan(version), message, 0) > LONG_COUNT
 
 
 cdef Py_ssize_t count_structs(Plan plan, object struct, Py_ssize_t count) except -1:
-    """`count` plus the number of structs in arrays here; it may stop above LONG_COUNT."""
+    """`count` plus the number of structs in the arrays of `struct`; may stop above LONG_COUNT."""
     cdef Op *op = plan.ops
     cdef Op *end = op + plan.plain
     cdef PyObject *value
@@ -47,7 +47,7 @@ cdef Py_ssize_t count_structs(Plan plan, object struct, Py_ssize_t count) except
 
 cdef class Level:
     """A struct that is partly encoded: some of its fields, and perhaps some elements of the next
-    one."""
+    field."""
 
 
 cdef Level level_of(Plan plan, object struct):
@@ -60,9 +60,9 @@ cdef Level level_of(Plan plan, object struct):
 
 
 cdef class EncodedInParts(Message):
-    """A long message that is encoded a part at a time, so that others are served in between.
+    """A long message that is encoded a part at a time: other requests are served in between.
 
-    It must not change meanwhile. Once it is complete it is sent like an EncodedMessage.
+    The message must not change meanwhile. Once it is complete it is sent like an EncodedMessage.
     """
 
     def __init__(self, Message message not None, int version):
@@ -111,7 +111,7 @@ cdef class EncodedInParts(Message):
         return True
 
     cdef int write_elements(self, Level level, Op *op, Py_ssize_t size) except -1:
-        """Write elements up to one that has arrays itself, which becomes a level."""
+        """Write elements of an array; an element that has arrays itself becomes the next level."""
         cdef Plan plan = <Plan>op.plan
         while level.element < len(level.values):
             element = level.values[level.element]
@@ -137,9 +137,10 @@ cdef class EncodedInParts(Message):
 cdef class DecodedInParts:
     """A long message that is decoded an element of one array at a time.
 
-    `path` names the array, as ("results", "topics"). Iterating, once, yields the struct that has
-    the array, as far as it is decoded, and each element, which nothing else keeps. `message` is
-    whole at the end, without these elements. Raises MalformedMessage, UnsupportedVersion.
+    `path` names the array, for example ("results", "topics"). Iteration, which is possible once,
+    yields each element together with the struct that has the array, as far as that is decoded.
+    Elements are not stored: at the end, `message` is complete except for them. Raises
+    MalformedMessage, UnsupportedVersion.
     """
 
     def __init__(self, type message_class not None, data, int version, *path):

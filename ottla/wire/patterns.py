@@ -1,8 +1,8 @@
-"""Regular expressions that clients and administrators write, by RE2.
+"""Regular expressions of clients and administrators, evaluated by RE2.
 
-Python's own `re` backtracks: forty letters can keep it busy for a minute. RE2 needs at most the
-size of the compiled pattern times the length of the text, and that size is limited here. It has no
-look-ahead and no back-references.
+Python's own `re` backtracks: forty letters can keep it busy for a minute. RE2's time grows with the
+size of the compiled pattern times the length of the text, and this module limits that size. RE2 has
+no look-ahead and no back-references.
 """
 
 from __future__ import annotations

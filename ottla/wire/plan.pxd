@@ -1,6 +1,6 @@
 # A Plan describes the wire format of one version of a struct: a flat array of operations, which
-# point at the slots of the fields in the struct's objects. A Layout is what all versions of it
-# share.
+# point at the slots of the fields in the struct's objects. A Layout has the data that all versions
+# of a struct share.
 
 from cpython.object cimport PyObject
 

@@ -1,7 +1,7 @@
 """The wire format of one version of a struct: the flat form of a schema, made at its first use.
 
-A Layout belongs to a class and knows where in its objects the slot of each field is; a Plan belongs
-to a class and a version. `structs` walks them.
+A Layout belongs to a class and knows the offset of each field's slot in its objects; a Plan belongs
+to a class and a version. `structs` executes plans.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -77,8 +77,8 @@ cdef class Plan:
         op.plan, op.default, op.name = <PyObject *>inner, <PyObject *>default, <PyObject *>name
         self.kept += [inner, default, name]
         if op.code == ARRAY and present:
-            # An element without bytes would let few bytes claim any number of elements: count
-            # one.
+            # An element may have no bytes. It counts as one byte here, so that a short message
+            # cannot claim any number of elements.
             op.element_size_min = max(1, self.element_size(op))
         assert op.element != STRUCT or inner is not None or not present, "a struct has a plan"
         return 0
@@ -101,7 +101,7 @@ cdef class Plan:
 
 
 cdef class Layout:
-    """What a struct's class stores beyond its slots: fields, defaults, nested classes, plans."""
+    """The data of a struct's class besides its slots: fields, defaults, nested classes, plans."""
 
     def __init__(self, type struct_class, section, list fields, dict classes):
         cdef int i

@@ -1,1 +1,1 @@
-"""Follows the records of a batch in plain C; Python meets it in `batch` and `records` only."""
+"""No Python interface: Cython modules such as `batch` and `records` walk records."""

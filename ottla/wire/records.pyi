@@ -2,7 +2,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 class ControlType(IntEnum):
-    """What a control record says about the transaction of its producer."""
+    """The effect of a control record on its producer's transaction."""
 
     ABORT = 0
     COMMIT = 1
@@ -10,7 +10,7 @@ class ControlType(IntEnum):
 class Record:
     """One record: offset, timestamp in ms (-1 none), key and value (None is null), headers.
 
-    An offset of -1 stands for the record's place in the batch that is built of it.
+    With offset -1 the record gets the next offset of the batch that is built.
     """
 
     offset: int
@@ -31,8 +31,9 @@ class Record:
 def read_records(data: bytes | bytearray | memoryview, size_max: int = ...) -> list[Record]:
     """The records of exactly one batch, of any codec; offsets may have gaps.
 
-    Raises CorruptMessage or InvalidRecord for damage (the latter also where more than `size_max`
-    bytes would come out of a codec), UnsupportedCompression for a codec that is not to be had.
+    Raises CorruptMessage or InvalidRecord if the batch is damaged, InvalidRecord also if it
+    decompresses to more than `size_max` bytes, UnsupportedCompression if its codec is unknown or
+    not installed.
     """
 
 def build_batch(
@@ -54,9 +55,10 @@ def build_batch(
 ) -> bytes:
     """One batch of these records, whose offsets ascend from `base_offset` or are -1.
 
-    `last_offset` may lie behind the last record, and is needed where there is none; `max_timestamp`
-    is that of the records unless given, which LogAppendTime wants. Raises ValueError for offsets
-    that do not ascend, UnsupportedCompression for a codec that is not to be had.
+    `last_offset` may be above the last record's offset, and is required without records. The
+    default of `max_timestamp` is the highest of the records; LogAppendTime needs another one.
+    Raises ValueError if offsets do not ascend, UnsupportedCompression if the codec is unknown or
+    not installed.
     """
 
 def build_marker(
@@ -72,10 +74,11 @@ def build_marker(
     """The batch that ends a producer's transaction in one partition."""
 
 def control_type(record: Record) -> ControlType | None:
-    """What the record of a control batch says; None for a type that is not of transactions.
+    """The type of a control batch's record; None for a type unrelated to transactions.
 
-    Raises InvalidRecord where the key is too short to say it.
+    Raises InvalidRecord if the key is too short to have a type.
     """
 
 def coordinator_epoch(record: Record) -> int:
-    """Epoch of the coordinator that wrote this transaction marker; InvalidRecord if it has none."""
+    """The epoch of the coordinator that wrote this transaction marker. Raises InvalidRecord if the
+    marker has none."""

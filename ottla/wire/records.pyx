@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Records: reading them from the batches that hold them, and building new batches.
+"""Reads records from batches, and builds new batches.
 
 For coordinators, the metadata log, cleaner, tools and tests; produced batches are stored without
 being rebuilt. References: message format v2 and control records KIP-98; delete horizon KIP-534.
@@ -121,7 +121,7 @@ cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
         count -= 1
         if count % RECORDS_A_TURN == 0:
             with nogil:
-                pass            # a thread that has many of them lets the others have their turn
+                pass            # a thread with many records lets other threads run
         at = read_varint(at, end, &delta)                   # its length
         at = read_varlong(at + 1, end, &timestamp)
         at = read_varint(at, end, &delta)

@@ -1,9 +1,9 @@
-"""Schema text to a tree of fields: what a message of Kafka's protocol holds, in which versions.
+"""Parses schema texts to trees of fields: the content of Kafka's messages in each version.
 
 A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`)
-or one free-standing struct (`data`). The first line names it; of an API that
-this broker serves, an indented second one says which file of `broker/api` has the handler, and
-which of ROLES the API has. A section's line may set its own versions:
+or one free-standing struct (`data`). The first line names it. If this broker serves an API, an
+indented second line names the file of `broker/api` that has the handler, and the API's ROLES. A
+section's line may set its own versions:
 
     list_offsets   key 2   versions 0-11   flexible 6+   listeners broker
       served offsets
@@ -44,7 +44,7 @@ ROLES = {
     "forwarded_after_check": "the same, once that broker has seen how the client is connected",
     "between_brokers": "served only in a cluster, on the listener for connections between brokers",
 }
-"""How an API may differ from one that every broker serves to every client by itself."""
+"""The properties of APIs that not every broker serves to every client by itself."""
 DEPTH_MAX = 12
 """The maximum nesting of a schema; decoding recurses no deeper than this."""
 
@@ -155,7 +155,7 @@ def parse_versions(text: str, within: range) -> range:
 
 
 def format_versions(versions: range) -> str:
-    """The range as in the schema text: `3` or `3-5`, `none` where empty."""
+    """The range as in the schema text: `3` or `3-5`, `none` if it is empty."""
     if not versions:
         return "none"
     last = versions.stop - 1
@@ -192,7 +192,7 @@ def parse_first_line(line: str) -> Schema:
 
 
 def read_first_lines(file: TextIO) -> Schema:
-    """The same from an open file, with the line that says who serves an API."""
+    """Like `parse_first_line`, from an open file; includes the second line of an API."""
     first, second = file.readline(), file.readline()
     return parse_first_line(first + second if second.startswith("  ") else first)
 
@@ -383,7 +383,8 @@ def parse_default(text: str | None, field: Field) -> object:
 
 
 def check_types(section: Section) -> None:
-    """Checks that every type is a primitive or a struct of this section, and where tags occur."""
+    """Checks that every type is a primitive or a struct of this section, that only fields of
+    flexible versions have tags, and that shared structs do not contain themselves."""
 
     def check(fields: list[Field]) -> None:
         for field in fields:
@@ -412,6 +413,6 @@ def walk(fields: list[Field]) -> Iterator[Field]:
 
 
 def load_schema(name: str) -> Schema:
-    """The schema of a file below `schema/`, as `metadata` or `records/offset_commit`."""
+    """The schema of a file below `schema/`, such as `metadata` or `records/offset_commit`."""
     path = SCHEMA_FOLDER / f"{name}.txt"
     return parse_schema(path.read_text(encoding="ascii"), path.name)

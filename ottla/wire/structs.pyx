@@ -81,7 +81,7 @@ cdef object null(Op *op):
 
 
 cdef bint is_null_struct(Cursor cursor, Op *op) except -1:
-    # One byte says whether a nullable struct follows: -1 means null; in a tagged field 0 does.
+    # One byte says whether a nullable struct follows: -1 means null, in a tagged field 0.
     if op.tag >= 0:
         return cursor.read_unsigned_varint() == 0
     return cursor.read_int8() < 0
@@ -259,7 +259,7 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
         return writer.write_unsigned_varint(0) if compact else writer.write_int32(-1)
     values = value if isinstance(value, list) else array_list(value)
     writer.write_count(PyList_GET_SIZE(values), compact)
-    # The size is read again for each element: code of a value may run and change the list.
+    # The size is read again for each element: Python code of an element may change the list.
     i = 0
     while i < PyList_GET_SIZE(values):
         element = <object>PyList_GET_ITEM(values, i)
@@ -456,9 +456,9 @@ cdef class Message(Struct):
     def encode(self, int version):
         """The bytes of this message in one version.
 
-        NotInThisVersion: a field that must not be dropped is set and the version lacks it.
-        UnencodableMessage: a value that its field cannot hold. UnsupportedVersion: no such version.
-
+        Raises NotInThisVersion if a field is set that the version lacks and that must not be
+        dropped, UnencodableMessage if a field cannot hold its value, UnsupportedVersion if the
+        message has no such version.
         """
         cdef Writer writer = Writer()
         self.encode_into(writer, version)
@@ -468,7 +468,8 @@ cdef class Message(Struct):
     def decode(cls, data, int version):
         """The message in `data`, bytes or a Cursor; bytes after its end are ignored.
 
-        MalformedMessage: the bytes are not such a message. UnsupportedVersion: no such version.
+        Raises MalformedMessage if the bytes are not such a message, UnsupportedVersion if the
+        message has no such version.
         """
         return decode_from(cls, data if type(data) is Cursor else Cursor(data), version)
 
@@ -476,7 +477,7 @@ cdef class Message(Struct):
 cdef class EncodedMessage(Message):
     """A message that exists as bytes only, such as a response received from another broker.
 
-    It is sent as it is, whatever version is asked for: whoever makes it knows the version.
+    It is sent unchanged, whatever version is requested: its creator has chosen the version.
     """
 
     def __init__(self, bytes data not None):
@@ -501,7 +502,7 @@ cdef object decode_from(type message_class, Cursor cursor, int version):
 
 
 cdef int reach(Op *field) except -1:
-    """A walk that is another module's has reached this field."""
+    """Notes that a walk in another module has reached this field."""
     global walking
     walking = field
     return 0

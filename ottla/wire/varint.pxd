@@ -9,10 +9,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 cdef inline const uint8_t *read_bits(
     const uint8_t *at, const uint8_t *end, int shift_max, uint8_t last_byte_max, uint64_t *value
 ) noexcept nogil:
-    """Skips an unsigned integer; NULL if it is too long or exceeds the end.
+    """Reads an unsigned integer and returns its end; NULL if it is too long or exceeds `end`.
 
-    Too long: there is a byte after the one whose bits begin at `shift_max`, or that byte exceeds
-    its maximum. Callers pass constants for both, which cost nothing once inlined.
+    It is too long if a byte follows the byte whose bits begin at `shift_max`, or if that byte
+    exceeds `last_byte_max`. Callers pass constants for both, which cost nothing once inlined.
     """
     cdef uint64_t bits, byte
     cdef int shift
@@ -41,7 +41,7 @@ cdef inline const uint8_t *read_bits(
 cdef inline const uint8_t *read_varint(
     const uint8_t *at, const uint8_t *end, int32_t *value
 ) noexcept nogil:
-    """Skips a zigzag int32; NULL if it is too long or exceeds the end."""
+    """Reads a zigzag int32 and returns its end; NULL if it is too long or exceeds `end`."""
     cdef uint64_t bits
     at = read_bits(at, end, 28, 15, &bits)
     if at is not NULL:
@@ -52,7 +52,7 @@ cdef inline const uint8_t *read_varint(
 cdef inline const uint8_t *read_varlong(
     const uint8_t *at, const uint8_t *end, int64_t *value
 ) noexcept nogil:
-    """Skips a zigzag int64; NULL if it is too long or exceeds the end."""
+    """Reads a zigzag int64 and returns its end; NULL if it is too long or exceeds `end`."""
     cdef uint64_t bits
     at = read_bits(at, end, 63, 1, &bits)
     if at is not NULL:

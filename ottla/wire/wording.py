@@ -1,4 +1,4 @@
-"""A number with its noun, as messages of all parts have it."""
+"""A number with its noun, for the messages of all parts."""
 
 from __future__ import annotations
 

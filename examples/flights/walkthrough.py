@@ -13,13 +13,14 @@
 # %% [markdown]
 # # A year of flights through Ottla and Spark
 #
-# 336,776 flights left New York in 2013. Here they go through a topic into an archive, a table,
-# windows and a report, back into another topic, and are read from the broker's files. Each result
-# is compared with what pandas computes from the source. This page is an executed notebook: `make
-# walkthrough` runs it again, two to six minutes on two cores.
+# 336,776 flights left New York in 2013. This page writes them to a topic, and reads the topic into
+# an archive, a table, windows and a report. Then it replays the archive into another topic, and
+# reads that topic from the broker's files. Each result is compared with what pandas computes from
+# the source. This page is an executed notebook: `make walkthrough` runs it again, in two to six
+# minutes on two cores.
 #
-# It needs `make spark` in a clone of Ottla, and Java 17. Its blocks are for a notebook or a script
-# in `examples/flights`, where `python walkthrough.py` runs all of them.
+# It needs `make spark` in a clone of Ottla, and Java 17. Use its blocks in a notebook or a script
+# in `examples/flights`; there `python walkthrough.py` runs all of them.
 
 # %%
 import json
@@ -50,9 +51,9 @@ print(f"{len(source):,} flights of {source.carrier.nunique()} carriers")
 # %% [markdown]
 # ## A broker and a topic
 #
-# `Broker` is one real broker in a process of its own, as tests use it; any other address serves
-# as well. A record's key is the plane, its value the row as JSON, its timestamp the scheduled
-# hour.
+# `Broker` is one real broker in a process of its own, as tests use it; the address of any other
+# broker works as well. A record's key is the plane, its value is the row as JSON, and its
+# timestamp is the scheduled hour.
 
 # %%
 broker = Broker({"log.segment.bytes": "4000000"})
@@ -84,8 +85,8 @@ print(f"{len(values):,} records, {files / 1e6:.1f} MB on the broker's disk")
 # %% [markdown]
 # ## Typed columns
 #
-# `read_topic` gives the columns of the values, and `_key`, `_partition`, `_offset`, `_timestamp`,
-# `_error` beside them.
+# `read_topic` returns the columns of the values, and in addition `_key`, `_partition`, `_offset`,
+# `_timestamp` and `_error`.
 
 # %%
 spark = pipeline.session(jars=os.environ.get("OTTLA_SPARK_JARS"))
@@ -95,9 +96,9 @@ frame.select("carrier", "tailnum", "origin", "dest", "dep_delay", "_partition", 
 # %% [markdown]
 # ## Archive: the topic as Parquet files, each record once
 #
-# A topic that is archived every hour is spread over directories by hour or date; a year at once
-# is better in few files. The second run finds nothing new. `verify` reads every file and compares
-# its offsets with the topic's.
+# An archive that grows every hour has directories by hour or date; a year that is archived at
+# once needs only a few files. The second run finds nothing new. `verify` reads every file and
+# compares the offsets with those of the topic.
 
 # %%
 archive = directory / "archive"
@@ -132,12 +133,13 @@ assert report["without_key"] == source.tailnum.isna().sum()
 # %% [markdown]
 # ## Windows: departures and delays by day and carrier
 #
-# The windows are of event time. The *watermark* is the newest time that was read, less a delay:
-# records that are older are late and are left out. Partitions are read beside each other, so a run
-# may read December in one before January in another: with a delay above a year no record is late.
+# The windows use event time. The *watermark* is the newest time that was read, less a delay;
+# records that are older are late and are left out. A run reads partitions in parallel, so it may
+# read December in one partition before January in another. With a delay above a year no record is
+# late.
 #
-# A window is written once the watermark has passed its end. This topic has ended: with `final=True`
-# the run closes all windows after the last record.
+# A window is written once the watermark has passed its end. This topic gets no more records, so
+# `final=True` lets the run close all windows after the last record.
 
 # %%
 summary = pipeline.windows(
@@ -189,7 +191,7 @@ assert copy.count() == len(source)
 # %% [markdown]
 # ## In place: the broker's files
 #
-# Segments are read where they are, and only the columns that are named.
+# Spark reads the segment files where they are, and only the named columns.
 
 # %%
 files = [broker.directory / "data"]

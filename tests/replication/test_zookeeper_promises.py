@@ -104,6 +104,22 @@ def test_a_broken_connection_fails_what_is_under_way_and_sends_nothing_until_it_
     with_sessions(kept)
 
 
+def test_a_request_that_is_given_up_does_not_keep_a_break_from_the_listeners() -> None:
+    async def kept(server: WireZooKeeper, a: ZooKeeper, b: ZooKeeper) -> None:
+        states: list[SessionState] = []
+        back = Called()
+        a.listen(states.append)
+        a.listen(lambda state: back() if state is SessionState.CONNECTED else None)
+        server.lose_answers = 1
+        given_up = a.get("/")
+        assert given_up.cancel()
+        await back.wait()
+        assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+        assert (await a.get("/"))[0] == b""
+
+    with_sessions(kept)
+
+
 def test_a_session_is_numbered_once_it_is_connected() -> None:
     async def kept(server: WireZooKeeper, a: ZooKeeper, b: ZooKeeper) -> None:
         assert {a.session_id, b.session_id} == server.memory.sessions.keys()

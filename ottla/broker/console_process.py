@@ -55,7 +55,9 @@ class ConsoleProcess:
             except OSError as error:
                 log.warning("the console does not start: %s", error)
                 return
-            assert self.process.stdout is not None
+            assert self.process.stdin is not None and self.process.stdout is not None
+            if self.stopping.is_set():      # perhaps before this process was there to be stopped
+                self.process.stdin.close()
             for line in self.process.stdout:
                 tell(line.rstrip("\n"))
             status = self.process.wait()

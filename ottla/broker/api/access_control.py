@@ -41,7 +41,7 @@ from ottla.wire.messages import (
 
 REFUSAL: dict[str, Any] = {
     "error_code": int(ErrorCode.SECURITY_DISABLED),
-    "error_message": "This broker has no authorizer (authorizer.class.name is not set),"
+    "error_message": "This broker has no authorizer (authorizer.class.name is not set):"
     " everybody may do everything.",
 }
 

@@ -231,7 +231,7 @@ def _check_cluster(cluster_id: str | None, context: RequestContext) -> None:
 
 def _voters_are_settled(what: str) -> UnsupportedVersion:
     return UnsupportedVersion(
-        f"Cluster doesn't support {what} voters: a broker's metadata log has one voter, itself"
+        f"Cluster doesn't support {what} voters: its metadata are not kept by a KRaft quorum"
     )
 
 

@@ -86,7 +86,8 @@ def _standing(
                 "under_min_isr",
                 f"writes with acks=all are refused: min.insync.replicas is"
                 f" {partition.log.config.min_insync_replicas}, and only {nodes(state.isr)} of"
-                f" {nodes(state.replicas)} is in sync", {"isr": state.isr},
+                f" {nodes(state.replicas)} {'is' if len(state.isr) == 1 else 'are'} in sync",
+                {"isr": state.isr},
             )
         yield from _reassignment(state)
         stable = partition.last_stable_offset()

@@ -106,8 +106,8 @@ class Monitor:
         now = {each: (each.received, each.sent) for each in self.connections()}
         self.rates = {
             each: (
-                (received - self._before.get(each, (0, 0))[0]) / RATES_EVERY_SECONDS,
-                (sent - self._before.get(each, (0, 0))[1]) / RATES_EVERY_SECONDS,
+                (received - self._before.get(each, (0, 0))[0]) / wall,
+                (sent - self._before.get(each, (0, 0))[1]) / wall,
             )
             for each, (received, sent) in now.items()
         }

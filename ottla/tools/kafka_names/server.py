@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from pathlib import Path
@@ -27,15 +28,27 @@ def run(options: Options) -> int:
         return 0
     folder = pid_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    note = folder / str(os.getpid())
-    note.write_text("")
     arguments = ["server", "start", options.positional[0]]
     for override in options.all("override"):
         arguments += ["--override", override]
-    try:
-        return main(arguments)
-    finally:
-        note.unlink(missing_ok=True)
+    note = folder / str(os.getpid())
+    with note.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)        # ends with this process, unlike the file
+        try:
+            return main(arguments)
+        finally:
+            note.unlink(missing_ok=True)
+
+
+def is_running(note: Path) -> bool:
+    """Whether the broker that wrote this file still runs. Otherwise its process id may be another
+    process's by now."""
+    with note.open() as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def detach() -> bool:

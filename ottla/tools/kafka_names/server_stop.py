@@ -7,7 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from ottla.tools.kafka_names.main import Failed
-from ottla.tools.kafka_names.server import pid_folder
+from ottla.tools.kafka_names.server import is_running, pid_folder
 
 if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
@@ -19,10 +19,13 @@ def run(options: Options) -> int:
     folder = pid_folder()
     for note in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
-            os.kill(int(note.name), signal.SIGTERM)
-            stopped += 1
-        except (ProcessLookupError, ValueError):
-            note.unlink(missing_ok=True)
+            if is_running(note):
+                os.kill(int(note.name), signal.SIGTERM)
+                stopped += 1
+            else:
+                note.unlink(missing_ok=True)
+        except (ProcessLookupError, FileNotFoundError):     # it ends now
+            pass
     if not stopped:
         raise Failed("No kafka server to stop", "No kafka server to stop")
     return 0

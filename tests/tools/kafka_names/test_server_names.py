@@ -69,6 +69,19 @@ def test_a_daemon_returns_at_once_and_writes_kafka_server_out(
     assert run(environment, "kafka-server-stop")[0] == 1
 
 
+def test_a_process_that_has_a_killed_brokers_number_is_left_alone(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        note = tmp_path / "ottla-kafka-server" / str(other.pid)
+        note.parent.mkdir()
+        note.touch()                    # what a broker leaves behind after kill -9
+        assert run(environment, "kafka-server-stop")[0] == 1
+        assert not note.exists()
+        other.communicate(b"\n")
+    assert other.returncode == 0
+
+
 @pytest.mark.parametrize(("words", "status", "said"), [
     ((), 1, "usage: kafka-server-start"),
     (("--override", "a=b"), 1, "USAGE: kafka-server-start [-daemon] server.properties"),

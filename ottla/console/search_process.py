@@ -1,4 +1,4 @@
-"""A search in a process of its own, which yields the processor to everybody else.
+"""A search in a process of its own, with the lowest priority.
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
 on the broker's machine for the processor. The process gets its task pickled on standard input, and
@@ -20,13 +20,13 @@ from ottla.console.schemas import Schemas
 from ottla.console.search import Reader, Wanted, search
 
 STOP_SECONDS = 0.2
-"""How soon a search ends after its browser has gone."""
+"""A search ends this soon after its browser has closed the connection."""
 NICENESS = 19
 
 
 @dataclass(frozen=True)
 class Task:
-    """A search, and all that it needs to know."""
+    """A search, with everything that its process needs."""
 
     wanted: Wanted
     bounds: dict[int, tuple[int, int]]
@@ -34,7 +34,7 @@ class Task:
     bootstrap: str
     properties: dict[str, str]
     schemas: str | None = None
-    """Where the process reads schemas; `wanted` has none."""
+    """The directory or registry of the schemas; the process gets `wanted` without them."""
 
 
 def run(task: Task, stop: threading.Event) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def run(task: Task, stop: threading.Event) -> dict[str, Any]:
     alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)
     with subprocess.Popen(
         [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        process_group=0,                # Ctrl-C is the console's
+        process_group=0,                # Ctrl-C reaches only the console
     ) as process:
         sent: bytes | None = pickle.dumps(alone)
         while True:
@@ -87,7 +87,7 @@ def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
 
 
 def main() -> int:
-    """What the process does."""
+    """Runs the task from standard input; returns the exit status."""
     os.nice(NICENESS)
     ended = ConsoleEnded()
     task: Task = pickle.load(sys.stdin.buffer)

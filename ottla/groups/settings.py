@@ -42,7 +42,7 @@ class TransactionSettings(NamedTuple):
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
-    """Only the delay after which an abort that the log refused is retried: the coordinator aborts
-    timed-out transactions to the ms."""
+    """The delay before the coordinator retries an abort that the log refused. Timeouts do not
+    depend on this setting: they are exact to the ms."""
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_state_log_num_partitions: int = 50

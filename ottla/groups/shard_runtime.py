@@ -53,7 +53,7 @@ error."""
 
 
 class ShardHost(Protocol):
-    """The surroundings of the state machines of an internal topic: its log, and a timer."""
+    """The log and the timer that the state machines of an internal topic use."""
 
     def append(
         self, partition: int, encoded: list[Any], producer: Producer, committed: Committed, /

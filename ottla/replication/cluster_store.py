@@ -265,7 +265,7 @@ class ClusterStore:
             raise GoneBack(entry)
 
     async def _check_deleted(self, entry: int) -> None:
-        """Raise GoneBack unless a snapshot contains this entry, which does not exist."""
+        """Raise GoneBack unless a snapshot contains this entry, which ZooKeeper does not have."""
         newest = await self._newest()
         if newest is None or newest.entry < entry:
             raise GoneBack(entry)

@@ -44,7 +44,7 @@ cdef class FetchPlan:
     def __len__(self):
         return len(self.items)
 
-    # -- what is fetched -------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------
 
     def follow(self, Partition partition not None):
         """Begin to fetch a partition in its current leader epoch."""
@@ -263,7 +263,8 @@ cdef class FetchPlan:
         """Fetch a partition again after this time; -1: only in another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
-        # Remove it from the session meanwhile: the leader would answer every request at once.
+        # Remove it from the session meanwhile: otherwise the leader would answer each request at
+        # once.
         return self.name_again(item)
 
     cdef int rest_longer(self, FetchedPartition item) except -1:

@@ -51,9 +51,9 @@ cdef class ReplyReceiver:
     cdef Py_ssize_t take_records(
         self, const uint8_t *data, Py_ssize_t size, int64_t left
     ) except? -1:
-        """Take the partition's next records. Its records have `left` bytes that are not consumed
-        yet, including `data`. Returns how many bytes are consumed now, or -n if at least n bytes
-        are needed to continue."""
+        """Take records of the partition from `data`. `left` bytes of the partition's records are
+        not consumed yet, including `data`. Returns how many bytes are consumed now, or -n if at
+        least n bytes are needed to continue."""
         raise NotImplementedError
 
     cdef int partition_ends(self, int32_t diverging_epoch, int64_t diverging_end) except -1:

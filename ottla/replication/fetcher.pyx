@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""A follower's side of Fetch, without a socket. It applies a leader's replies to the followers'
-logs as the bytes arrive: whole batches go from the receive buffer straight into segments.
+"""A follower's side of Fetch, without a socket. It applies a leader's replies to the logs of
+followed partitions as the bytes arrive: whole batches go from the receive buffer into segments.
 
 There is one Fetcher for each broker from which partitions are fetched. Its FetchPlan decides what
 to request and which answers to accept; its ReplyParser passes on the parts of replies. Logs that

@@ -124,9 +124,9 @@ class FirstSnapshot:
     async def prepare(self, image: MetadataImage) -> None:
         """Write the snapshot, which no broker reads before `commit`. Raises CoordinationError."""
         await self.store.prepare()
-        # Change the version of /controller_epoch, as an election does. From now on ZooKeeper
-        # refuses the writes of an elected controller, of another process that prepares here, and of
-        # an earlier attempt's commit that is still in flight.
+        # Change the version of /controller_epoch, as an election does. From now on, ZooKeeper
+        # refuses the writes of a controller that was elected here and of any other process that
+        # prepares here, and the commit of an earlier attempt that is still in flight.
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
         self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)

@@ -171,7 +171,7 @@ cdef class Partition:
         return self.role.append(self, batch, size, all_replicas)
 
     cdef int note_sealed(self) except -1:
-        """After an append: a segment that was sealed is to be synced."""
+        """After an append: if it has sealed a segment, note that the segment has to be synced."""
         if self.log.has_sealed():
             self.with_sealed[self] = None
         return 0
@@ -254,8 +254,8 @@ cdef class Partition:
         return True
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
-        """Raise unless this broker leads the partition, in the client's leader epoch (KIP-320); -1
-        if the client has sent none."""
+        """Raise unless this broker leads the partition, in the client's leader epoch (KIP-320);
+        `client_epoch` is -1 if the client has sent none."""
         if not self.led_here:
             raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
         # A damaged log accepts no more records, and is served up to the damage.

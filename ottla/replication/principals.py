@@ -51,7 +51,7 @@ class QuotaSet(NamedTuple):
 
 
 class AccessRule(NamedTuple):
-    """An ACL: who may, or may not, do what with which resources; types are Kafka's numbers.
+    """An ACL: allows or denies a principal an operation on resources; types are Kafka's numbers.
 
     With pattern type PREFIXED it applies to all names that begin with `resource_name`.
     """

@@ -94,7 +94,7 @@ class StandaloneWrite:
             self.task.run()
 
     def give_up(self, error: Exception) -> None:
-        """The records may or may not be on disk: the log accepts no further ones."""
+        """The records may or may not be on disk: the log accepts no further records."""
         if self.task is not None:
             self.task.error = self.task.error or OSError(f"its thread failed: {error!r}")
             with suppress(StorageFailed):
@@ -257,7 +257,7 @@ def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage
 def read_stopped(directory: LogDirectory) -> MetadataImage:
     """The image of a broker that was stopped cleanly, from the directory that has its metadata.
 
-    Only reads. Raises UnreadableMetadata if the log is not as the stop left it, or OSError.
+    This only reads. Raises UnreadableMetadata if the log is not as the stop left it, or OSError.
     """
     path = directory.file(f"{TOPIC}-0")
     expected = directory.recovery_points.get((TOPIC, 0))

@@ -14,8 +14,8 @@ class MetadataWrite(Protocol):
     """A write in progress. `run` blocks and may run in any thread; `finish` completes the write on
     the event loop.
 
-    Both raise OSError or StorageFailed if the records could not be stored; then none of them
-    counts.
+    Either method raises OSError or StorageFailed if the records could not be stored; then none of
+    them counts.
     """
 
     task: FlushTask | None

@@ -73,7 +73,7 @@ STATES = {
 }
 RECONNECT_DELAY_SECONDS_MAX = 1.0
 ANSWER_SHARE = 1 / 3
-"""The part of the session timeout that one attempt to connect may take, so that three fit in."""
+"""The part of the session timeout that one attempt to connect may take: there is time for three."""
 SAID_AGAIN_SECONDS = 60.0
 Contexts = Callable[[], ssl.SSLContext]
 """Returns the TLS context of the next connection: certificates are renewed while a broker runs."""
@@ -367,8 +367,8 @@ class ZooKeeper:
         if state != KazooState.CONNECTED:
             # When kazoo reconnects, it sends the id of the last transaction that it saw. A server
             # without that transaction, such as one restored from a backup, closes the connection
-            # without an error, and kazoo would retry for ever with no reason in the log. `sync`
-            # prevents reads of old data instead.
+            # without an error, and kazoo would retry for ever with no reason in the log. So the id
+            # is reset; `sync` prevents reads of old data instead.
             self.client.last_zxid = 0
         self._call_on_loop(self._enter, STATES[state])
 

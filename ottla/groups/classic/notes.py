@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def note_member(
     group: ClassicGroup, member: ClassicMember, kind: str, result: Result, **fields: Any
 ) -> None:
-    """An event of a member."""
+    """Note an event of a member."""
     result.note(
         group.group_id, kind, member=member.member_id, instance=member.instance_id,
         client=member.client_id, host=member.client_host.lstrip("/"), **fields,

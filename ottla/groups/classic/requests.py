@@ -54,7 +54,7 @@ class ServedClassicGroup(ClassicGroup):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode:
-        """Keep a member's session alive; REBALANCE_IN_PROGRESS makes it join again.
+        """Keep a member's session alive; REBALANCE_IN_PROGRESS makes the member join again.
 
         Raises UnknownMember, FencedInstance, IllegalGeneration.
         """

@@ -1,6 +1,6 @@
 """Server-side assignors: compute the target assignment from the subscriptions (KIP-848).
 
-Both are pure and return the same result for the same input, whatever the order of the members.
+An assignor is a pure function: its result does not depend on the order of the members.
 """
 
 from __future__ import annotations

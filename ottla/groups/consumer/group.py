@@ -218,7 +218,7 @@ class ConsumerGroup:
             self.static_members[value.instance_id] = member_id
 
     def replay_current(self, member_id: str, value: CurrentMemberValue | None) -> None:
-        """What a member owns."""
+        """The partitions that a member owns."""
         member = self.members.get(member_id)
         if member is None:
             if value is not None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ottla.groups.settings import GroupSettings
 
 SESSION, REBALANCE = "consumer session", "consumer rebalance"
-"""Timers: session timeout, and the time a member has to give up partitions."""
+"""Timers: the session timeout, and the timeout for giving up partitions."""
 JOIN, LEAVE = 0, -1
 """Special member epochs; the third is LEFT_FOR_NOW."""
 
@@ -170,7 +170,7 @@ def keep_alive(
     settings: GroupSettings,
     cluster: ClusterView,
 ) -> int | None:
-    """Serve a heartbeat that changes nothing on either side, as nearly all do.
+    """Serve a heartbeat that changes neither the member nor its assignment, as nearly all do.
 
     `client` is the client's id and host. Returns the interval to the next heartbeat in ms; None if
     it is another kind of heartbeat, or is refused: then use `heartbeat`.
@@ -307,8 +307,8 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     if told > known:
         reached("a member is ahead of its coordinator")
         raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
-    # A reply with a new epoch may have been lost: the previous one is still accepted, unless the
-    # member claims to own what it was not given.
+    # A reply with a new epoch may have been lost: the previous epoch is still accepted, unless the
+    # member claims to own partitions that it was not given.
     if told < known and (
         told != member.current.previous_epoch
         or request.owned is None

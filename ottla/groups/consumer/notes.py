@@ -18,7 +18,7 @@ def note_member(
     group_id: str, member_id: str, value: ConsumerMemberValue, kind: str, result: Result,
     **fields: Any,
 ) -> None:
-    """An event of a member."""
+    """Note an event of a member."""
     result.note(
         group_id, kind, member=member_id, instance=value.instance_id, client=value.client_id,
         host=value.client_host.lstrip("/"), **fields,

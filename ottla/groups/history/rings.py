@@ -32,7 +32,7 @@ class Event(NamedTuple):
     times: int = 1
     """How often it happened in a row."""
     last_ms: int = -1
-    """Unix time of the last time, -1 if it happened once."""
+    """Unix time of the last occurrence, -1 if there was only one."""
 
 
 def event(at_ms: int, tick_ms: int, kind: str, fields: Mapping[str, Any]) -> Event:

@@ -45,8 +45,8 @@ WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 """Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Errors after which no marker is needed: the partition was deleted, or it has a newer epoch and so
-has had its marker."""
+"""Errors after which no marker is needed: the partition was deleted, or it has a newer epoch, so
+its marker was written before."""
 
 
 AT_ONCE_MAX = 50
@@ -99,8 +99,8 @@ class Ending:
             except ProtocolError as error:
                 self._settle(partition, error, settled)
             except Exception:
-                # For example a truncated log. The attempt must end all the same: otherwise there
-                # would be no other one, and the transaction would never end.
+                # For example a truncated log. The attempt must end nevertheless: otherwise there
+                # would be no further attempt, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)
                     log.exception("a marker for %s-%d: writing it failed", *partition)

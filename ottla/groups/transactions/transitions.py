@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
-"""The version in which producers get a new epoch for each transaction (KIP-890)."""
+"""The version of transactions in which producers get a new epoch for each one (KIP-890)."""
 
 
 def initialised(

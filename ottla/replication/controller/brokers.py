@@ -47,7 +47,7 @@ from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.marks import reached
 
 PARTITIONS_AT_A_TIME = 1000
-"""Partitions that one decision changes at most."""
+"""The most partitions that one decision changes."""
 
 Change = tuple[str, int, PartitionState]
 

@@ -5,9 +5,9 @@ everything (`doubtful`: the end of its log may be lost), or its log is missing (
 elected among live replicas, in the order of assignment:
 
 1. a trusted member of the in-sync set;
-2. a trusted eligible leader replica (KIP-966): one that left the in-sync set while that was below
-   min.insync.replicas. The high watermark does not move below that size, so it has everything
-   committed;
+2. a trusted eligible leader replica (KIP-966): one that left the in-sync set when fewer than
+   min.insync.replicas members remained. The high watermark does not move while the set is so small,
+   so the replica has everything committed;
 3. the longest log of all live replicas, if all in-sync replicas are doubtful but live, and all
    *awaited* replicas are live too (`awaited`: they were gone shortly before a doubtful one);
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of all live
@@ -210,7 +210,7 @@ def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
     election; none if the partition has a leader, or has to wait for other replicas."""
     if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
         return ()
-    # If all live replicas have lost their logs, ask them all the same: an operator may accept that.
+    # If all live replicas have lost their logs, ask them nevertheless: an operator may accept that.
     return _candidates(image, state) or available(image, state, state.replicas)
 
 

@@ -1,7 +1,7 @@
 """Which features are finalised, and at which level (KIP-584).
 
-Level 0 means that the cluster has decided not to use a feature. At the start of a broker, a feature
-without a level gets one; a feature of level 0 keeps it.
+Level 0 means that the cluster has decided not to use a feature. When a broker starts, a feature
+without a level gets one; a feature of level 0 stays at level 0.
 """
 
 from __future__ import annotations

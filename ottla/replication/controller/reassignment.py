@@ -189,7 +189,7 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
 
 
 def complete_reassignments(image: MetadataImage, topic: str | None) -> Decision[bool]:
-    """Complete some of the reassignments that can be completed since min.insync.replicas was
+    """Complete some of the reassignments that can be completed because min.insync.replicas was
     lowered, for a topic, or for all topics if None. Returns whether there are more."""
     changes = list(islice(_completable(image, topic), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME

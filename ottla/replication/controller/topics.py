@@ -44,7 +44,7 @@ from ottla.wire.errors import (
 
 NO_ID = bytes(16)
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Partitions that one request may create, as Kafka's controller allows."""
+"""The most partitions that one request may create, as in Kafka's controller."""
 TOO_MANY = f"One request may not make more than {PARTITIONS_PER_REQUEST_MAX} partitions."
 
 Permit = Callable[[int], None]

@@ -40,8 +40,8 @@ def cleanable(
     """The part of a log that may be cleaned now.
 
     None if the log is not compacted, has no sealed segments, or is offline. Never cleaned: the
-    active segment, an open transaction and everything after it, records that are
-    not committed or not durable yet, and records younger than min.compaction.lag.ms.
+    active segment, an open transaction and everything after it, records that are not committed or
+    not durable yet, and records younger than min.compaction.lag.ms.
     """
     log.wake(patient)
     sealed = log.segments[:-1]
@@ -88,7 +88,7 @@ def groups_of(
 ) -> list[list[Segment]]:
     """Groups adjacent segments; a pass rewrites each group as one segment.
 
-    The segments of a group have at most `size_max` bytes together, unless it is a single one.
+    A group of several segments has at most `size_max` bytes.
     """
     groups: list[list[Segment]] = []
     size = 0

@@ -32,11 +32,11 @@ cdef enum:
     BATCH_COST = 128                    # fixed cost of a batch, in bytes of work
     # the interpreter lock is released for more bytes of records than this
     ASIDE_SIZE = 1 << 14
-    # a larger compressed batch is long, whatever its decompressed size
+    # a larger compressed batch takes long, whatever its decompressed size
     SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 16          # bytes of records that cost less than a millisecond
     SHORT_COUNT = 2000                  # records that cost less than a millisecond
-    GROWTH_MAX = 13                     # bytes by which a new base timestamp lengthens a record
+    GROWTH_MAX = 13                     # most bytes that a new base timestamp adds to a record
 
 cdef enum:                              # what to do with a batch
     UNCHANGED, REWRITTEN, EMPTIED
@@ -319,7 +319,7 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # put_batch counts a change, but a batch without records is written as it was
+            # put_batch will count a change, but writes a batch without records as it was
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):

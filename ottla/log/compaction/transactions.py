@@ -12,7 +12,7 @@ from ottla.log.files.transaction_index import AbortedTransaction
 
 
 class OpenAbort:
-    """An aborted transaction that the pass has reached; `observed` if it met one of its batches."""
+    """An aborted transaction that the pass has reached, and whether one of its batches was met."""
 
     __slots__ = ("entry", "observed")
 
@@ -34,7 +34,7 @@ class CleanedTransactions:
         """Adds the aborted transactions that begin at or before `last_offset`."""
         while self.waiting and self.waiting[-1].first_offset <= last_offset:
             entry = self.waiting.pop()
-            # One that ended earlier is skipped, lest it include the producer's next transaction.
+            # A transaction that ended earlier is skipped: the producer's next one may have begun.
             if entry.last_offset >= first_offset:
                 self.aborted.setdefault(entry.producer_id, OpenAbort(entry))
 

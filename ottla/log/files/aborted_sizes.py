@@ -23,7 +23,7 @@ from ottla.log.files.disk import Disk
 
 ABORTED_SIZES = ".ottla-aborted-sizes"
 Sizes = Mapping[int, int]
-"""Bytes by the base offset of a segment; a segment without an index has no entry."""
+"""Sizes in bytes, by the base offset of the segment; without an index it has no entry."""
 
 
 def lines_of(logs: Mapping[Partition, Sizes]) -> Iterator[str]:

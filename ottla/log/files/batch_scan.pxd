@@ -28,10 +28,10 @@ cdef class BatchScan:
 
 cdef class CheckedBatches:
     cdef BatchScan scan
-    cdef bint checked                   # checksums too
+    cdef bint checked                   # whether checksums are checked too
     cdef int64_t end_offset             # end offset of the batches before
     cdef int32_t epoch
-    cdef readonly str problem           # why it ended, None at the scan's end
+    cdef readonly str problem           # why the batches end here, None at the scan's end
 
     cdef const uint8_t *next(self) except? NULL
 

@@ -172,7 +172,7 @@ cdef str problem_of(
         const uint8_t *batch, bint checksum_fits, int64_t offset_min, int32_t epoch_min):
     """What is wrong with a whole batch, None if nothing is wrong.
 
-    `offset_min` and `epoch_min` are the least base offset and leader epoch that it may have.
+    `offset_min` and `epoch_min` are the lowest base offset and leader epoch that are allowed.
     """
     cdef int32_t delta = fields.last_offset_delta(batch)
     cdef int32_t count = fields.record_count(batch)
@@ -211,7 +211,7 @@ cdef class CheckedBatches:
 
 
 def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
-    """The last batch's base offset and position, and the log's end offset; -1 without a batch.
+    """The last batch's base offset and position, and the offset after it; -1 without a batch.
 
     `producers` and `epochs`, if given, are updated from all batches. Raises SegmentDamaged.
     """

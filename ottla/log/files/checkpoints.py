@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 
 
 def partition_of(name: str) -> Partition | None:
-    """The partition whose directory has this name; None if it is not the name of a partition's."""
+    """The partition whose directory has this name; None if it is not a partition's name."""
     topic, dash, number = name.rpartition("-")
     return (topic, int(number)) if dash and topic and number.isdecimal() else None
 

@@ -23,7 +23,7 @@ from ottla.log.files.topic_ids import NO_ID, id_of, id_text
 
 CLOSED_LOGS = ".ottla-closed-logs"
 DISTRUSTED = -2
-"""A size that no index has: the next start never finds it, and rebuilds the indexes."""
+"""An impossible size: the next start never finds indexes of this size, so it rebuilds them."""
 
 
 class ClosedLog(NamedTuple):
@@ -79,7 +79,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
 
 
 def read(disk: Disk, path: str) -> dict[Partition, ClosedLog]:
-    """The entries of the file; empty if it is missing or damaged, which is slower but correct."""
+    """The entries of the file; empty if it is missing or damaged: the start is then slower."""
     try:
         return decode(disk.read_bytes(path))
     except (FileNotFoundError, ValueError, IndexError):

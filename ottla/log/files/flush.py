@@ -10,7 +10,7 @@ from ottla.log.files.disk import Disk, File, is_passing
 from ottla.log.files.names import EPOCHS
 
 SYNCS_ONE_BY_ONE_MAX = 20
-"""Above this number, one call for the whole file system is cheaper."""
+"""Above this number of syncs, one call for the whole file system is cheaper."""
 LOGS_ONE_BY_ONE_MAX = 20
 """Above this number of logs, `begin_flush` opens no files: it would need thousands of
 descriptors."""
@@ -32,7 +32,7 @@ class EpochsFile:
         self.data = b""
 
     def next_version(self) -> int:
-        """The number of the next content to be written."""
+        """A version number for the next content to be written."""
         self.versions += 1
         return self.versions
 
@@ -57,7 +57,8 @@ class EpochsFile:
 
 @dataclass(slots=True, eq=False, repr=False)
 class FlushTask:
-    """What one flush of one log syncs, and the offset up to which the log is durable afterwards."""
+    """The files that one flush of a log syncs, and the offset up to which it makes the log durable.
+    """
 
     disk: Disk
     offset: int

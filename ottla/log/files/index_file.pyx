@@ -114,7 +114,7 @@ cdef class IndexFile:
         return self.tail + (self.count - 1 - self.written) * self.entry_size
 
     def write(self, bint create=False):
-        """Writes the pending entries; an index without any has no file, unless `create`."""
+        """Writes the pending entries; an index without entries has no file, unless `create`."""
         if self.file is None and (create or self.count > self.written):
             self.file = self.disk.open(self.path, create=True)
         if self.count > self.written:

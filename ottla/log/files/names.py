@@ -10,11 +10,11 @@ PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
 """A file in the directory of a replica whose batches have gaps from the leader's compaction."""
 CUT = ".cut"
-"""Suffix of a note beside a segment: its damaged end was cut off, which is not yet reported."""
+"""Suffix of a note beside a segment whose damaged end was cut off, until that is reported."""
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """A segment file's name: its base offset in twenty digits, and what it holds."""
+    """A segment file's name: the base offset in twenty digits, and the suffix."""
     return f"{offset:020d}{suffix}"
 
 

@@ -248,8 +248,8 @@ cdef class Producers:
         return state.producer_id, first, last, stable
 
     cdef int64_t first_unstable(self, int64_t high_watermark) except -2:
-        """The lowest first offset of a transaction that is open or whose marker is not below
-        `high_watermark`, so that it may be lost; -1 without one."""
+        """The lowest first offset of the transactions that are open, or whose markers may still be
+        lost because they are not below `high_watermark`; -1 without such a transaction."""
         cdef int64_t lowest = -1
         if self.unreplicated:
             self.unreplicated = [pair for pair in self.unreplicated if pair[1] >= high_watermark]

@@ -25,7 +25,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
             reached("a swapped segment was not whole")
-            # It is not the file that was synced before the rename; its sources still exist.
+            # It is not the complete file that was synced; the segments to replace still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
@@ -40,8 +40,8 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         if name.endswith(".log" + SWAP):
             continue
         final = name.removesuffix(SWAP)
-        # If the cleaned log file is in place, the old index is gone. If it never became a `.swap`
-        # file, the old index stays; without an old one, additional entries do no harm.
+        # If the cleaned log file is in place, the old index is gone. If the log file never became
+        # a `.swap` file, the old index stays; if there is none, additional entries do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

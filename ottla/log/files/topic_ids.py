@@ -1,7 +1,7 @@
 """The topics to which the checkpoints of a log directory refer.
 
 Kafka's checkpoint files identify a partition by its topic's name. A topic that was deleted and
-recreated has the same name: its log must not get the old one's recovery point or log start. The
+recreated has the same name: its log must not get the old log's recovery point or log start. The
 file `.ottla-topic-ids` says to which topics the entries belong: version, number of topics, then one
 line per topic with its id, `-` for a topic without one.
 

@@ -34,7 +34,8 @@ cdef class AppendableLog(ReadableLog):
     """A log that grows. `PartitionLog` adds everything that removes records."""
 
     def assign_epoch_start(self, epoch):
-        """Begins a leader epoch at the log's end. Must be called before its first append."""
+        """Begins a leader epoch at the log's end. Must be called before the epoch's first append.
+        """
         self.begin_epoch(epoch)
 
     # Append
@@ -73,7 +74,7 @@ cdef class AppendableLog(ReadableLog):
         """Append whole batches of the leader's log unchanged, with one write per segment.
 
         `checked_batches` has checked them. Raises StorageFailed if a write fails: the log keeps the
-        batches of the writes before. Raises OffsetOutOfRange if the first batch begins below the
+        batches of the earlier writes. Raises OffsetOutOfRange if the first batch begins below the
         end of this log.
         """
         cdef Py_ssize_t taken, entries = 0

@@ -124,7 +124,7 @@ cdef class SegmentChain:
         return size
 
     cdef Py_ssize_t number_of(self, int64_t offset) except -2:
-        """The index of the segment for an offset: the last whose base is not above it, or -1."""
+        """The index of the last segment whose base offset is not above `offset`, or -1."""
         cdef Py_ssize_t low = -1, high = len(self.segments), middle
         if self.active is not None and offset >= self.active.base_offset:
             return high - 1
@@ -146,7 +146,7 @@ cdef class SegmentChain:
         return size
 
     cdef int64_t aborted_found(self) except -1:
-        """The same size from memory; it is correct right after the segments were loaded."""
+        """Like `aborted_bytes`, from memory; correct right after the segments were loaded."""
         cdef Segment segment
         cdef int64_t size = 0
         for segment in self.segments:
@@ -226,7 +226,7 @@ cdef class SegmentChain:
         return segment
 
     cdef int seal_active(self) except -1:
-        """Writes what is missing from the active segment's files. Raises OSError."""
+        """Writes the pending entries to the active segment's indexes. Raises OSError."""
         self.write_aborted()
         self.active.seal()
         assert not self.unwritten

@@ -140,8 +140,8 @@ def handle_fault(
         return None
     reached("a hole was cut off")
     aside = segment.path(f".{position}.quarantine")
-    # The note is for the next start, if this one ends before it has reported the truncation: the
-    # log is then sound, but too short.
+    # The next start needs this note if this start ends before it has reported the truncation: the
+    # log then looks sound, but is too short.
     disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
     copy_tail(disk, path, aside, position, size)
     # Later segments are moved first, beginning with the last, then the fault is cut off: if a crash

@@ -1,4 +1,4 @@
-"""A log's producers and leader epochs, from their files and from the batches that follow.
+"""A log's producers and leader epochs, from their files and from later batches.
 
 Both files are caches of what the batches show. A file that is missing, damaged or from another log
 (`trust`) is replaced by reading the batches again.

@@ -34,7 +34,7 @@ cdef Py_ssize_t checked_batches(
     The first batch must begin at `offset_min` or later, each further batch after the end of the
     batch before it; leader epochs must not decrease, and not exceed `epoch_max`. Raises
     CorruptMessage if the first batch is not valid; a later invalid batch ends the count. If `more`
-    bytes are to come, a last batch whose offset or epoch jumps is not counted before they are here.
+    bytes are to come, a last batch whose offset or epoch jumps does not count until they are here.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch
@@ -117,9 +117,9 @@ cdef Py_ssize_t run_in_segment(
 ) except -1:
     """How many bytes of these batches can be appended to the active segment with one write.
 
-    This includes at least the first batch, for which the caller has rolled the segment if
-    necessary, and ends before a later batch that may need a new segment. `entries` is set to the
-    number of index entries that the batches may need.
+    The first batch is always included: the caller has rolled the segment for it if necessary. The
+    run ends before a later batch that may need a new segment. `entries` is set to the number of
+    index entries that the run may need.
     """
     cdef Segment segment = chain.active
     cdef const uint8_t *batch = data

@@ -8,9 +8,9 @@ from libc.stdint cimport int64_t
 cdef class LogHealth:
     cdef readonly str directory         # of the log, for messages
     cdef readonly str offline           # why the log accepts no writes; None while it does
-    cdef readonly object damage         # the Damage for which the log accepts no writes, or None
+    cdef readonly object damage         # the Damage because of which it accepts no writes, or None
     cdef readonly object put_aside      # the Damage that was cut off above the recovery point when
-                                        #   the log was opened; the log accepts writes since
+                                        #   the log was opened; the log accepts writes
     cdef public bint replaceable        # whether another in-sync replica has all records: then
                                         #   files that the disk refuses to read count as damaged
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none

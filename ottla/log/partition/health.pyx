@@ -1,7 +1,7 @@
 """What a log does when the disk refuses a write or returns damaged bytes.
 
 On a full disk every write is tried and refused until there is space again. Any other failure takes
-the log offline until a restart, because the content of its files is not known after it.
+the log offline until a restart, because the content of its files is then unknown.
 """
 
 import logging
@@ -103,7 +103,7 @@ cdef class LogHealth:
         """Notes that a sealed segment is damaged: stops writes, and reads end before the fault.
 
         The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
-        it cannot be written; unless the disk is only full, its directory goes offline then.
+        that file cannot be written; unless the disk is only full, the directory goes offline then.
         """
         reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset

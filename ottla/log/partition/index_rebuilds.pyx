@@ -66,7 +66,7 @@ cdef class IndexRebuild:
     cdef list before                    # scans of the batches from there to the segment
     cdef object fault                   # the SegmentDamaged at which the new indexes end
     cdef object entries                 # File of the transaction index
-    cdef Py_ssize_t written             # transactions in it
+    cdef Py_ssize_t written             # aborted transactions in that file
     cdef int64_t size                   # bytes of the segment to be read
     cdef object lock
     cdef bint ran                       # the work of a thread is done, `advance` is due
@@ -228,7 +228,7 @@ cdef class IndexRebuild:
             try:
                 self.segment.disk.unlink(self.built.path(suffix))
             except OSError:
-                pass                    # the next start removes it
+                pass                    # the next start removes the file
 
 
 cdef class IndexRebuilds:

@@ -24,7 +24,7 @@ cdef class IndexedSegment(Openable):
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
     cdef bint appendable                    # all files are open and the times are known
-    cdef int64_t sealed_size                # what `size` was at the last `seal`, or -1
+    cdef int64_t sealed_size                # the value of `size` at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry
     cdef OffsetLookup lookup
     cdef readonly int64_t index_interval

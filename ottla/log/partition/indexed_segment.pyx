@@ -160,7 +160,8 @@ cdef class IndexedSegment(Openable):
         return self.lookup.bound_position
 
     cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
-        """An offset after all batches before `position`; only from the index, as in Kafka."""
+        """An offset above those of all batches before `position`; as in Kafka, the index alone
+        gives it."""
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
         try:
@@ -189,7 +190,7 @@ cdef class IndexedSegment(Openable):
     # Times
 
     def load_times(self, bint patient=False):
-        """Reads the first batch's and the highest timestamp from the files."""
+        """Reads the timestamp of the first batch and the highest timestamp from the files."""
         if self.times_known:
             return
         self.open_indexes(patient)
@@ -218,7 +219,7 @@ cdef class IndexedSegment(Openable):
         return newest <= self.max_timestamp and problem is None
 
     def read_times(self):
-        """The first batch's timestamp from the log file, the highest one from the time index."""
+        """Reads the first batch's timestamp from the log file, the highest from the time index."""
         cdef uint8_t[fields.HEADER_SIZE] header
         self.first_timestamp = -1
         if self.size and self.opened().read_at(header, fields.HEADER_SIZE, 0) > 0:
@@ -299,7 +300,7 @@ cdef class IndexedSegment(Openable):
     cdef int adopt(self, IndexedSegment built, fault) except -1:
         """Uses the index files that `built` has put in the place of this segment's.
 
-        If there is a `fault`, a SegmentDamaged, they end there; another rebuild would not help.
+        If `fault` is a SegmentDamaged, the indexes end there, and another rebuild would not help.
         """
         assert built.base_offset == self.base_offset
         self.index = self.times = None

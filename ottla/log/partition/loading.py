@@ -218,7 +218,7 @@ def recover(
     gaps_below: int,
     forgotten_ms: int,
 ) -> tuple[Producers, Damage | None]:
-    """Checks the segments from number `first` on; drops those after a fault."""
+    """Checks the segments from number `first` on; drops the segments after a fault."""
     bases = [segment.base_offset for segment in segments]
     usable = [at for at in snapshots if at <= segments[first].base_offset]
     producers = load_producers(disk, directory, usable, segments[:first], forgotten_ms)

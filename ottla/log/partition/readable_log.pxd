@@ -25,7 +25,7 @@ cdef class ReadableLog:
     cdef readonly int64_t first_dirty_offset    # a cleaner has processed everything below
     cdef readonly int32_t latest_epoch          # -1 if there is none
     cdef readonly bint copied_gaps              # a leader's compaction has left gaps in it
-    cdef readonly bint duplicate                # whether the last batch was not appended: a repeat
+    cdef readonly bint duplicate                # whether the last `append` got a duplicate
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
     cdef readonly object expected_aborted       # sizes of the indexes, from the last checkpoint

@@ -116,7 +116,7 @@ cdef class ReadableLog:
         self.log_end_offset, self.copied_gaps = loaded.log_end_offset, loaded.copied_gaps
         self.latest_epoch = self._epochs.latest
         self.health.note_damage(loaded.damage)
-        # What recovery rebuilt is not durable yet.
+        # Files that recovery rebuilt are not durable yet.
         self.changed = loaded.recovery_point < self.log_end_offset
         self.at_rest = None
         return self.check_offsets()
@@ -230,7 +230,7 @@ cdef class ReadableLog:
         readable_end = self.health.readable_end
         if offset < self.log_start_offset or offset > self.log_end_offset:
             if self.health.damage is not None and offset >= readable_end:
-                raise StorageFailed(self.health.offline)    # it may be lost because of the damage
+                raise StorageFailed(self.health.offline)    # the damage may hide this offset
             raise OffsetOutOfRange(
                 f"offset {offset} is not in {self.directory}, which has "
                 f"{self.log_start_offset} to {self.log_end_offset}")

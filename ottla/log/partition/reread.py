@@ -28,7 +28,7 @@ class Reread:
         self.epochs = LeaderEpochs()
         self.files: list[tuple[str, int]] = []
         self.size = sum(scan.end - scan.position for scan in scans)
-        """About how many bytes are to be read."""
+        """The approximate number of bytes to be read."""
         self.over = self.ran = False
         self.error: Exception | None = None
 

@@ -9,7 +9,7 @@ from libc.stdint cimport int64_t
 
 
 cdef class RestState:
-    """The state of a log at rest, apart from its offsets and latest epoch, which the log has."""
+    """The state of a log at rest. Its offsets and latest epoch are fields of the log itself."""
 
     def __init__(self, Py_ssize_t segments=0, int64_t size_bytes=0, int64_t first_ms=0,
                  int64_t aborted_bytes=-1, int64_t first_open=-1):

@@ -50,7 +50,8 @@ cdef class Segment(IndexedSegment):
             self.open_indexes(False)
             files += self.index.files_to_sync() + self.times.files_to_sync()
         if self.aborted.unsynced:
-            # Without it aborted records look committed, and a cleaner would make that permanent.
+            # If this index were lost, aborted records would look committed, and a cleaner would
+            # make that permanent.
             files.append(self.disk.open(self.path(".txnindex")))
         return files
 

@@ -10,7 +10,7 @@ from ottla.log.partition.segment cimport Segment
 
 cdef class Unflushed:
     cdef readonly int64_t recovery_point        # all batches below are durable
-    cdef readonly int64_t checkpoint_offset     # and their leader epochs: where recovery may begin
+    cdef readonly int64_t checkpoint_offset     # and their leader epochs: recovery may begin here
     # monotonic time of the last flush, or of the opening
     cdef readonly int64_t flushed_ms
     cdef list sealed                            # Segments that were sealed since the last flush

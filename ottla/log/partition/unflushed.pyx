@@ -18,7 +18,7 @@ cdef class Unflushed:
         assert recovery_point >= 0
 
     cdef int note_names(self, str directory) except -1:
-        """Notes that the names of a log's files, and its own, may have changed."""
+        """Notes that the names of a log's files and of its directory may have changed."""
         self.note_directory(directory)
         return self.note_directory(directory.rpartition("/")[0] or ".")
 
@@ -153,7 +153,7 @@ cdef class Unflushed:
         self.has_epochs_file, self.flushed_ms = True, now_ms
 
     cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1:
-        """Whether the epochs must be written: a small log without a file reads its batches."""
+        """Whether the epochs must be written. A small log needs no file: its batches show them."""
         return epochs.changed and chain.active is not None and (
             self.has_epochs_file or len(chain.segments) > 1 or chain.active.size > REREAD_MAX)
 

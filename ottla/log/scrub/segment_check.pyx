@@ -108,7 +108,8 @@ cdef class SegmentScrub:
         return None
 
     cdef bint blame_the_last(self, bint fits_without) noexcept:
-        """Moves a fault to the previous batch if the current one fits without it; returns that.
+        """Moves a fault to the previous batch if the current batch fits without it; returns whether
+        it was moved.
 
         The checksum does not cover base offset and epoch. If they jump forward at a batch and the
         next batch continues from before the jump, the batch with the jump is damaged.

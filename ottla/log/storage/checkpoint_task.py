@@ -22,7 +22,7 @@ ENTRIES_PER_STEP = 200
 
 
 class CheckpointTask:
-    """Checkpoint files to be written, by any thread."""
+    """Checkpoint files, which any thread may write."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -31,7 +31,7 @@ class CheckpointTask:
         self.failures: list[tuple[LogDirectory, OSError]] = []
 
     def run(self) -> None:
-        """Writes them; the error of a directory is kept in `failures` for `end_checkpoint`."""
+        """Writes the files; a directory's error is kept in `failures` for `end_checkpoint`."""
         failed = None
         for directory, name, data in self.files:
             if directory is failed:

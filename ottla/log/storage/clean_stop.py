@@ -1,8 +1,8 @@
-"""Closes all logs of a broker, and marks each log directory whose logs were closed as clean.
+"""Closes all logs of a broker, and marks each log directory as clean if its logs could be closed.
 
-If a log fails, its log directory gets no mark, unless it failed because another program removed its
-files: that says nothing about the other logs, and the checkpoints show the next start that the log
-is missing.
+If a log fails, its log directory gets no mark. The exception is a log whose files another program
+removed: the other logs are not affected, and the checkpoints show the next start that this log is
+missing.
 """
 
 from __future__ import annotations

@@ -89,8 +89,8 @@ class Deletions:
         del self.in_place[key]
 
     def hasten(self, parent: str) -> None:
-        """Make the deleted files of a full log directory due now. Directories that belong to no
-        topic stay for as long as the setting says."""
+        """Make the deleted files of a full log directory due now. Directories without a topic stay
+        for as long as they are configured to stay."""
         inside = parent + "/"
         reached("a full disk hastens deletions")
         self.files = [(0 if path.startswith(inside) else at, path) for at, path in self.files]
@@ -131,7 +131,7 @@ class Deletions:
     def remove_files(self) -> None:
         """Unlink all scheduled files now, at the stop: they have no readers any more. Blocks.
 
-        Otherwise they would stay until a use of the log, which the next start leaves at rest.
+        Otherwise they would stay until the log is used after the next start.
         """
         for _, path in self.files:
             with suppress(OSError):     # the next opening of the log tries again

@@ -121,8 +121,8 @@ class LogDirectory:
             return None
 
     def known_topics(self) -> dict[str, bytes | None]:
-        """The topics of the checkpoints' entries. Drops entries of other topics: they were written
-        just before a crash, and their topics were not."""
+        """The topics of the checkpoints' entries. Drops entries of other topics: a crash came after
+        they were written, and before their topics were."""
         known = self.written_ids
         if known is None:
             # A directory of Apache Kafka or of an earlier version: the topic ids are only in the

@@ -8,8 +8,8 @@ directories before the next one begins in any:
     unfinished          and `ottla.unfinished`           no start is possible
     member              `ottla.metadata=zookeeper`       a start in the cluster is possible
 
-ZooKeeper gets the metadata while the directories are unfinished. So at no moment can two brokers
-continue from the same metadata, one standalone and one in the cluster.
+ZooKeeper gets the metadata while the directories are unfinished. So two brokers can never continue
+from the same metadata, one standalone and one in the cluster.
 """
 
 from __future__ import annotations

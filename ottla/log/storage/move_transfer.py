@@ -1,4 +1,4 @@
-"""A partition's move to another log directory, while it continues to serve (KIP-113).
+"""Moves a partition to another log directory while the partition continues to serve (KIP-113).
 
 Steps of a move: `plan`, on the loop, chooses the bytes to copy next, up to a limit; `Copy.run`
 copies them, in any thread; this repeats until `nearly_done`. `prepare` and a checkpoint store the

@@ -5,11 +5,11 @@ again after a clean stop:
 
     {"version":1,"epoch":4294967423,"boot":"6d2c…","flush":"true","clean":false}
 
-`epoch` is the broker epoch: it shows that a directory was restored from an older copy. `boot` is
-the machine's boot id: it shows whether the machine has stopped, which loses unflushed writes, while
-the end of a process does not. `away` has the ids of the log directories that were missing during
-the run, if any were. A start writes the file only after it has registered: otherwise a second start
-would not notice a power failure.
+`epoch` is the broker epoch: it shows whether a directory was restored from an older copy. `boot` is
+the machine's boot id: it shows whether the machine has stopped. A stop of the machine loses
+unflushed writes, the end of a process does not. `away` has the ids of the log directories that were
+missing during the run, if any were. A start writes the file only after it has registered: otherwise
+a second start would not notice a power failure.
 """
 
 from __future__ import annotations

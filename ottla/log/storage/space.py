@@ -50,7 +50,7 @@ class Space:
         self.refusal: str | None = None
         """The error of the first refused write; None while there is space."""
         self.works_since: float | None = None
-        """When the first of the latest successful probes ran, while the directory is full; or None.
+        """While the directory is full: when probes began to succeed; None if the last one failed.
         """
         self.settled_seconds = SETTLED_SECONDS
         """How long probes have to succeed if less than plenty of space is free."""

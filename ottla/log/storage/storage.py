@@ -95,13 +95,12 @@ class Storage:
         forgotten: Collection[str] = (),
         hooks: Hooks = NO_HOOKS,
     ) -> Storage:
-        """Locks and checks every directory; new ones get their ids.
+        """Locks and checks every directory; new directories get their ids.
 
         A directory that cannot be read or written is offline until the next start; the others
         serve. A missing directory that the others remember is offline too, unless its id is in
-        `forgotten`.
-        `clustered` says that the metadata are in ZooKeeper, which knows the cluster's id.
-        Raises StorageRefused.
+        `forgotten`. `clustered` says that the metadata are in ZooKeeper, which knows the cluster's
+        id. Raises StorageRefused.
         """
         if not directories:
             raise StorageRefused("log.dirs is empty: it must name at least one directory")

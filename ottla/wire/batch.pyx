@@ -340,7 +340,7 @@ cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1:
 
 
 def recompress(uint8_t[::1] batch not None, BatchLimits limits not None):
-    """A checked batch in the codec of `limits`; returns the argument if it has it already."""
+    """A checked batch in the codec of `limits`; the argument itself if it has that codec."""
     if not to_recompress(&batch[0], limits):
         return batch.base
     return recompressed(&batch[0], batch.shape[0], limits)

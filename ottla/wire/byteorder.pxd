@@ -1,4 +1,4 @@
-# Big-endian loads and stores at unaligned addresses, the only byte order on Kafka's wire.
+# Loads and stores at unaligned addresses, in big-endian, the only byte order on Kafka's wire.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy

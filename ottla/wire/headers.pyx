@@ -1,6 +1,6 @@
 """Headers of requests and responses; reference: Kafka protocol guide, "Headers"; KIP-482, KIP-511.
 
-Which header a message has follows from its API and version, with two exceptions. The client id
+A message's API and version determine its header, with two exceptions. The client id
 keeps its 2-byte length in flexible headers, because a broker has to read it before it knows whether
 it supports the version; and an ApiVersions response always has header 0, because a client reads it
 before it knows the broker's versions.

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """Reads records from batches, and builds new batches.
 
-For coordinators, the metadata log, cleaner, tools and tests; produced batches are stored without
+Coordinators, the metadata log, tools and tests use this module; produced batches are stored without
 being rebuilt. References: message format v2 and control records KIP-98; delete horizon KIP-534.
 """
 

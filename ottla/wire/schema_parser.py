@@ -44,7 +44,7 @@ ROLES = {
     "forwarded_after_check": "the same, once that broker has seen how the client is connected",
     "between_brokers": "served only in a cluster, on the listener for connections between brokers",
 }
-"""The properties of APIs that not every broker serves to every client by itself."""
+"""The roles that an API may have, and their meanings."""
 DEPTH_MAX = 12
 """The maximum nesting of a schema; decoding recurses no deeper than this."""
 

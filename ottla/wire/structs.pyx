@@ -81,7 +81,7 @@ cdef object null(Op *op):
 
 
 cdef bint is_null_struct(Cursor cursor, Op *op) except -1:
-    # One byte says whether a nullable struct follows: -1 means null, in a tagged field 0.
+    # One byte says whether a nullable struct follows: -1 means null; in a tagged field, 0 does.
     if op.tag >= 0:
         return cursor.read_unsigned_varint() == 0
     return cursor.read_int8() < 0

@@ -19,6 +19,7 @@ from ottla.groups.records import (
     CurrentMemberValue,
     GroupKey,
     GroupValue,
+    Key,
     OffsetKey,
     Record,
     RegularExpressionKey,
@@ -138,3 +139,25 @@ def test_unknown_types_are_skipped() -> None:
 def test_keys_that_are_cut_off_are_refused(key: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode_record(key, b"\0\3")
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0\3", b"\0\3\0"])
+def test_values_that_are_cut_off_are_refused(value: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode_record(b"\0\1\0\1g\0\1t\0\0\0\7", value)
+
+
+@pytest.mark.parametrize("size", [126, 127, 128])
+def test_metadata_of_any_length_are_kept(size: int) -> None:
+    value = CommittedOffset(5, -1, "m" * size, 7, topic_id=b"i" * 16)
+    record = Record(OffsetKey("g", "t", 7), value)
+    assert decode_record(*encode_record(record)) == record
+
+
+@pytest.mark.parametrize(("key", "number"), [
+    (OffsetKey("g", "t", 7), 1), (GroupKey("g"), 2), (ConsumerGroupKey("g"), 3),
+    (ConsumerMemberKey("g", "m"), 5), (TargetEpochKey("g"), 6), (TargetMemberKey("g", "m"), 7),
+    (CurrentMemberKey("g", "m"), 8), (RegularExpressionKey("g", "m"), 16),
+])
+def test_keys_have_kafkas_numbers(key: Key, number: int) -> None:
+    assert encode_record(Record(key, None))[0][:2] == number.to_bytes(2, "big")

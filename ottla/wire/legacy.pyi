@@ -39,9 +39,10 @@ def down_convert(
 ) -> bytes:
     """Stored batches as a message set v0 or v1, for Fetch below version 2 or 4.
 
-    Control batches, a batch that is cut off, and records below `first_offset` are left out; clients
-    themselves skip such records in a compressed batch that also has later ones. If the result is
-    empty (b""), the caller must convert the batches that follow: otherwise the client never gets
-    past these offsets. After `enough` bytes, no further batch is converted. zstd, which these
-    clients cannot read, becomes gzip. Raises CorruptMessage or InvalidRecord for damaged batches.
+    Control batches, a batch that is cut off, and records below `first_offset` are left out. Only a
+    compressed batch with later records keeps all its records: clients skip the earlier ones. If the
+    result is empty (b""), the caller must convert the batches that follow: otherwise the client
+    never gets past these offsets. After `enough` bytes, no further batch is converted. zstd, which
+    these clients cannot read, becomes gzip. Raises CorruptMessage or InvalidRecord for damaged
+    batches.
     """

@@ -24,7 +24,7 @@ cdef class AbortedIndex:
         self.unsynced = True
 
     def rebuilt(self, int64_t size):
-        """Note that the file was written anew from the batches, and has this size."""
+        """Note that the file was rebuilt from the batches, and has this size."""
         self.size, self.distrusted = size, False
 
     def placed(self, int64_t size, entries, bint grown):

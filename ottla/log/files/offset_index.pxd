@@ -3,8 +3,8 @@
 #   0                  4          8
 #   | relative offset  | position |
 #
-# The relative offset is the last offset of a batch minus the segment's base offset, the position is
-# where that batch begins in the log file. There is about one entry per index.interval.bytes of log.
+# The relative offset is the last offset of a batch minus the segment's base offset; the batch
+# begins at the position in the log file. There is about one entry per index.interval.bytes of log.
 
 from libc.stdint cimport int64_t
 

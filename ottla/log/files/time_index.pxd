@@ -3,8 +3,8 @@
 #   0                      8                 12
 #   | timestamp in ms      | relative offset |
 #
-# The timestamp is the highest so far in the segment, the relative offset is the last offset of the
-# batch that has it, minus the segment's base offset. Timestamps ascend strictly.
+# The timestamp is the highest so far in the segment. The relative offset is the last offset of the
+# batch with that timestamp, minus the segment's base offset. Timestamps ascend strictly.
 
 from libc.stdint cimport int64_t
 

@@ -6,7 +6,7 @@ FOREVER_MS = 2**63 - 1
 
 
 class LogConfig(NamedTuple):
-    """One topic's settings, as its partitions use them. Kafka's names with underscores."""
+    """One topic's settings, as its partitions use them, under Kafka's names with underscores."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3_600_000

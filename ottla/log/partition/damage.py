@@ -32,7 +32,7 @@ COPY_BYTES = 1 << 20
 
 
 class Damage(NamedTuple):
-    """Bytes that differ from what was written: where they are, and what was done with the log."""
+    """A fault in a log's bytes: its place and reason, and where the log ends because of it."""
 
     path: str
     position: int
@@ -125,7 +125,7 @@ def handle_fault(
     size: int,
     recovery_point: int,
 ) -> Damage | None:
-    """Decides what kind of fault it is and handles it. None for a torn write, which is cut off."""
+    """Handles a fault according to its kind. Returns None after cutting off a torn write."""
     segment = segments[number]
     end_offset = segment.end_offset
     path = segment.path(".log")

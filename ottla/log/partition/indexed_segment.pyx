@@ -160,8 +160,8 @@ cdef class IndexedSegment(Openable):
         return self.lookup.bound_position
 
     cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
-        """An offset above those of all batches before `position`; as in Kafka, the index alone
-        gives it."""
+        """An offset above those of all batches before `position`. As in Kafka, only the index is
+        used to find it."""
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
         try:
@@ -324,8 +324,8 @@ cdef class IndexedSegment(Openable):
         """Reads every batch, and rebuilds size, timestamps and both indexes from them.
 
         `producers` and `epochs` are updated too, unless None; `aborted` is called with the result
-        of `Producers.update` for each aborted transaction. Returns None, or (position, what is
-        wrong there): the segment then ends at that position.
+        of `Producers.update` for each aborted transaction. Returns None, or the position and text
+        of a fault: the segment then ends at that position.
         """
         self.forget_rebuild()
         self.reset_indexes()

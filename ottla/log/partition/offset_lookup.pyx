@@ -28,7 +28,7 @@ cdef class OffsetLookup:
         self.forget()
 
     cdef void forget(self) noexcept:
-        """Forgets what was found, after a truncation."""
+        """Forgets the positions that were found, after a truncation."""
         self.last_offset = self.last_position = self.bound_offset = self.bound_position = -1
 
     cdef void note_last(self, int64_t base_offset, int64_t position) noexcept:

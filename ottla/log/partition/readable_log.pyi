@@ -1,4 +1,4 @@
-"""One partition's log as readers see it: its offsets, its segments and what is in them."""
+"""One partition's log as readers see it: its offsets, its segments and their contents."""
 
 from collections.abc import Mapping
 

@@ -16,7 +16,7 @@ from ottla.wire.errors import CorruptMessage, StorageFailed
 
 
 class Reread:
-    """One such read of a log; it is `over` after a call of `run` and then of `advance`."""
+    """One such reading of a log; it is `over` after a call of `run` and then of `advance`."""
 
     def __init__(
         self, disk: Disk, directory: str, producers: Producers, known: int,

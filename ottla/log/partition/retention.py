@@ -1,5 +1,5 @@
-"""Deletes old segments: decides which are due, by time, by size and by the log's start, and has the
-log remove them."""
+"""Deletes old segments: decides by time, size and log start offset which segments are due, and has
+the log remove them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ cdef class Segment(IndexedSegment):
         if not self.appendable:
             self.prepare_append()
         if self.since_index > self.index_interval:
-            self.index.make_room()      # what may fail comes before the write
+            self.index.make_room()      # steps that may fail come before the write
             self.times.make_room()
         self.file.write_at(batch, size, self.size)
         self.note(batch, self.size, size)

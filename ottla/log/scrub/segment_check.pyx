@@ -1,8 +1,8 @@
 """Checks one sealed segment: every checksum, and that offsets and epochs are in order.
 
 `read` reads the next slice, in a thread; `check` examines it, on the loop, for a fraction of a
-millisecond. A batch may be larger than a slice: its checksum is computed across slices, so that
-memory is bounded whatever a length field says.
+millisecond. A batch may be larger than a slice: its checksum is computed across slices, so that a
+damaged length field cannot exhaust the memory.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t

@@ -9,10 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.metadata import (
+    BackupAdopted,
+    BackupAdopting,
+    BrokerGone,
+    BrokerImage,
+    BrokerRegistered,
+    Endpoint,
     MetadataRecord,
+    PartitionChanged,
+    PartitionExtra,
     PartitionsAdded,
     PartitionState,
     TopicCreated,
+)
+from ottla.replication.principals import (
+    AccessRule,
+    DelegationToken,
+    QuotaSet,
+    RuleSet,
+    ScramCredential,
+    ScramSet,
+    TokenSet,
 )
 from ottla.replication.records import UnreadableMetadata, decode_record, encode_record
 from tests.replication.histories import histories
@@ -70,3 +87,114 @@ def test_partitions_that_are_the_same_may_be_written_one_by_one() -> None:
     data = b'["PartitionsAdded",{"topic":"t","partitions":[[0,1,[0],[0],3],[0,1,[0],[0],3]]}]'
     state = PartitionState(0, 1, (0,), (0,), 3)
     assert decode_record(data) == PartitionsAdded("t", (state, state))
+
+
+TOKEN = DelegationToken("id", "User:a", "User:b", ("User:c", "User:d"), 1, 2, 3)
+CREDENTIAL = ScramCredential(4096, b"salt", b"stored", b"server")
+
+
+@pytest.mark.parametrize("record", [
+    TokenSet("id", TOKEN), TokenSet("id", TOKEN._replace(renewers=())), TokenSet("id", None),
+    ScramSet("u", 1, CREDENTIAL), ScramSet("u", 1, None),
+    RuleSet(AccessRule(2, 3, "t", "User:a", "*", 3, 3), False),
+    QuotaSet((("client-id", None), ("user", "u")), "producer_byte_rate", 5.0),
+    QuotaSet((), "producer_byte_rate", None),
+    BrokerGone(1, (2, 3)), BrokerGone(1),
+    BackupAdopting((2, 3), 7, 5), BackupAdopted(),
+], ids=str)
+def test_what_the_metadata_keep_about_clients_and_backups_comes_back(
+    record: MetadataRecord
+) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+def test_fields_that_older_versions_do_not_know_are_left_out_if_they_say_nothing() -> None:
+    assert encode_record(BrokerGone(1)) == b'["BrokerGone",{"node_id":1}]'
+    assert encode_record(BrokerGone(1, (2,))) == b'["BrokerGone",{"node_id":1,"company":[2]}]'
+    broker = BrokerImage(1, 5, (Endpoint("A", "h", 9),), None)
+    assert encode_record(BrokerRegistered(broker)) == (
+        b'["BrokerRegistered",{"broker":[1,5,[["A","h",9]],null]}]')
+    assert encode_record(BrokerRegistered(broker._replace(directories=("d",)))) == (
+        b'["BrokerRegistered",{"broker":[1,5,[["A","h",9]],null,"",["d"]]}]')
+    state = PartitionState(0, 0, (0,), (0,), 0, PartitionExtra(elr=(1,)))
+    assert encode_record(PartitionChanged("t", 0, state)) == (
+        b'["PartitionChanged",{"topic":"t","index":0,"state":[0,0,[0],[0],0,{"elr":[1]}]}]')
+
+
+def changed(state: str) -> str:
+    return f'["PartitionChanged",{{"topic":"t","index":0,"state":{state}}}]'
+
+
+NUMBER_MAX, NODE_MAX = 2**63 - 1, 2**31 - 1
+
+
+@pytest.mark.parametrize("text", [
+    changed(f"[{NODE_MAX},{NUMBER_MAX},[{NODE_MAX}],[],{NUMBER_MAX}]"),
+    changed("[-1,0,[0],[],0]"),
+    changed('[0,0,[0],[],0,{"elr":[0]}]'),
+    f'["ProducerIdsTaken",{{"next_id":{NUMBER_MAX}}}]',
+    '["BrokerRegistered",{"broker":[0,0,[],"rack","i",[]]}]',
+    '["PartitionsAdded",{"topic":"t","partitions":[[0,1,[0],[0],3,1000000]]}]',
+])
+def test_numbers_and_names_of_any_size_are_read(text: str) -> None:
+    decode_record(text.encode())
+
+
+@pytest.mark.parametrize("text", [
+    changed("[-2,0,[0],[],0]"),
+    changed(f"[{NODE_MAX + 1},0,[0],[],0]"),
+    changed("[0.0,0,[0],[],0]"),
+    changed("[0,-1,[0],[],0]"),
+    changed(f"[0,{NUMBER_MAX + 1},[0],[],0]"),
+    changed('[0,"0",[0],[],0]'),
+    changed("[0,0,0,[],0]"),
+    changed('[0,0,"0",[],0]'),
+    changed(f"[0,0,[{NODE_MAX + 1}],[],0]"),
+    changed("[0,0,[-1],[],0]"),
+    changed("[0,0,[true],[],0]"),
+    changed("[0,0,[0],null,0]"),
+    changed("[0,0,[0],[],-1]"),
+    changed("[0,0,[0],[],0.5]"),
+    changed("[0,0,[0],[],0,3]"),
+    changed('[0,0,[0],[],0,{"elr":[-1]}]'),
+    changed('[0,0,[0],[],0,{"unheard":[1]}]'),
+    changed('[0,0,[0],[],0,{"elr":[1]},7]'),
+    '["PartitionChanged",{"topic":3,"index":0,"state":[0,0,[0],[],0]}]',
+    '["PartitionChanged",{"topic":"t","index":-1,"state":[0,0,[0],[],0]}]',
+    '["PartitionChanged",{"topic":"t","index":true,"state":[0,0,[0],[],0]}]',
+    '["PartitionsChanged",{"topic":"t","rows":[["0",0,0,[0],[],0]]}]',
+    '["PartitionsAdded",{"topic":"t","partitions":[[0,1,[0],[0],3,1000001]]}]',
+    '["PartitionsAdded",{"topic":"t","partitions":[[0,1,[0],[0],3,-1]]}]',
+    f'["ProducerIdsTaken",{{"next_id":{NUMBER_MAX + 1}}}]',
+    '["ProducerIdsTaken",{"next_id":-1}]',
+    '["ProducerIdsTaken",{"next_id":"1"}]',
+    '["BrokerRegistered",{"broker":[-1,0,[],null]}]',
+    '["BrokerRegistered",{"broker":[0,"0",[],null]}]',
+    '["BrokerRegistered",{"broker":[0,0,[[1,"h",9]],null]}]',
+    '["BrokerRegistered",{"broker":[0,0,[["A",2,9]],null]}]',
+    '["BrokerRegistered",{"broker":[0,0,[["A","h","9"]],null]}]',
+    '["BrokerRegistered",{"broker":[0,0,[],5]}]',
+    '["BrokerRegistered",{"broker":[0,0,[],null,5]}]',
+    '["BrokerRegistered",{"broker":[0,0,[],null,"i",[5]]}]',
+    '["BrokerGone",{"node_id":1,"company":[-1]}]',
+    '["BackupAdopting",{"awaited":"2","next_id":0,"epoch":0}]',
+    '["ScramSet",{"user":"u","mechanism":1,"credential":["1","","",""]}]',
+    '["ScramSet",{"user":"u","mechanism":1,"credential":[-1,"","",""]}]',
+    '["ScramSet",{"user":"u","mechanism":1,"credential":[1,"","x",""]}]',
+    '["TokenSet",{"token_id":"i","token":[1,"a","b",[],1,2,3]}]',
+    '["TokenSet",{"token_id":"i","token":["i","a","b",[4],1,2,3]}]',
+    '["TokenSet",{"token_id":"i","token":["i","a","b",[],1,2,"3"]}]',
+    '["TokenSet",{"token_id":"i","token":["i","a","b",[],1,2]}]',
+    '["RuleSet",{"rule":[2,3,"t","User:a",5,3,3],"present":true}]',
+    '["RuleSet",{"rule":[2,3,4,"User:a","*",3,3],"present":true}]',
+    '["RuleSet",{"rule":["2",3,"t","User:a","*",3,3],"present":true}]',
+    '["RuleSet",{"rule":[2,3,"t","User:a","*",3,null],"present":true}]',
+    '["RuleSet",{"rule":[2,3,"t","User:a","*",3,3],"present":1}]',
+    '["QuotaSet",{"entity":[[1,"u"]],"key":"k","value":1.0}]',
+    '["QuotaSet",{"entity":[["user",3]],"key":"k","value":1.0}]',
+    '["QuotaSet",{"entity":[],"key":"k","value":[]}]',
+    '["TopicDeleted",{"name":null}]',
+])  # fmt: skip
+def test_a_field_of_another_type_or_out_of_range_is_not_guessed(text: str) -> None:
+    with pytest.raises(UnreadableMetadata):
+        decode_record(text.encode())

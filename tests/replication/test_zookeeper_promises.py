@@ -79,7 +79,9 @@ def test_a_broken_connection_fails_what_is_under_way_and_sends_nothing_until_it_
     async def kept(server: WireZooKeeper, a: ZooKeeper, b: ZooKeeper) -> None:
         session, watched = a.session_id, Called()
         seen: list[object] = []
+        answered: list[bool] = []
         a.listen(seen.append)
+        a.listen(lambda state: answered.append(asked.done()))
 
         def changed() -> None:
             seen.append("a watch")
@@ -87,9 +89,11 @@ def test_a_broken_connection_fails_what_is_under_way_and_sends_nothing_until_it_
 
         assert await a.exists("/y", changed) is None
         server.refusing, server.lose_answers = True, 1
-        with pytest.raises(ConnectionLost):
-            await a.multi([Create("/x", ephemeral=True)])
-        assert a.state is SessionState.SUSPENDED and not a.waiting
+        asked = asyncio.ensure_future(a.multi([Create("/x", ephemeral=True)]))
+        with pytest.raises(ConnectionLost, match="broke"):
+            await asked
+        assert answered == [True], "an answer comes before a state that follows it"
+        assert a.state is SessionState.SUSPENDED
         with pytest.raises(NotConnected):
             await a.multi([Create("/z")])
         assert seen == [SessionState.SUSPENDED]
@@ -116,6 +120,7 @@ def test_a_request_that_is_given_up_does_not_keep_a_break_from_the_listeners() -
         await back.wait()
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
         assert (await a.get("/"))[0] == b""
+        assert not a.waiting, "an answered request is forgotten"
 
     with_sessions(kept)
 

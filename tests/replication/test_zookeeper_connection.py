@@ -92,6 +92,55 @@ def test_a_shorter_wait_stays_as_it_is(server: socket.socket, timeouts: list[flo
     assert timeouts == [0.5]
 
 
+def test_a_connection_for_which_there_is_no_certificate_is_closed(server: socket.socket) -> None:
+    def missing() -> ssl.SSLContext:
+        raise FileNotFoundError("no file broker.pem")
+
+    handler = Handler(missing, ANSWER_SECONDS)
+    with pytest.raises(FileNotFoundError) as raised:        # which keeps what it has in hand
+        handler.create_connection(server.getsockname(), "zk.example", 9.0)
+    accepted, _ = server.accept()
+    with accepted:
+        accepted.settimeout(30)
+        assert accepted.recv(1) == b""
+    assert raised.value.args == ("no file broker.pem",)
+    assert handler.refused == "; the TLS handshake with zk.example failed: no file broker.pem"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_handshake_that_fails_has_a_short_reason(
+    server: socket.socket, tmp_path: Path, trusted: bool
+) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.create_default_context()
+    if trusted:
+        context.load_verify_locations(authority.file)
+    handler = Handler(lambda: context, ANSWER_SECONDS)
+    zookeeper = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    zookeeper.load_cert_chain(authority.issue("zookeeper"))
+
+    def answers() -> None:
+        plain, _ = server.accept()
+        with plain:
+            if trusted:
+                plain.sendall(b"no TLS is spoken here" * 100)
+                plain.recv(1 << 16)
+            else:
+                with pytest.raises(OSError), zookeeper.wrap_socket(plain, server_side=True) as it:
+                    it.recv(1)
+
+    with ThreadPoolExecutor(1) as threads:
+        answered = threads.submit(answers)
+        with pytest.raises(ssl.SSLError):
+            handler.create_connection(server.getsockname(), "localhost", 9.0)
+        answered.result()
+    reason = handler.refused.removeprefix("; the TLS handshake with localhost failed: ")
+    assert reason in (
+        ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE") if trusted
+        else ("unable to get local issuer certificate",)
+    )
+
+
 def with_session(
     act: Callable[[ZooKeeper], Awaitable[None]],
     answer: Answer = lambda operation, path: OK,

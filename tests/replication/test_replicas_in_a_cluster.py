@@ -98,15 +98,20 @@ def here(tmp_path: Path) -> Here:
 def roles(part: Partition) -> tuple[object, ...]:
     return (
         part.leader_id, part.leader_epoch, part.led_here, part.replicas, part.isr,
-        part.partition_epoch, part.offline,
+        part.partition_epoch, part.offline, added(part),
     )
 
 
+def added(part: Partition) -> int:
+    number: int = part.adding       # type: ignore[attr-defined]
+    return number
+
+
 def test_each_partition_has_the_role_of_the_image(here: Here) -> None:
-    extra = PartitionExtra(offline=(3,))
+    extra = PartitionExtra(adding=(3,), offline=(3,))
     here.create(LED._replace(extra=extra), FOLLOWED, SOLE, ELSEWHERE)
-    assert roles(here.at(0)) == (1, 4, True, (1, 2, 3), (1, 2), 7, (3,))
-    assert roles(here.at(1)) == (2, 3, False, (2, 1), (2, 1), 5, ())
+    assert roles(here.at(0)) == (1, 4, True, (1, 2, 3), (1, 2), 7, (3,), 1)
+    assert roles(here.at(1)) == (2, 3, False, (2, 1), (2, 1), 5, (), 0)
     assert here.at(1).role.following and here.at(1).role.replicated
     assert (here.at(2).leader_epoch, here.at(2).led_here) == (2, True)
     assert not here.at(2).role.replicated, "the only replica waits for nobody"
@@ -132,7 +137,7 @@ def test_a_partition_that_had_followers_goes_on_as_one_of_several(here: Here) ->
     here.create(LED)
     here.change(0, LED._replace(replicas=(1,), isr=(1,), partition_epoch=8))
     assert here.at(0).role.replicated
-    assert roles(here.at(0)) == (1, 4, True, (1,), (1,), 8, ())
+    assert roles(here.at(0)) == (1, 4, True, (1,), (1,), 8, (), 0)
 
 
 def test_a_sole_partition_that_gets_followers_waits_for_them(here: Here) -> None:
@@ -236,9 +241,11 @@ def test_a_partition_that_moves_away_is_closed_counted_and_told(here: Here) -> N
     here.create(LED, FOLLOWED)
     part = here.at(0)
     part.append_bytes(batch())
+    part.counters.messages_in = 5
     here.changed.clear()
     here.change(0, ELSEWHERE._replace(partition_epoch=8, leader_epoch=9))
     assert here.replicas.partition("t", 0) is None and not part.led_here
+    assert here.replicas.gone.messages_in == 5
     assert here.changed == [part]
     assert ("t", 0) not in here.storage.homes and ("t", 1) in here.storage.homes
 
@@ -276,6 +283,14 @@ def test_damage_ends_the_waiting_and_is_told(here: Here) -> None:
     assert here.replicas.damaged == {} and len(told) == 1
 
 
+def test_a_damaged_log_is_noted_when_it_gets_a_role(here: Here) -> None:
+    here.create(LED, LED)
+    damage(here.at(1))
+    for index in range(2):
+        here.change(index, LED._replace(partition_epoch=8))
+    assert list(here.replicas.damaged) == [("t", 1)]
+
+
 def test_a_directory_that_has_failed_is_told_apart_from_damage(here: Here) -> None:
     here.create(LED, FOLLOWED)
     damage(here.at(0))
@@ -294,19 +309,32 @@ def test_a_deleted_topic_leaves_none_of_its_states(here: Here) -> None:
         here.replicas.damaged[key] = None
         here.replicas.put_off.add(key)
         here.replicas.unreadable.add(key)
-    part = here.at(0)
-    part.append_bytes(batch())
+    here.at(0).append_bytes(batch())
+    for each in here.replicas:
+        each.counters.messages_in = 1
     here.changed.clear()
     old, here.image = here.image, EMPTY.apply([TopicCreated("u", b"u" * 16, (LED,))])
     steps = here.replicas.follow(old, here.image, ("t",))
     next(steps)
-    assert len(here.replicas.leaving) == 1 and here.replicas.leaving[0]
+    assert len(here.replicas.leaving) == 1 and len(here.replicas.leaving[0]) == 1
+    assert here.replicas.gone.messages_in == 1
     assert len(list(steps)) == 1 and here.replicas.leaving == []
+    assert here.replicas.gone.messages_in == 2
     kept = {("u", 0)}
     assert here.replicas.offline == here.replicas.put_off == here.replicas.unreadable == kept
     assert here.replicas.damaged.keys() == kept
     assert [each.index for each in here.changed] == [0, 1]
     assert here.replicas.by_id.keys() == {b"u" * 16}
+
+
+def test_a_deletion_that_is_cut_short_counts_what_was_left(here: Here) -> None:
+    here.create(LED, LED)
+    for each in here.replicas:
+        each.counters.messages_in = 1
+    steps = here.replicas.follow(here.image, EMPTY, ("t",))
+    next(steps)
+    steps.close()                   # type: ignore[attr-defined]
+    assert here.replicas.gone.messages_in == 2 and here.replicas.leaving == []
 
 
 def test_a_full_directory_names_its_partitions(here: Here) -> None:
@@ -338,10 +366,12 @@ def test_a_log_that_is_readable_the_second_time_is_kept(here: Here) -> None:
     here.replicas.offline_changed = lambda: told.append(None)
     here.changed.clear()
     before = here.at(0)
+    before.counters.failed_fetches = 3
     here.replicas.replace_unreadable(("t", 0), here.image)
     assert here.at(0).log.log_end_offset == 1 and len(told) == 1
     assert here.replicas.offline == here.replicas.unreadable == set()
     assert here.changed == [here.at(0), before]
+    assert here.replicas.gone.failed_fetches == 3
     assert (here.at(0).leader_id, here.at(0).leader_epoch) == (2, 3)
 
 

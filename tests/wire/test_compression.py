@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ottla.wire.compression import (
+    INPUT_STEP,
     XERIAL_HEADER,
     ZSTD_LEVELS_KEPT,
     Codec,
     compress,
     decompress,
+    size_bound,
 )
 from ottla.wire.errors import CorruptMessage, InvalidRecord, ProtocolError, UnsupportedCompression
 
@@ -277,3 +279,78 @@ def test_a_zstd_window_beyond_the_limit_is_refused():
     packed = stream.compress(TEXT) + stream.flush()
     with pytest.raises(CorruptMessage, match="damaged"):
         decompress(Codec.ZSTD, packed, CAP)
+
+
+@pytest.mark.parametrize("held", [0, 1, 255, 256])
+def test_a_zstd_size_of_two_bytes_counts_from_256(held):
+    frame = b"\x28\xb5\x2f\xfd\x60" + (0).to_bytes(2, "little")      # announces 256 bytes
+    packed = frame + (held << 3 | 1).to_bytes(3, "little") + bytes(held)
+    if held == 256:
+        assert decompress(Codec.ZSTD, packed, held) == bytes(held)
+        return
+    with pytest.raises(CorruptMessage, match=f"declares 256 bytes, but can hold only {held}"):
+        decompress(Codec.ZSTD, packed, CAP)
+
+
+def test_without_a_level_each_codec_has_kafkas_default():
+    for codec, level in ((Codec.GZIP, 6), (Codec.GZIP, -1), (Codec.LZ4, 9), (Codec.ZSTD, 3)):
+        assert compress(codec, TEXT) == compress(codec, TEXT, level)
+    assert compress(Codec.GZIP, TEXT) != compress(Codec.GZIP, TEXT, 1)
+    assert len(compress(Codec.LZ4, TEXT)) > len(compress(Codec.LZ4, TEXT, 10))
+
+
+@pytest.mark.parametrize("size", [0, 127, 128, 129, 16_383, 16_384, 16_512, 2_097_152])
+def test_a_raw_snappy_block_has_its_size_in_groups_of_seven_bits(size):
+    packed = snappy.compress(bytes(size))
+    assert decompress(Codec.SNAPPY, packed, size) == bytes(size)
+    if size:
+        with pytest.raises(InvalidRecord, match="more than"):
+            decompress(Codec.SNAPPY, packed, size - 1)
+
+
+def test_a_snappy_block_may_be_as_small_as_the_format_allows():
+    """A copy of 64 bytes takes three: the first one needs a byte to copy."""
+    packed = snappy.compress(bytes(60_000))
+    assert 60_000 / len(packed) > 20
+    assert decompress(Codec.SNAPPY, packed, CAP) == bytes(60_000)
+
+
+@pytest.mark.parametrize("length", [INPUT_STEP - 20, INPUT_STEP, 3 * INPUT_STEP])
+def test_a_gzip_header_may_be_longer_than_a_step(length):
+    plain = gzip.compress(b"abc")
+    named = plain[:3] + b"\x08" + plain[4:10] + b"n" * length + b"\0" + plain[10:]
+    assert decompress(Codec.GZIP, named, CAP) == b"abc"
+    for size in (INPUT_STEP, len(named) - 1):
+        with pytest.raises(CorruptMessage, match="end early"):
+            decompress(Codec.GZIP, named[:min(size, len(named) - 1)], CAP)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.SNAPPY, Codec.ZSTD])
+def test_the_bound_of_a_size_is_never_below_it(codec):
+    for data in (b"a", bytes(300_000), TEXT, NOISE):
+        packed = compress(codec, data)
+        assert size_bound(codec, packed) >= len(data)
+
+
+def test_what_is_not_compressed_is_bounded_by_itself():
+    assert size_bound(Codec.NONE, b"abc") == 3
+
+
+def test_a_bound_is_what_the_format_can_hold():
+    bounds = [size_bound(codec, bytes(10)) for codec in (Codec.GZIP, Codec.LZ4, Codec.SNAPPY)]
+    assert bounds == [10_320, 2_550, 220]
+    frame = zstd_frame(bytes(10))
+    assert size_bound(Codec.ZSTD, frame) == size_bound(Codec.ZSTD, frame * 2) // 2
+    with pytest.raises(CorruptMessage):
+        size_bound(Codec.ZSTD, bytes(10))
+
+
+@pytest.mark.parametrize("last_bits", [0, 7, 15])
+def test_frames_that_zstd_readers_skip_may_be_of_any_kind_and_size(last_bits):
+    skipped = (0x184D2A50 + last_bits).to_bytes(4, "little") + (3).to_bytes(4, "little")
+    packed = zstd_frame(b"abc")
+    assert decompress(Codec.ZSTD, skipped + b"xyz" + packed, 3) == b"abc"
+    assert decompress(Codec.ZSTD, packed + skipped + b"xyz", 3) == b"abc"
+    for left in (b"", b"x", b"xy"):
+        with pytest.raises(CorruptMessage, match="skippable"):
+            decompress(Codec.ZSTD, packed + skipped + left, 3)

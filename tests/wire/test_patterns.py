@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.wire import patterns
 from ottla.wire.patterns import InvalidPattern, compiled
 
 
@@ -37,3 +38,18 @@ def test_an_alternation_of_topic_names_fits() -> None:
 
 def test_groups_are_captured_only_where_they_are_wanted() -> None:
     assert compiled("CN=(.*?),.*", captures=True).fullmatch("CN=a,O=b")[1] == "a"
+    assert compiled("CN=(.*?),.*").fullmatch("CN=a,O=b").groups() == ()
+
+
+def test_a_pattern_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled.cache_clear()
+    size = compiled("a{20}b").programsize       # type: ignore[attr-defined]
+    for limit, allowed in ((size, True), (size - 1, False)):
+        compiled.cache_clear()
+        monkeypatch.setattr(patterns, "PROGRAM_SIZE_MAX", limit)
+        if allowed:
+            assert compiled("a{20}b").fullmatch("a" * 20 + "b")
+        else:
+            with pytest.raises(InvalidPattern, match=f"{size} instructions, at most {limit} are"):
+                compiled("a{20}b")
+    compiled.cache_clear()

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.client.errors import ClientError
@@ -33,6 +33,8 @@ class Task:
     begins: dict[int, int]
     bootstrap: str
     properties: dict[str, str]
+    console: int = field(default_factory=os.getpid)
+    """The process id of the console."""
     schemas: str | None = None
     """The directory or registry of the schemas; the process gets `wanted` without them."""
 
@@ -67,12 +69,12 @@ def run(task: Task, stop: threading.Event) -> dict[str, Any]:
 class ConsoleEnded(threading.Event):
     """Whether the process that started this one has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: int) -> None:
         super().__init__()
-        self.parent = os.getppid()
+        self.console = console
 
     def is_set(self) -> bool:
-        return os.getppid() != self.parent
+        return os.getppid() != self.console
 
 
 def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
@@ -89,8 +91,8 @@ def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
 def main() -> int:
     """Runs the task from standard input; returns the exit status."""
     os.nice(NICENESS)
-    ended = ConsoleEnded()
     task: Task = pickle.load(sys.stdin.buffer)
+    ended = ConsoleEnded(task.console)
     result: tuple[str, dict[str, Any]]
     try:
         result = "", perform(task, ended)

@@ -340,7 +340,8 @@ class Cluster:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        wanted = {TopicPartition(topic, p): spec for p in partitions or self.partitions(topic)}
+        chosen = self.partitions(topic) if partitions is None else partitions
+        wanted = {TopicPartition(topic, p): spec for p in chosen}
 
         def ask(admin: Any) -> dict[int, int]:
             answers = admin.list_offsets(

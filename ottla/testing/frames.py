@@ -153,7 +153,7 @@ class FrameWriter:
         correlation_id: int, at_ms: float, frame: bytes,
     ) -> None:
         """Add one frame; it can be read from the file when this returns."""
-        if self.written + len(frame) > RECORDED_BYTES_MAX:
+        if self.left_out or self.written + len(frame) > RECORDED_BYTES_MAX:
             self.left_out += 1
             return
         head = HEAD.pack(

@@ -15,7 +15,7 @@ NO_CONTAINER = (
     " broker.bootstrap_servers"
 )
 OF_CONTAINERS = {
-    "with_kraft": "leave it out, there is nothing to choose: a broker keeps its own metadata",
+    "with_kraft": "leave it out: a broker keeps its own metadata",
     "get_exposed_port": "its port is broker.port",
     "get_container_host_ip": "its address is broker.host",
     "get_logs": "its log is broker.log",

@@ -47,12 +47,13 @@ def page() -> str:
         START,
         "\n## The broker's\n\n",
         *_table(("property", "type", "default", "allowed", "meaning"), map(_meant, used)),
-        f"\nOn a running broker, for one or for all: {_listed(DYNAMIC)}, and the defaults of\n"
-        "topics but those in hours or minutes. Other settings that Kafka changes at run time are\n"
-        "accepted, and reported as without effect in the reply and in the log.\n",
+        "\nThese can be changed on a running broker, for one broker or for all:\n"
+        f"{_listed(DYNAMIC)},\nand the defaults of topics, except those in hours or minutes. "
+        "Other settings that\nKafka can change on a running broker are accepted, and the reply and "
+        "the log say that\nthey have no effect.\n",
         "\n## A topic's\n\n",
         "Where the broker's property is in hours or minutes, the topic's is in milliseconds.\n"
-        "Those marked *idle* are accepted as by Kafka and have nothing to decide here.\n\n",
+        "Those marked *idle* are accepted, as by Kafka, and have no effect.\n\n",
         *_table(
             ("setting", "type", "default", "allowed", "the broker's property", "meaning"),
             (_topic_row(s) for _, s in sorted(TopicConfig.declared.items())),

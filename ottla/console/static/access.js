@@ -43,7 +43,7 @@ const METRICS = [
 export function ClientMetrics() {
   const found = useLive("/client-metrics");
   return html`<${Page} title="Client metrics"><${Of} /><${Problem} of=${found} />
-    <p class="soft">Clients that offer metrics of their own (KIP-714). Which ones they are asked for, kafka-client-metrics sets; /metrics has the values.</p>
+    <p class="soft">Clients that offer metrics of their own (KIP-714). Set with kafka-client-metrics which metrics they send; /metrics has the values.</p>
     <${Table} rows=${found?.rows} columns=${METRICS} id="id" label="Clients with metrics" tools=${html`<${Export} rows=${found?.rows} name="client-metrics" />`} /><//>`;
 }
 

@@ -62,7 +62,7 @@ export function Group({ name, tab }) {
 export const Events = ({ why }) => (why?.events?.length
   ? html`<ul class="problems">${why.events.map((each) => html`<li><span class="soft mono">${time(each.last_ms ?? each.at_ms)}</span> ${visible(each.text)}
       ${each.times > 1 && html`<span class="soft">${each.times} times since ${time(each.at_ms)}</span>`}</li>`)}</ul>`
-  : html`<p class="soft">No broker reports events: they are kept in memory since its start, by Ottla's brokers.</p>`);
+  : html`<p class="soft">No broker reports events. Ottla's brokers keep them in memory, since their start.</p>`);
 
 export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${each.partition === undefined ? "" : `Partition ${each.partition}: `}${visible(each.text)}</li>`)}</ul>` : null);
 

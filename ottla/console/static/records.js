@@ -5,8 +5,8 @@ import { Act, Table, copy, save, csv, say } from "./parts.js";
 const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "exactly"], ["header", "Header", "name or name=value"]];
 const ASKED = ["from", "partition", "limit", "max_records", "max_bytes", "max_seconds", "isolation", ...FILTERS.map((one) => one[0])];
 const ENDED = {
-  limit: "found as many as were wanted", end: "looked at all of them", records: "the budget of records is used up", bytes: "the budget of bytes is used up",
-  seconds: "the budget of seconds is used up", answer: "the answer is as large as answers may be",
+  limit: "found the number of records you asked for", end: "read to the end", records: "the budget of records is used up", bytes: "the budget of bytes is used up",
+  seconds: "the budget of seconds is used up", answer: "the answer has reached its largest size",
 };
 const LIVE_ROWS = 2000;
 const COLUMNS = [

@@ -133,16 +133,18 @@ cdef class Columns:
 
         Raises CorruptMessage if the batch is damaged.
         """
-        cdef const uint8_t *batch = &data[0]
+        cdef const uint8_t *batch
         cdef const uint8_t *at
         cdef const uint8_t *stop
         cdef const uint8_t[::1] plain
         cdef Walk walk
         cdef Flaw flaw
         cdef Py_ssize_t before = self.rows
-        cdef int codec = header.attributes(batch) & header.CODEC_MASK
-        if data.shape[0] < header.HEADER_SIZE or header.total_size(batch) != data.shape[0]:
+        cdef int codec
+        if data.shape[0] < header.HEADER_SIZE or header.total_size(&data[0]) != data.shape[0]:
             raise CorruptMessage(f"{data.shape[0]} bytes are not exactly one batch")
+        batch = &data[0]
+        codec = header.attributes(batch) & header.CODEC_MASK
         header.check_crc(batch, data.shape[0])
         if not header.record_count(batch):
             return 0

@@ -56,10 +56,10 @@ EVERY = Option(
     "every", "go on for ever at this interval, e.g. '1 minute'; else end when all is read"
 )
 BATCH = Option("records_per_batch", "bound of a batch: memory, and what a crash repeats", "count")
-GAPS = Option("allow_gaps", "go on where retention was faster than this pipeline", "flag")
+GAPS = Option("allow_gaps", "go on after records that were removed before they were read", "flag")
 SINCE = Option("since", "first time, included: 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms")
 UNTIL = Option("until", "last time, excluded")
-ZONE = Option("time_zone", "of times without one of their own; UTC by default")
+ZONE = Option("time_zone", "the zone of times that name none; UTC by default")
 FORMAT = (
     Option("format", "raw, text, json, avro or protobuf"),
     Option("schema", "DDL (json), or a file .ddl, .json, .avsc, .proto"),
@@ -147,8 +147,8 @@ STEPS = (
         f"ottla pipeline slice {LOCAL} --topic flights --since 2013-06-01 --until 2013-06-02 "
         "--time-zone America/New_York --limit 5",
         (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE,
-         Option("lateness", "read no further than the first record so much younger than --until, "
-                "e.g. 1h; else to the end of the topic"), *FORMAT,
+         Option("lateness", "stop at the first record that is later than --until by this much, "
+                "e.g. 1h; else at the end of the topic"), *FORMAT,
          Option("output", "- (default), a file of JSON lines, or NAME.parquet", "path"),
          Option("limit", "so many records at most", "count")),
     ),

@@ -25,10 +25,10 @@ those that cannot be undone ask, or need `--yes`. Ctrl-C and SIGTERM end every c
 with 130 and 143. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
-`@MILLISECONDS`; flags that take nothing else need no `@`. Durations and sizes take units: `500ms`,
-`5s`, `2h`, `7d`; `64kB`, `1MB`, `16MiB`; so do settings, as `retention.ms=7d`. Tables have units on
-a terminal, and plain numbers elsewhere. What a terminal would take for a command is shown as
-`\\x1b`.
+`@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take
+units: `500ms`, `5s`, `2h`, `7d`; `64kB`, `1MB`, `16MiB`; so do settings, as `retention.ms=7d`.
+Tables have units on a terminal, and plain numbers elsewhere. Control characters, which could
+command a terminal, are shown as `\\x1b`.
 
 `produce`, `consume`, `kcat` and Kafka's console and verifiable tools send and read with
 confluent-kafka (librdkafka). `--property` and property files take its settings and those of Java's

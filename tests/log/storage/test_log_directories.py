@@ -12,6 +12,7 @@ from ottla.log.storage import known_directories, member_marks
 from ottla.log.storage.known_directories import DIRECTORIES
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.member_marks import ASIDE
+from ottla.log.storage.reserve import RESERVE
 from ottla.log.storage.storage import Storage
 from tests.fakes import FakeClock
 
@@ -177,11 +178,15 @@ def test_the_former_metadata_log_is_put_aside_and_shows_that_all_was_done(
     log = paths[0] / f"{metadata[0]}-{metadata[1]}"
     log.mkdir()
     (log / "kept").touch()
+    if metadata[0] == "t":
+        (paths[0] / RESERVE).touch()                # of the metadata, which go to ZooKeeper
     names = [str(paths[0])]
     directories = member_marks.open_stopped(Disk(), names)
     member_marks.begin(directories, "zk:2181")
     member_marks.put_aside(directories[0], metadata)
     assert (paths[0] / ASIDE / "kept").exists() and not log.exists()
+    assert not (paths[0] / RESERVE).exists()
+    assert metadata not in directories[0].partitions
     member_marks.finish(directories)
     member_marks.close_all(directories)
     directories = member_marks.open_stopped(Disk(), names)

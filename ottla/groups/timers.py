@@ -13,7 +13,7 @@ class Timers:
     """Named deadlines. Moving or cancelling one leaves its old entry in the heap, to be skipped."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, TimerKey]] = []
+        self.heap: list[tuple[int, TimerKey]] = []
         self._at: dict[TimerKey, int] = {}
 
     def __len__(self) -> int:
@@ -25,15 +25,15 @@ class Timers:
             self._at.pop(key, None)
         elif self._at.get(key) != at_ms:
             self._at[key] = at_ms
-            heappush(self._heap, (at_ms, key))
-        if len(self._heap) > 64 + 2 * len(self._at):
-            self._heap = [(at, key) for key, at in self._at.items()]
-            heapify(self._heap)
-        assert len(self._at) <= len(self._heap), "each timer that is set is in the heap"
+            heappush(self.heap, (at_ms, key))
+        if len(self.heap) > 64 + 2 * len(self._at):
+            self.heap = [(at, key) for key, at in self._at.items()]
+            heapify(self.heap)
+        assert len(self._at) <= len(self.heap), "each timer that is set is in the heap"
 
     def next_ms(self) -> int | None:
         """When the earliest timer is due."""
-        heap, at = self._heap, self._at
+        heap, at = self.heap, self._at
         while heap and at.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
@@ -43,7 +43,7 @@ class Timers:
         at_ms = self.next_ms()
         if at_ms is None or at_ms > tick_ms:
             return None
-        key = heappop(self._heap)[1]
+        key = heappop(self.heap)[1]
         assert self._at[key] == at_ms, "a timer fires at its own time"
         del self._at[key]
         return key

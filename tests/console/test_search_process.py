@@ -58,6 +58,5 @@ def test_a_search_whose_console_was_killed_ends_without_a_word(silent: socket.so
         with connection:
             console.kill()
             connection.settimeout(60)
-            while connection.recv(4096):
-                pass                        # what it had asked; then its process has ended
+            list(iter(lambda: connection.recv(4096), b""))     # until its process has ended
         assert console.stderr is not None and console.stderr.read() == b""

@@ -49,7 +49,7 @@ def test_a_timer_that_is_set_to_the_same_time_again_is_kept_once() -> None:
     timers = Timers()
     for _ in range(1000):
         timers.set(A, 10)
-    assert len(timers._heap) == 1
+    assert len(timers.heap) == 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(0, 50)), max_size=300))
@@ -65,7 +65,7 @@ def test_timers_that_are_moved_again_and_again_take_bounded_room(
         else:
             expected[key] = at_ms
         assert len(timers) == len(expected)
-        assert len(timers._heap) <= 64 + 2 * len(expected)
+        assert len(timers.heap) <= 64 + 2 * len(expected)
     fired = []
     while (key_due := timers.take_due(50)) is not None:
         fired.append((expected.pop(key_due), key_due))
@@ -78,7 +78,7 @@ def test_as_many_stale_entries_are_kept_as_pay_for_a_clearing() -> None:
     timers.set(B, 0)
     for at_ms in range(67):
         timers.set(A, at_ms)
-    assert len(timers._heap) == 68
+    assert len(timers.heap) == 68
     timers.set(A, 100)
-    assert len(timers._heap) == 2
+    assert len(timers.heap) == 2
     assert [timers.take_due(100) for _ in range(3)] == [B, A, None]

@@ -19,39 +19,25 @@ from ottla.replication.cluster_store import (
     apply_entries,
     entry_path,
 )
-from ottla.replication.coordination import BadVersion, Create, Delete, NoNode, Set, Stat, make
-from ottla.replication.election import Election, Term
+from ottla.replication.coordination import (
+    BadVersion,
+    Create,
+    Delete,
+    NoNode,
+    PendingAnswer,
+    Set,
+    Stat,
+    make,
+)
+from ottla.replication.election import Election
 from ottla.replication.entries import EntryHeader, EntryTooLarge, decode_entry, encode_entry
-from ottla.replication.metadata import ConfigSet, MetadataImage, MetadataRecord
+from ottla.replication.metadata import MetadataImage, MetadataRecord
 from ottla.replication.records import UnreadableMetadata, encode_record
 from ottla.replication.standalone import snapshot_records
 from tests.replication.coordination_promises import Called
 from tests.replication.histories import histories
+from tests.replication.server_and_store import ServerAndStore, setting
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
-
-
-class ServerAndStore:
-    """A server, and a store whose session is the controller."""
-
-    def __init__(self) -> None:
-        self.server = ZooKeeperServer()
-        self.coordination = MemoryCoordination(self.server)
-        self.store = ClusterStore(self.coordination)
-        self.image = MetadataImage.empty("c")
-
-    async def begin(self) -> None:
-        await self.coordination.start()
-        await self.store.prepare()
-        term = await Election(self.coordination, 1, "i").contest()
-        assert term is not None
-        self.term: Term = term
-
-    async def write(self, *records: MetadataRecord) -> None:
-        header = EntryHeader(1, 1, self.term.epoch, "b", self.image.offset, len(records))
-        number = self.image.entry + 1
-        data = encode_entry(header, map(encode_record, records))
-        await self.store.append(number, data, self.term.version)
-        self.image = replace(self.image.apply(records), entry=number)
 
 
 class AskedFor(MemoryCoordination):
@@ -61,7 +47,7 @@ class AskedFor(MemoryCoordination):
         super().__init__(server)
         self.asked: list[str] = []
 
-    def get(self, path: str) -> Awaitable[tuple[bytes, Stat]]:
+    def get(self, path: str) -> PendingAnswer[tuple[bytes, Stat]]:
         self.asked.append(path)
         return super().get(path)
 
@@ -76,10 +62,6 @@ def on_a_cluster(test: Callable[[ServerAndStore], Awaitable[None]]) -> Callable[
         asyncio.run(begun())
 
     return run
-
-
-def setting(value: str) -> ConfigSet:
-    return ConfigSet("topic", "t", "s", value)
 
 
 @on_a_cluster

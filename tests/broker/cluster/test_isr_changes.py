@@ -113,6 +113,44 @@ def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
     assert asked_for(part) == [[1, 2]]
 
 
+class LosingAnswers(Refusing):
+    """A controller whose answers are lost: the leader cannot know what was decided."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = asyncio.Event()
+
+    async def decide(self, function: object, request: AlterPartitionRequest) -> Any:
+        await super().decide(function, request)
+        self.lost.set()
+        raise TimeoutError("no answer")
+
+
+def test_a_proposed_in_sync_set_counts_while_its_answer_is_lost(tmp_path: Path) -> None:
+    """The controller may have decided it: then the joining replica may lead next."""
+    clock = FakeClock()
+    part = make_partition(tmp_path, clock, FakeClusterSide())
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 10)
+    part.fetched_by(2, 102, 0)
+    part.fetched_by(3, 103, 0)
+    controller = LosingAnswers()
+
+    async def asked() -> None:
+        changes = started(controller, [part])
+        changes.isr_due(part)
+        await asyncio.wait_for(controller.lost.wait(), 30)
+        changes.close()
+
+    asyncio.run(asked())
+    assert controller.asked == [[1, 2, 3]]
+    part.append_bytes(batch())
+    clock.advance(LAG_MS + 1)
+    part.fetched_by(2, 102, 1)
+    assert part.high_watermark == 0, "replica 3 may be in sync, and lacks the record"
+    part.fetched_by(3, 103, 1)
+    assert part.high_watermark == 1
+
+
 def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_foreseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

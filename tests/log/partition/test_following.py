@@ -132,3 +132,19 @@ def test_a_cut_of_no_record_takes_the_epochs_that_begin_at_the_end(tmp_path: Pat
     log.truncate_to(1)
     assert (log.latest_epoch, log.log_end_offset) == (3, 1)
     assert log.end_offset_for_epoch(3) == (3, 1)
+
+
+def test_after_a_cut_a_log_knows_its_producers_by_the_records_that_are_left(tmp_path: Path) -> None:
+    """Otherwise the new leader's copy of a batch that was cut off would not fit its producer, and
+    a leader would answer a batch that it has lost as a duplicate."""
+    log = open_log(tmp_path / "cut", LogConfig())
+    first = batch(b"0", producer_id=7, epoch=0, sequence=0)
+    log.append_bytes(first, 3)
+    log.append_bytes(batch(b"1", producer_id=7, epoch=0, sequence=1), 3)
+    log.append_bytes(batch(b"2", producer_id=8, epoch=0, sequence=0), 3)
+    log.truncate_to(1)
+    left = open_log(tmp_path / "left", LogConfig())
+    left.append_bytes(first, 3)
+    assert encode(log.producers) == encode(left.producers)
+    assert log.append_bytes(batch(b"1", producer_id=7, epoch=0, sequence=1), 4) == 1
+    assert (log.duplicate, log.log_end_offset) == (False, 2)

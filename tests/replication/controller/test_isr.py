@@ -85,7 +85,7 @@ def test_refused(options: dict[str, object], code: int) -> None:
     assert asked(**options)[0] == code              # type: ignore[arg-type]
 
 
-def test_who_is_about_to_stop_does_not_join() -> None:
+def test_a_replica_whose_broker_is_shutting_down_does_not_join() -> None:
     assert asked(image=IMAGE.apply([BrokerLeaving(3)]))[0] == 107
     assert asked(((1, 101), (2, 102)), image=IMAGE.apply([BrokerLeaving(2)]))[0] == 0
 

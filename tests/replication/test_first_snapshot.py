@@ -19,8 +19,9 @@ from ottla.replication.cluster_store import (
     cluster_id_text,
     entry_path,
 )
+from ottla.replication.controller.brokers import broker_registered
 from ottla.replication.coordination import CoordinationError, make
-from ottla.replication.first_snapshot import FirstSnapshot, Root, as_first_member
+from ottla.replication.first_snapshot import NO_RUN, FirstSnapshot, Root, as_first_member
 from ottla.replication.metadata import (
     BrokerImage,
     ConfigSet,
@@ -139,3 +140,9 @@ def test_any_metadata_survive_the_snapshot(
         return await first.store.load("c")
 
     assert asyncio.run(read()) == member
+
+
+def test_every_registration_is_later_than_the_standalone_brokers_run() -> None:
+    image = as_first_member(MetadataImage.empty("c"), BROKER._replace(epoch=NO_RUN), "1")
+    again = broker_registered(image, BROKER._replace(epoch=1, incarnation="j"))
+    assert NO_RUN == 0 and image.apply(again.records).brokers[NODE].epoch == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from errno import EIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -260,10 +262,61 @@ def test_high_watermarks_of_the_last_run_are_for_partitions_with_copies(tmp_path
     here.open()
     here.create(LED, SOLE)
     assert [each.high_watermark for each in here.replicas] == [2, 3]
+    here.storage.close()
+    (tmp_path / "replication-offset-checkpoint").unlink()
+    here.open()
+    here.create(LED, SOLE)
+    assert [each.high_watermark for each in here.replicas] == [0, 3], "nothing is known of it"
 
 
 def damage(part: Partition) -> None:
     part.log.health.note_damage(Damage(part.log.directory, 0, "bits have changed", 0))
+
+
+def test_a_topics_checkpoints_go_with_its_last_partition(here: Here) -> None:
+    here.create(SOLE, SOLE)
+    home = here.storage.homes["t", 0]
+    elsewhere = ELSEWHERE._replace(partition_epoch=2, leader_epoch=9)
+    here.change(0, elsewhere)
+    assert "t" in home.topic_ids
+    here.change(1, elsewhere)
+    assert "t" not in home.topic_ids
+    here.create(SOLE, name="u")
+    assert "u" in home.topic_ids
+    list(here.replicas.follow(here.image, EMPTY, ("u",)))
+    assert "u" not in home.topic_ids
+
+
+def waited_for(part: Partition) -> list[None]:
+    """Grows whenever the waiting for this partition ends."""
+    calls: list[None] = []
+    part.start_watchers[lambda: calls.append(None)] = None
+    return calls
+
+
+def test_the_waiting_for_a_partition_that_fails_ends(here: Here) -> None:
+    here.create(LED, LED, SOLE)
+    calls = [waited_for(each) for each in here.replicas]
+    damage(here.at(0))
+    here.replicas.note_damage(here.at(0))
+    assert [len(each) for each in calls] == [1, 0, 0]
+    here.at(1).log.fail("a disk died")
+    here.replicas.note_failures()
+    assert [len(each) for each in calls] == [2, 1, 1], "all are in the directory that has failed"
+
+
+def test_a_follower_that_was_repaired_is_no_longer_damaged(
+    here: Here, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.create(LED, LED)
+    here.replicas.damaged = {("t", 0): None, ("t", 1): None}
+    repaired: Any = SimpleNamespace(
+        topic="t", index=0, leader_id=2, repair=lambda: ["aside.1", "aside.2"],
+        log=SimpleNamespace(log_end_offset=17))
+    here.replicas.repair(repaired)
+    assert list(here.replicas.damaged) == [("t", 1)]
+    assert "from broker 2 again from offset 17 on" in caplog.text
+    assert "aside.1, aside.2" in caplog.text
 
 
 def test_damage_ends_the_waiting_and_is_told(here: Here) -> None:
@@ -372,6 +425,7 @@ def test_a_log_that_is_readable_the_second_time_is_kept(here: Here) -> None:
     assert here.replicas.offline == here.replicas.unreadable == set()
     assert here.changed == [here.at(0), before]
     assert here.replicas.gone.failed_fetches == 3
+    assert not before.role.following, "whoever waits for it finds it closed"
     assert (here.at(0).leader_id, here.at(0).leader_epoch) == (2, 3)
 
 
@@ -391,6 +445,18 @@ def test_a_log_that_cannot_be_read_twice_is_put_aside_and_begun_anew(here: Here)
     assert here.replicas.offline == here.replicas.unreadable == set()
     aside = [each for each in kept.parent.iterdir() if each != kept and each.read_bytes() == data]
     assert len(aside) == 1
+
+
+def test_what_was_put_off_is_opened_with_the_image_that_has_it(here: Here) -> None:
+    unreadable(here)
+    here.disk.refused = ""
+    here.replicas.put_off = {("t", 0)}
+    told: list[None] = []
+    here.replicas.offline_changed = lambda: told.append(None)
+    assert here.replicas.open_again(EMPTY) == 0 and len(told) == 1
+    assert here.replicas.offline == here.replicas.put_off == {("t", 0)}
+    assert here.replicas.open_again(here.image) == 1 and len(told) == 2
+    assert here.replicas.offline == here.replicas.put_off == set()
 
 
 def test_the_only_copy_of_a_partition_is_never_put_aside(tmp_path: Path) -> None:

@@ -116,3 +116,19 @@ def test_networks_need_brokers_that_know_them(level: int, accepted: bool) -> Non
     assert (error is None) == accepted
     assert accepted or isinstance(error, UnsupportedVersion)
     assert len(decision.records) == 1 + accepted
+
+
+def test_types_and_operations_have_kafkas_numbers() -> None:
+    assert {each.name: each.value for each in Resource} == {
+        "ANY": 1, "TOPIC": 2, "GROUP": 3, "CLUSTER": 4, "TRANSACTIONAL_ID": 5,
+        "DELEGATION_TOKEN": 6, "USER": 7,
+    }
+    assert [each.name for each in Pattern] == ["ANY", "MATCH", "LITERAL", "PREFIXED"]
+    assert [each.name for each in Permission] == ["ANY", "DENY", "ALLOW"]
+    assert {each.name: each.value for each in Operation} == {
+        "ANY": 1, "ALL": 2, "READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7,
+        "DESCRIBE": 8, "CLUSTER_ACTION": 9, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11,
+        "IDEMPOTENT_WRITE": 12, "CREATE_TOKENS": 13, "DESCRIBE_TOKENS": 14, "TWO_PHASE_COMMIT": 15,
+    }
+    for numbers in (Pattern, Permission):
+        assert [each.value for each in numbers] == [n + 1 for n in range(len(numbers))]

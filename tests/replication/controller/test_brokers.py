@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.replication.controller import brokers as decisions
 from ottla.replication.controller.brokers import (
+    BrokerNotRegistered,
     Deposed,
     StaleBrokerEpoch,
     broker_registered,
     brokers_gone,
     controlled_shutdown,
     controller_elected,
+    distrust,
+    in_sync_everywhere,
     preferred_leaders,
     repair,
+    unregister_broker,
 )
 from ottla.replication.metadata import (
+    BackupAdopting,
     BrokerGone,
     BrokerImage,
     BrokerLeaving,
     BrokerRegistered,
+    Endpoint,
     MetadataImage,
+    MetadataRecord,
     PartitionExtra,
+    PartitionsChanged,
     PartitionState,
     TopicCreated,
 )
+from ottla.wire.errors import InvalidRequest
 
 THREE = PartitionState(1, 5, (1, 2, 3), (1, 2, 3), 7)
 
@@ -220,3 +231,72 @@ def test_a_term_does_not_begin_after_a_later_one() -> None:
 def test_gone_and_registered_are_records_of_one_image() -> None:
     image = cluster(THREE)
     assert BrokerGone(1) in brokers_gone(image, {1: 1}).records
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_a_decision_says_whether_another_one_is_needed(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """It changes two partitions at most."""
+    monkeypatch.setattr(decisions, "PARTITIONS_AT_A_TIME", 2)
+    image = cluster(*[THREE] * count)
+
+    def changed(records: Iterable[MetadataRecord]) -> int:
+        rows = [row for each in records if isinstance(each, PartitionsChanged) for row in each.rows]
+        return len(rows)
+
+    more = count > 2
+    gone = brokers_gone(image, {1: 1})
+    assert (gone.result, changed(gone.records)) == (more, min(count, 2))
+    shutdown = controlled_shutdown(image, 1, 1)
+    assert (shutdown.result, changed(shutdown.records)) == (not more, min(count, 2))
+    gone_image = image.apply([BrokerGone(1)])
+    assert (repair(gone_image).result, changed(repair(gone_image).records)) == (more, min(count, 2))
+    doubts = distrust(image.apply([BrokerGone(1)]), broker(1, 2, "j"), "machine", ())
+    assert (doubts.result, changed(doubts.records)) == (more, min(count, 2))
+    awaited = THREE._replace(leader=-1, extra=PartitionExtra(awaited=(3, 2)))
+    image = cluster(*[awaited] * count).apply([BrokerGone(3)])
+    forgotten = unregister_broker(image, 3, 1)
+    assert (forgotten.result, changed(forgotten.records)) == (more, min(count, 2))
+    state = image.apply(forgotten.records).topics["t"].partitions[0]
+    assert state.extra == PartitionExtra(awaited=(2,)) and state.partition_epoch == 8
+
+
+def test_a_broker_that_is_forgotten_is_waited_for_no_more() -> None:
+    image = cluster(THREE._replace(extra=PartitionExtra(awaited=(2,))))
+    address = (Endpoint("PLAINTEXT", "h", 1),)
+    image = image.apply([
+        BrokerRegistered(broker(3)._replace(endpoints=address)), BrokerGone(3, (1, 2)),
+        BrokerGone(2, (3, 1)), BackupAdopting((1, 3)),
+    ])
+    decision = unregister_broker(image, 3, 1)
+    after = image.apply(decision.records)
+    assert after.former[3].endpoints == () and after.former[2] == image.former[2]
+    assert after.company == {3: (1, 2), 2: (1,)}
+    assert after.adopting is not None and after.adopting.awaited == (1,)
+    assert after.topics == image.topics and not decision.result
+    again = unregister_broker(after, 3, 1)
+    assert (again.records, again.result) == ([], False)
+
+
+def test_a_broker_that_runs_is_not_forgotten() -> None:
+    image = cluster(THREE)
+    with pytest.raises(InvalidRequest, match="Broker 2 is running"):
+        unregister_broker(image, 2, 1)
+    with pytest.raises(BrokerNotRegistered, match="Broker ID 9 is not"):
+        unregister_broker(image, 9, 1)
+    alone = MetadataImage.empty("c").apply([
+        BrokerRegistered(broker(n, incarnation="")) for n in (1, 2)
+    ])
+    with pytest.raises(InvalidRequest, match="Broker 1 is running"):
+        unregister_broker(alone, 1, 1)
+    assert unregister_broker(alone, 2, 1) == ([BrokerGone(2)], False)
+
+
+def test_replicas_in_failed_directories_need_not_be_in_sync() -> None:
+    image = cluster(THREE, THREE._replace(replicas=(1, 2), isr=(1, 2)))
+    assert in_sync_everywhere(image, 3) and in_sync_everywhere(image, 9)
+    image = cluster(THREE, THREE._replace(isr=(1, 2)))
+    assert not in_sync_everywhere(image, 3) and in_sync_everywhere(image, 2)
+    failed = THREE._replace(isr=(1, 2), extra=PartitionExtra(offline=(3,)))
+    assert in_sync_everywhere(cluster(THREE, failed), 3)

@@ -17,7 +17,7 @@ from ottla.replication.controller.topics import (
     create_topics,
     delete_topics,
 )
-from ottla.replication.metadata import BrokerLeaving, MetadataImage
+from ottla.replication.metadata import BrokerLeaving, ConfigSet, MetadataImage
 from ottla.wire.errors import ErrorCode, InvalidConfig
 from tests.processor import least_seconds
 from tests.replication.images import brokers, numbered_ids, with_topics
@@ -286,3 +286,73 @@ def test_a_thousand_topics_one_by_one_cost_two_seconds_at_most(name: str) -> Non
         assert len(image.topics) == 1000
 
     assert least_seconds(thousand, 2.0) < 2.0
+
+
+def test_a_topic_widened_twice_keeps_no_other_from_growing() -> None:
+    image = with_topics(brokers(1), t=1, u=1)
+    wanted = [MorePartitions("t", 3), MorePartitions("t", 4), MorePartitions("u", 2)]
+    decision = create_partitions(image, wanted)
+    assert [(a.name, a.error and a.error.code) for a in decision.result] == [
+        ("t", ErrorCode.INVALID_REQUEST), ("u", None)
+    ]
+    assert len(image.apply(decision.records).topics["u"].partitions) == 2
+
+
+@pytest.mark.parametrize(("count", "code"), [(4000, 0), (4001, ErrorCode.POLICY_VIOLATION)])
+def test_one_request_adds_ten_thousand_partitions_at_most(count: int, code: int) -> None:
+    image = with_topics(brokers(1), t=1, u=1, v=1)
+    decision = create_partitions(image, [
+        MorePartitions("t", 1 + 6000), MorePartitions("u", 1 + count), MorePartitions("none", 9),
+    ])
+    assert [0 if a.error is None else a.error.code for a in decision.result[:2]] == [0, code]
+
+
+class Allowance:
+    """A client that may create or delete few partitions."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def __call__(self, partitions: int) -> None:
+        if partitions > self.left:
+            raise InvalidConfig("too many")
+        self.left -= partitions
+
+
+def test_a_client_creates_grows_and_deletes_no_more_than_it_may() -> None:
+    """Each topic has its own answer; what does not fit leaves the rest to the next ones."""
+    no = ErrorCode.INVALID_CONFIG
+    image = with_topics(brokers(1), a=1, b=2, c=2)
+    allowance = Allowance(4)
+    decision = create(image, *[NewTopic(name, n, 1) for name, n in (("x", 3), ("y", 2), ("z", 1))],
+                      permit=allowance)
+    assert [a.error and a.error.code for a in decision.result] == [None, no, None]
+    assert {*image.apply(decision.records).topics} == {"a", "b", "c", "x", "z"}
+    allowance = Allowance(3)
+    more = [MorePartitions(name, 4) for name in "abc"]
+    decision = create_partitions(image, more, permit=allowance)
+    assert [a.error and a.error.code for a in decision.result] == [None, no, no]
+    assert allowance.left == 0
+    allowance = Allowance(3)
+    decision = delete_topics(image, [(name, NO_ID) for name in "abc"], permit=allowance)
+    assert [a.error and a.error.code for a in decision.result] == [None, None, no]
+    assert {*image.apply(decision.records).topics} == {"c"}
+
+
+def test_a_topic_given_by_name_and_by_id_is_not_deleted_and_answered_once() -> None:
+    image = with_topics(brokers(1), a=1, b=1)
+    a_id, b_id = image.topics["a"].topic_id, image.topics["b"].topic_id
+    decision = delete_topics(image, [("a", NO_ID), (None, a_id), (None, b_id), (None, b_id)])
+    assert not decision.records
+    assert [(a.name, a.topic_id) for a in decision.result] == [("a", a_id), (None, b_id)]
+    assert all(a.error is not None for a in decision.result)
+
+
+def test_closed_brokers_are_refused_in_assignments() -> None:
+    closed = ConfigSet("broker", "2", "cordoned.log.dirs", "*")
+    image = with_topics(brokers(1, 2), t=1).apply([closed])
+    refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert code_of(create(image, NewTopic("u", assignments=[(0, (2,))]))) == refused
+    assert code_of(create(image, NewTopic("u", assignments=[(0, (1,))]))) == 0
+    assert code_of(create_partitions(image, [MorePartitions("t", 2, [(2,)])])) == refused
+    assert code_of(create_partitions(image, [MorePartitions("t", 2, [(1,)])])) == 0

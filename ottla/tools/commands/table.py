@@ -102,8 +102,8 @@ def add_line(command: Command, line: str) -> None:
     first = line.split()[0]
     if line.startswith("  "):
         command.flags[-1].help += " " + line.strip()
-    elif first in MARKS:
-        command.marks |= set(line.split())
+    elif MARKS.issuperset(line.split()):
+        command.marks.update(line.split())
     elif first == "actions":
         command.actions = line.split()[1:]
     elif first == "$":

@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 from ottla.tools.cli.grammar import negative_values, parser_of
 from ottla.tools.cli.output import table
 from ottla.tools.commands.reference import PAGE, page
-from ottla.tools.commands.table import read
+from ottla.tools.commands.table import FOLDER, MARKS, read
 from ottla.tools.kafka_names.grammar import UsageError, parse
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import EXAMPLES_APART, Ottla
@@ -87,6 +87,20 @@ def test_every_example_of_the_help_works(
     assert done.status == 0, done
     if words in CHANGES:
         stock(ottla)
+
+
+@pytest.mark.parametrize("table", ["ottla", "kafka"])
+def test_every_word_about_a_command_is_in_its_help(table: str) -> None:
+    """A sentence may begin a line with a word that is also a mark, such as `cluster`."""
+    for command in read(table).values():
+        assert command.marks <= MARKS and command.about.endswith("."), command.words
+        assert command.about.count("`") % 2 == 0, command.words
+    written = (FOLDER / f"{table}.txt").read_text(encoding="utf-8")
+    shown = " ".join(command.about for command in read(table).values())
+    sentences = re.findall(r"^(?![-=$:#A-Z]+ |actions |  )(\w.*)$", written, re.MULTILINE)
+    assert len(sentences) > 30
+    for line in sentences:
+        assert line in shown or MARKS.issuperset(line.split()), line
 
 
 def test_the_reference_page_is_current() -> None:

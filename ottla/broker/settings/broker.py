@@ -104,7 +104,7 @@ class BrokerSettings(ListenerSettings):
         "quota.window.size.seconds", 1, at_least=1, help="Duration of one of these samples.")
     controller_quota_window_num: int = setting(
         "controller.quota.window.num", 11, at_least=1,
-        help="How many windows' worth of partitions a client may create or delete at once.")
+        help="How many windows of the controller_mutation_rate quota a client may use at once.")
     controller_quota_window_size_seconds: int = setting(
         "controller.quota.window.size.seconds", 1, at_least=1, help="Duration of one such window.")
     connections_max_idle_ms: Long = setting(
@@ -155,7 +155,7 @@ class BrokerSettings(ListenerSettings):
         help="Maximum size of the metadata of a committed offset.")
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms", GroupSettings, at_least=1,
-        help="How long a group's request waits for the replicas in sync; then its client retries.")
+        help="How long a group's request waits for the in-sync replicas; then its client retries.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
         help="How long offsets are kept after their last use.")
@@ -242,8 +242,8 @@ class BrokerSettings(ListenerSettings):
         help="How long the cleaner sleeps when no topic needs it.")
     log_cleaner_dedupe_buffer_size: Long = setting(
         "log.cleaner.dedupe.buffer.size", 134_217_728, dynamic=True,
-        help="Maximum memory for keys while a log is compacted, 27 bytes each; more keys"
-        " take several passes.")
+        help="Maximum memory for keys while a log is compacted, 27 bytes per key; more"
+        " keys take several passes.")
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308, dynamic=True,
         help="Maximum bytes that the cleaner reads and writes per second.")
@@ -255,7 +255,7 @@ class BrokerSettings(ListenerSettings):
         help="How long a leader waits for new records before it answers a follower.")
     replica_fetch_min_bytes: int = setting(
         "replica.fetch.min.bytes", 1,
-        help="Bytes of new records with which a leader answers a follower without waiting.")
+        help="A leader that has this many bytes of new records answers a follower at once.")
     replica_fetch_max_bytes: int = setting(
         "replica.fetch.max.bytes", 1_048_576, at_least=0,
         help="Maximum bytes of one partition in a reply to a follower; a larger batch is sent"
@@ -271,12 +271,12 @@ class BrokerSettings(ListenerSettings):
         help="A follower reconnects to a leader that sends nothing for this time.")
     leader_replication_throttled_rate: Long = setting(
         "leader.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
-        help="Maximum bytes per second that this broker sends to throttled replicas out of sync;"
-        " with 0 they wait. Apache Kafka accepts it only at run time.")
+        help="Maximum bytes per second that this broker sends to throttled replicas that are out"
+        " of sync; with 0 they wait. Apache Kafka accepts it only at run time.")
     follower_replication_throttled_rate: Long = setting(
         "follower.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
-        help="Maximum bytes per second that this broker fetches for throttled replicas out of sync;"
-        " with 0 they wait. Apache Kafka accepts it only at run time.")
+        help="Maximum bytes per second that this broker fetches for throttled replicas that are"
+        " out of sync; with 0 they wait. Apache Kafka accepts it only at run time.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second for moving partitions to another log directory; with 0"
@@ -289,22 +289,22 @@ class BrokerSettings(ListenerSettings):
         help="How often a broker of a cluster saves its high watermarks.")
     replica_selector_class: str | None = setting(
         "replica.selector.class", None,
-        help=f"Where consumers are sent to read (KIP-392). {RACK_AWARE_SELECTOR}: to a replica in"
-        f" sync whose broker.rack is their client.rack. {LEADER_SELECTOR}, or none: to the leader."
-        " All brokers should have the same.")
+        help=f"Which replica consumers read from (KIP-392). {RACK_AWARE_SELECTOR}: an in-sync"
+        f" replica whose broker.rack equals their client.rack. {LEADER_SELECTOR}, or empty: the"
+        " leader. Set the same value on all brokers.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
-        help="Maximum segments with open files, one descriptor each or three if"
-        " indexes are in use; limited to a quarter of ulimit -n. A broker that writes to more"
-        " partitions than this at a time is faster with a higher value.")
+        help="Maximum segments with open files. Each uses one file descriptor, or"
+        " three if its indexes are in use. Limited to a quarter of ulimit -n. A broker that writes"
+        " to more partitions than this at a time is faster with a higher value.")
     ottla_log_scrub_bytes_per_second: Long = setting(
         "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
         help="Rate at which sealed segments are checked for damage in the background;"
         " 0 is off.")
     ottla_log_scrub_interval_ms: Long = setting(
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
-        help="Time until a segment is checked again; longer if the rate does not"
-        " suffice.")
+        help="Time until a segment is checked again; longer if the rate is too"
+        " low.")
     cordoned_log_dirs: Names = setting(
         "cordoned.log.dirs", (), dynamic=True,
         help="Log directories that get no new partitions, * for all. `ottla cluster drain` also"
@@ -338,18 +338,19 @@ class BrokerSettings(ListenerSettings):
         " Kafka's KRaft mode has the same default; its ZooKeeper mode had 18000.")
     zookeeper_connection_timeout_ms: int = setting(
         "zookeeper.connection.timeout.ms", 18_000, at_least=1,
-        help="How long a start waits for ZooKeeper before it gives up.")
+        help="How long a starting broker waits for ZooKeeper before it gives up.")
     ottla_unavailable_broker_listed_ms: int = setting(
         "ottla.unavailable.broker.listed.ms", 10_000, at_least=0,
         help="How long Metadata keeps listing a broker that has stopped or died,"
-        " unless it is unregistered. Its partitions and groups move at once all the same. Producers"
-        " on librdkafka may hang if the coordinator of their group disappears from that list; other"
-        " clients may try to connect to it meanwhile, and are refused. Apache Kafka lists a broker"
-        " until its session ends, 9 s.")
+        " unless it is unregistered. Its partitions and groups move at once nevertheless."
+        " librdkafka's transactional producers may hang if a group coordinator disappears from that"
+        " list. Clients that try to connect to the departed broker are refused. Apache Kafka"
+        " lists a broker until its session ends, 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
-        help="How long a start waits for the session of another broker with its node.id to end, for"
-        " instance after the loss of a disk; at least one and a half session timeouts.")
+        help="How long a starting broker waits until the ZooKeeper session of another broker with"
+        " its node.id ends, for instance after the loss of a disk; at least one and a half session"
+        " timeouts.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")
@@ -399,29 +400,29 @@ class BrokerSettings(ListenerSettings):
         help="Where metrics, health and status are served over HTTP, host:port; empty for none.")
     ottla_http_networks: Names = setting(
         "ottla.http.networks", (),
-        help="Networks such as 192.0.2.0/24 that may read all of /api/v1 on"
-        " ottla.http.listener, as this machine may; other clients may only read its status, since"
-        " the rest names users, clients and groups.")
+        help="Networks such as 192.0.2.0/24 whose clients may read all of /api/v1 on"
+        " ottla.http.listener, like clients on this machine. Other clients may only read"
+        " /api/v1/status, because the rest names users, clients and groups.")
     ottla_http_names: Names = setting(
         "ottla.http.names", (),
-        help="Further host names that requests to ottla.http.listener may have,"
+        help="Further host names that requests to ottla.http.listener may use,"
         " besides those of the machine and of the listeners; requests with other names are"
         " refused.")
     ottla_console_listener: str = setting(
         "ottla.console.listener", "",
-        help="Where the console (docs/console.md) is served, host:port: a process beside the broker"
-        " that is started and stopped with it; empty for none.")
+        help="Where the console (docs/console.md) is served, host:port; empty for none. The broker"
+        " starts and stops the console as a separate process.")
     ottla_console_config: str = setting(
         "ottla.console.config", "",
         help="A file with the settings of a client for the console; needed if no"
         " listener is PLAINTEXT.")
     ottla_console_allow_changes: bool = setting(
         "ottla.console.allow.changes", False,
-        help="Whether the console allows changes if its visitors do not log in.")
+        help="Whether the console allows changes without a login.")
     ottla_acks_all_flush: bool = setting(
         "ottla.acks.all.flush", True,
-        help="Whether acks=all waits for the disk while this broker is the only one in"
-        " sync; false gives Kafka's weaker guarantee.")
+        help="Whether acks=all waits for a flush to the disk while this broker is the"
+        " only in-sync replica; false gives Kafka's weaker guarantee.")
 
 
 DYNAMIC = frozenset(

@@ -54,7 +54,7 @@ class ListenerSettings(Settings):
         help="Location of the keys that sign OAUTHBEARER tokens: file:/path, https://…")
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000,
-        help="The age at which the keys are read again.")
+        help="How long the keys are used before they are read again.")
     sasl_oauthbearer_expected_audience: Names = setting(
         "sasl.oauthbearer.expected.audience", (),
         help="Accepted audiences, one of which a token has to name; empty: any audience.")
@@ -71,8 +71,8 @@ class ListenerSettings(Settings):
         help="The file with the listener's key and certificate chain: PEM or PKCS12.")
     ssl_keystore_type: str = setting(
         "ssl.keystore.type", "JKS", dynamic=True,
-        help="The file's format: JKS, PKCS12 or PEM. With JKS, Kafka's default, PKCS12 files are"
-        " read too, as by Java; a JKS file has to be converted (keytool -importkeystore).")
+        help="The key store's format: JKS, PKCS12 or PEM. With JKS, Kafka's default, PKCS12 files"
+        " are read too, as in Java; a JKS file has to be converted (keytool -importkeystore).")
     ssl_keystore_password: Password | None = setting(
         "ssl.keystore.password", None, dynamic=True,
         help="The password of a PKCS12 file.")
@@ -90,7 +90,7 @@ class ListenerSettings(Settings):
         help="The file with the trusted certificates, one of which must have issued the peer's.")
     ssl_truststore_type: str = setting(
         "ssl.truststore.type", "JKS", dynamic=True,
-        help="The file's format, as for the key store.")
+        help="The trust store's format; values as for ssl.keystore.type.")
     ssl_truststore_password: Password | None = setting(
         "ssl.truststore.password", None, dynamic=True,
         help="The password of a PKCS12 file.")
@@ -103,7 +103,8 @@ class ListenerSettings(Settings):
         " distinguished name than the previous one.")
     ssl_allow_san_changes: bool = setting(
         "ssl.allow.san.changes", False,
-        help="Whether such a certificate may lack subject alternative names of the previous one.")
+        help="Whether a certificate that is set on the running broker may lack subject"
+        " alternative names of the previous one.")
     ssl_client_auth: str = setting(
         "ssl.client.auth", "none", one_of=("required", "requested", "none"), dynamic=True,
         help="Whether clients have to present a certificate; requested: clients without one are"

@@ -40,7 +40,7 @@ REMOVED = (
 )
 """Settings that Kafka 4.0 removed and old scripts still send; accepted without effect."""
 
-NOT_TIERED = "There is no tiered storage; as in Kafka the setting then has no effect."
+NOT_TIERED = "Ottla has no tiered storage; without it Kafka ignores this setting, too."
 IDLE = {
     "local.retention.bytes": NOT_TIERED,
     "local.retention.ms": NOT_TIERED,
@@ -89,8 +89,8 @@ class TopicConfig(Settings):
         help="How long the file of a deleted segment is kept for current readers.")
     flush_messages: Long = setting(
         "flush.messages", LONG_MAX, at_least=1, synonyms=("log.flush.interval.messages",),
-        help="Maximum records without a flush; a produce that reaches it is answered after the"
-        " flush.")
+        help="Maximum records without a flush; a Produce request that reaches this number is"
+        " answered after the flush.")
     flush_ms: Long = setting(
         "flush.ms", LONG_MAX, at_least=0,
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),

@@ -18,11 +18,11 @@ read. A test runs every example. For the same task with kcat, rpk and Kafka's sc
 [three_ways.md](three_ways.md).
 
 `ottla` finds its cluster by `--bootstrap-server`, else `$OTTLA_BOOTSTRAP_SERVERS`, else
-`localhost:9092`; so does `ottla pipeline NAME`, which [spark.md](spark.md) is about. Data go to
+`localhost:9092`; so does `ottla pipeline NAME` ([spark.md](spark.md)). Data go to
 stdout, the rest to stderr. The exit status is 0 for done, 1 for refused or failed, 2 for a wrong
 command line. Commands that change something have `--dry-run`;
-those that cannot be undone ask, or need `--yes`. Ctrl-C and SIGTERM end every command in order,
-with 130 and 143. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
+those that cannot be undone ask, or need `--yes`. After Ctrl-C or SIGTERM every command ends
+cleanly, with status 130 or 143. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take
@@ -39,10 +39,11 @@ most, and loses none.
 KAFKA = """\
 ## Kafka's own tools
 
-`ottla install-kafka-scripts DIR` writes them with and without `.sh`; `ottla kafka-topics …` works
-without that. Old spellings of flags are accepted. Output and exit status are Apache Kafka 4.4.0's
-where scripts depend on them. Unlike its tools they wait 5 s, not 60, for a broker that cannot be
-reached, sort what they list, report errors in one line on stderr, and report old flags there.
+`ottla install-kafka-scripts DIR` writes scripts with these names, with and without `.sh`;
+`ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Output and exit
+status are Apache Kafka 4.4.0's where scripts depend on them. Unlike Kafka's tools, Ottla's wait
+5 s, not 60, for a broker that cannot be reached, sort lists, and report errors, and the use of old
+flags, in one line on stderr.
 """
 
 

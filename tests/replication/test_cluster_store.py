@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -24,14 +24,21 @@ from ottla.replication.coordination import (
     Create,
     Delete,
     NoNode,
+    Operation,
     PendingAnswer,
     Set,
     Stat,
     make,
 )
 from ottla.replication.election import Election
-from ottla.replication.entries import EntryHeader, EntryTooLarge, decode_entry, encode_entry
-from ottla.replication.metadata import MetadataImage, MetadataRecord
+from ottla.replication.entries import (
+    Entry,
+    EntryHeader,
+    EntryTooLarge,
+    decode_entry,
+    encode_entry,
+)
+from ottla.replication.metadata import MetadataImage, MetadataRecord, TopicDeleted
 from ottla.replication.records import UnreadableMetadata, encode_record
 from ottla.replication.standalone import snapshot_records
 from tests.replication.coordination_promises import Called
@@ -303,3 +310,92 @@ def test_an_entry_of_another_form_is_refused(change: dict[str, int]) -> None:
                         "records": 1} | change))  # type: ignore[arg-type]
     with pytest.raises(UnreadableMetadata):
         decode_entry(1, 1, encode_entry(header, [encode_record(setting("1"))]))
+
+
+@pytest.mark.parametrize("text", [
+    b"", b"garbage", b"\xff", b"[]", b"{}", b'{"entry":1,"pieces":1,"crc":0}',
+    b'{"entry":1,"pieces":1,"crc":0,"before":0,"more":0}',
+    b'{"entry":-1,"pieces":1,"crc":0,"before":0}',
+    b'{"entry":1,"pieces":true,"crc":0,"before":0}',
+    b'{"entry":"1","pieces":1,"crc":0,"before":0}',
+    b'{"entry":1,"pieces":2049,"crc":0,"before":0}',
+])
+def test_a_newest_snapshot_that_is_not_readable_stops_the_reader(text: bytes) -> None:
+    @on_a_cluster
+    async def check(cluster: ServerAndStore) -> None:
+        await cluster.coordination.multi([Create(cluster_store.NEWEST, text)])
+        with pytest.raises(UnreadableMetadata, match="/metadata/newest in ZooKeeper is not"):
+            await cluster.store.load("c")
+
+    check()
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 2048])
+def test_a_newest_snapshot_of_any_size_is_looked_for(pieces: int) -> None:
+    text = b'{"entry":1,"pieces":%d,"crc":1,"before":0}' % pieces
+
+    @on_a_cluster
+    async def check(cluster: ServerAndStore) -> None:
+        await cluster.coordination.multi([Create(cluster_store.NEWEST, text)])
+        with pytest.raises(UnreadableMetadata, match="/metadata/snapshots/1 in ZooKeeper"):
+            await cluster.store.load("c")
+
+    check()
+
+
+@pytest.mark.parametrize(("name", "digits", "number"), [
+    ("0", 0, 0), ("17", 0, 17), ("9" * 13, 0, 10**13 - 1), ("0000000000017", 13, 17),
+    ("017", 0, None), ("17", 13, None), ("", 0, None), ("1" * 14, 0, None), ("1x", 0, None),
+    ("-1", 0, None), ("٣", 0, None), ("1_0", 0, None),
+])
+def test_only_names_of_entries_and_snapshots_have_a_number(
+    name: str, digits: int, number: int | None
+) -> None:
+    assert cluster_store.number_of(name, digits) == number
+
+
+@pytest.mark.parametrize("text", [b"", b"1", b"[]", b"{}", b'{"id":""}', b'{"id":3}', b"\xff"])
+def test_a_cluster_id_that_is_none_is_refused(text: bytes) -> None:
+    with pytest.raises(ClusterRefused, match="contains no cluster id"):
+        cluster_store.id_of_cluster(text)
+    assert cluster_store.id_of_cluster(cluster_store.cluster_id_text("c")) == "c"
+
+
+@on_a_cluster
+async def test_entries_are_deleted_a_hundred_at_a_time(cluster: ServerAndStore) -> None:
+    """One multi with thousands of deletions would be larger than ZooKeeper takes."""
+    for n in range(205):
+        await cluster.write(setting(str(n)))
+    await cluster.store.write_snapshot(cluster.image, cluster.term.version)
+    await cluster.write(setting("more"))
+    sizes: list[int] = []
+    multi = cluster.coordination.multi
+
+    def counted(operations: Sequence[Operation]) -> PendingAnswer[None]:
+        if any(each.path.startswith(cluster_store.LOG) for each in operations):
+            sizes.append(sum(isinstance(each, Delete) for each in operations))
+        return multi(operations)
+
+    cluster.coordination.multi = counted            # type: ignore[method-assign]
+    await cluster.store.write_snapshot(cluster.image, cluster.term.version)
+    assert sizes == [100, 100, 4]
+    assert await cluster.store.coordination.children(cluster_store.LOG) == [
+        "0000000000205", "0000000000206"]
+
+
+def test_an_entry_that_contradicts_the_others_is_named() -> None:
+    def entry(number: int, offset: int, record: MetadataRecord) -> Entry:
+        header = EntryHeader(1, 1, 1, "", offset, 1)
+        return Entry(number, 9, header, (record,))
+
+    empty, wrong = MetadataImage.empty("c"), TopicDeleted("none")
+    with pytest.raises(UnreadableMetadata, match=r"^entry 1 of the metadata log contradicts"):
+        apply_entries(empty, [entry(1, 0, wrong)])
+    with pytest.raises(UnreadableMetadata, match=r"^one of the entries 1 to 2 of the metadata log"):
+        apply_entries(empty, [entry(1, 0, setting("1")), entry(2, 1, wrong)])
+    good = apply_entries(empty, [entry(1, 0, setting("1")), entry(2, 1, setting("2"))])
+    assert (good.entry, good.offset) == (2, 2)
+    assert apply_entries(good, []) == good
+    for number, offset in ((2, 2), (4, 2), (3, 1), (3, 3)):
+        with pytest.raises(UnreadableMetadata, match="backup"):
+            apply_entries(good, [entry(number, offset, setting("3"))])

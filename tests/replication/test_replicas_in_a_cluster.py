@@ -363,6 +363,7 @@ def test_a_deleted_topic_leaves_none_of_its_states(here: Here) -> None:
         here.replicas.put_off.add(key)
         here.replicas.unreadable.add(key)
     here.at(0).append_bytes(batch())
+    dropped = here.at(0)
     for each in here.replicas:
         each.counters.messages_in = 1
     here.changed.clear()
@@ -370,7 +371,7 @@ def test_a_deleted_topic_leaves_none_of_its_states(here: Here) -> None:
     steps = here.replicas.follow(old, here.image, ("t",))
     next(steps)
     assert len(here.replicas.leaving) == 1 and len(here.replicas.leaving[0]) == 1
-    assert here.replicas.gone.messages_in == 1
+    assert here.replicas.gone.messages_in == 1 and not dropped.led_here
     assert len(list(steps)) == 1 and here.replicas.leaving == []
     assert here.replicas.gone.messages_in == 2
     kept = {("u", 0)}

@@ -187,6 +187,21 @@ def test_a_snapshot_that_has_no_room_is_put_off(monkeypatch: pytest.MonkeyPatch)
     assert metadata.store.log.log_start_offset > 40, "once there is room a snapshot follows"
 
 
+def test_a_deletion_on_a_full_disk_needs_no_room_for_a_snapshot_that_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = FaultyDisk(13)
+    metadata = Metadata(disk)
+    for number in range(100):
+        metadata.decide(topic(number))
+    monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", -1000)
+    disk.free = 0
+    metadata.decide(TopicDeleted("t1"))
+    assert metadata.store.behind_snapshot == 0, "it is not tried again at once"
+    assert metadata.store.log.log_start_offset == 0
+    assert len(metadata.after_a_power_cut().topics) == 99
+
+
 class NoDescriptors(FaultyDisk):
     """From the next append on, no file can be opened."""
 

@@ -10,7 +10,7 @@ from ottla.replication.controller.elections import leaderless
 from ottla.replication.controller.isr import alter_partitions
 from ottla.replication.controller.partitions import elect_leaders
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
-from ottla.replication.metadata import PartitionExtra, PartitionState
+from ottla.replication.metadata import PartitionExtra, PartitionState, TopicCreated
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import AlterPartitionRequest, AssignReplicasToDirsRequest
 from tests.replication.controller.world import THREE, World
@@ -168,3 +168,47 @@ def test_a_replica_that_moves_away_is_offline_no_more() -> None:
     decision = reassign_partitions(world.image, [Reassignment("t", 0, (2, 3))])
     world.image = world.image.apply(decision.records)
     assert (world.state.replicas, world.state.extra) == ((2, 3), None)
+
+
+def test_each_replica_is_told_once_and_each_topic_has_one_record() -> None:
+    world = World()
+    other = THREE._replace(leader=2)
+    world.image = world.image.apply([TopicCreated("u", b"u" * 16, (other, THREE, other))])
+    made = AssignReplicasToDirsRequest.Directory
+
+    def directory(directory_id: bytes, **indexes: int) -> AssignReplicasToDirsRequest.Directory:
+        return made(id=directory_id, topics=[
+            made.Topic(topic_id=name.encode() * 16,
+                       partitions=[made.Topic.Partition(partition_index=index)])
+            for name, index in indexes.items()
+        ])
+
+    decision = assign_replicas(world.image, AssignReplicasToDirsRequest(
+        broker_id=1, broker_epoch=1, directories=[
+            directory(LOST, u=2, t=0), directory(LOST, u=0), directory(b"d" * 16, u=2),
+            directory(b"d" * 16, u=3), directory(b"d" * 16, x=0), directory(LOST, u=1),
+        ],
+    ))
+    codes = [
+        [(topic.topic_id[:1], item.partition_index, item.error_code) for item in topic.partitions]
+        for each in decision.result.directories for topic in each.topics
+    ]
+    assert codes == [
+        [(b"u", 2, 0)], [(b"t", 0, 0)], [(b"u", 0, 0)],
+        [(b"u", 2, ErrorCode.INVALID_REQUEST)],
+        [(b"u", 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
+        [(b"x", 0, ErrorCode.UNKNOWN_TOPIC_ID)], [(b"u", 1, 0)],
+    ]
+    assert len(decision.records) == 2, "one for each topic"
+    after = world.image.apply(decision.records)
+    for name in "tu":
+        for state in after.topics[name].partitions:
+            assert state.extra == PartitionExtra(offline=(1,))
+
+
+def test_a_replica_that_is_not_there_is_unknown() -> None:
+    world = World(THREE._replace(replicas=(1, 2), isr=(1, 2)))
+    assert report(world, 3) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for index in (-1, 1):
+        assert report(world, 1, index=index) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.state.extra is None

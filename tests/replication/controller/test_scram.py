@@ -8,7 +8,11 @@ import hmac
 
 import pytest
 
-from ottla.replication.controller.scram import NewCredential, alter_credentials
+from ottla.replication.controller.scram import (
+    SALTED_PASSWORD_SIZE_MAX,
+    NewCredential,
+    alter_credentials,
+)
 from ottla.replication.metadata import MetadataImage
 from ottla.wire.errors import ErrorCode
 
@@ -70,6 +74,10 @@ def test_the_password_itself_is_not_kept(image: MetadataImage) -> None:
         (wanted(user=""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (NewCredential("u", 1, 4096, b"", b""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (NewCredential("u", 1, 4096, bytes(1025), b"x"), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (NewCredential("u", 1, 4096, bytes(1024), b"x"), None),
+        (NewCredential("u", 1, 4096, b"", bytes(SALTED_PASSWORD_SIZE_MAX)), None),
+        (NewCredential("u", 1, 4096, b"", bytes(SALTED_PASSWORD_SIZE_MAX + 1)),
+         ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
 def test_a_credential_that_protects_nobody_is_refused(

@@ -356,3 +356,14 @@ def test_closed_brokers_are_refused_in_assignments() -> None:
     assert code_of(create(image, NewTopic("u", assignments=[(0, (1,))]))) == 0
     assert code_of(create_partitions(image, [MorePartitions("t", 2, [(2,)])])) == refused
     assert code_of(create_partitions(image, [MorePartitions("t", 2, [(1,)])])) == 0
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_the_topics_of_one_request_go_round_the_brokers_as_those_of_many(at_once: int) -> None:
+    image = brokers(1, 2, 3)
+    names = [f"t{number}" for number in range(12)]
+    for at in range(0, len(names), at_once):
+        topics = [NewTopic(name, 1, 1) for name in names[at : at + at_once]]
+        image = image.apply(create(image, *topics).records)
+    leaders = [topic.partitions[0].leader for topic in image.topics.values()]
+    assert {*leaders[:3]} == {1, 2, 3} and leaders[3:] == leaders[:-3]

@@ -198,10 +198,10 @@ def _offsets(text: Any) -> Any:
 def lag_metrics(query: StreamingQuery) -> str:
     """The lag of a query's last batch in Prometheus text format, "" before the first.
 
-    ottla_spark_offsets_behind_latest{query,topic,partition}   offsets between batch and topic end
-    ottla_spark_end_offset{query,topic,partition}              where the last batch ended
-    ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
-    ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
+        ottla_spark_offsets_behind_latest{query,topic,partition}   offsets from batch to topic end
+        ottla_spark_end_offset{query,topic,partition}              where the last batch ended
+        ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
+        ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
     Raises nothing: the figures are the query's own; no request is sent.
     """

@@ -49,7 +49,7 @@ def read_topic(
     isolation: str = "read_committed",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The present records of a topic as a frame; the columns are at the top of this module.
+    """The present records of a topic as a frame; the module's docstring lists the columns.
 
     `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
     about a value that does not have the format: `permissive` keeps the record with nulls, its

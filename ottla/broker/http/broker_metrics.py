@@ -43,9 +43,9 @@ def _replicas(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
     offline = [replicas.partition(*key) for key in replicas.offline]
     led_offline = sum(each is not None and each.led_here for each in offline)
     for name, help_text, value in (
-        ("partitioncount", "Partitions here.", len(scraped.rows)),
-        ("leadercount", "Partitions that are led here.", scraped.led() - led_offline),
-        ("underreplicatedpartitions", "Led partitions with replicas missing.",
+        ("partitioncount", "Partitions with a replica here.", len(scraped.rows)),
+        ("leadercount", "Partitions that this broker leads.", scraped.led() - led_offline),
+        ("underreplicatedpartitions", "Led partitions with replicas out of sync.",
          scraped.sum("under_replicated")),
         ("underminisrpartitioncount", "Led partitions below min.insync.replicas.",
          scraped.sum("under_min_isr")),
@@ -95,20 +95,21 @@ def _cluster(monitor: Monitor) -> Iterator[str]:
     for name, help_text, value in (
         (f"{prefix}activecontrollercount", "1 on the controller.", controls),
         (f"{prefix}offlinepartitionscount", "Partitions without a leader.", offline),
-        (f"{prefix}preferredreplicaimbalancecount", "Partitions led by another.", imbalanced),
+        (f"{prefix}preferredreplicaimbalancecount",
+         "Partitions not led by the preferred leader.", imbalanced),
         (f"{prefix}globaltopiccount", "Topics.", len(image.topics) if controls else 0),
         (f"{prefix}globalpartitioncount", "Partitions.", partitions),
-        (f"{prefix}fencedbrokercount", "Brokers that are away.",
+        (f"{prefix}fencedbrokercount", "Registered brokers that are down.",
          sum(bool(each.endpoints) for each in image.former.values()) if controls else 0),
         (f"{prefix}activebrokercount", "Brokers that may lead.", live if controls else 0),
         ("kafka_server_replicamanager_reassigningpartitions",
          "Partitions that are being reassigned.", moving),
-        ("kafka_server_kafkaserver_brokerstate", "3 while it serves.", 3),
+        ("kafka_server_kafkaserver_brokerstate", "3 while the broker serves clients.", 3),
         ("kafka_brokers", "Brokers of the cluster.", live),
     ):
         yield from gauge(name, help_text, int(value))
     yield from gauge(
-        "kafka_broker_info", "Where a broker is.", 1, address=monitor.address, id_=broker.node_id)
+        "kafka_broker_info", "A broker's address.", 1, address=monitor.address, id_=broker.node_id)
     for name in ("ottla_build_info", "kafka_server_app_info"):
         yield from gauge(name, "The version.", 1, version=__version__)
 
@@ -143,9 +144,9 @@ def _connections(monitor: Monitor) -> Iterator[str]:
             yield from gauge(
                 f"kafka_server_{name}_connection_{what}_rate",
                 "Connections a second, of all listeners.", rate, networkprocessor=0)
-    yield from counter("ottla_connections_opened_total", "Connections made.", counts.opened)
+    yield from counter("ottla_connections_opened_total", "Connections opened.", counts.opened)
     yield from counter(
-        "ottla_connections_closed_total", "Connections ended.", counts.closed_connections)
+        "ottla_connections_closed_total", "Connections closed.", counts.closed_connections)
     yield from counter("ottla_received_bytes_total", "Bytes of requests.", counts.received)
     yield from counter("ottla_sent_bytes_total", "Bytes of responses.", counts.sent)
     yield from _throttles(monitor)
@@ -171,17 +172,19 @@ def _connections(monitor: Monitor) -> Iterator[str]:
 def _throttles(monitor: Monitor) -> Iterator[str]:
     rates = monitor.broker.connection_rates
     yield from counter(
-        "ottla_accept_pauses_total", "Pauses by max.connection.creation.rate.", rates.pauses)
+        "ottla_accept_pauses_total", "Pauses of accepting, by max.connection.creation.rate.",
+        rates.pauses)
     yield from counter(
-        "ottla_accept_pause_seconds_total", "Seconds of these pauses.", rates.pause_seconds)
+        "ottla_accept_pause_seconds_total", "Seconds of pauses of accepting.", rates.pause_seconds)
     yield from counter(
-        "ottla_connections_throttled_total", "Closed by connection_creation_rate.", rates.closed)
+        "ottla_connections_throttled_total", "Connections closed by connection_creation_rate.",
+        rates.closed)
     quotas = monitor.broker.quotas.throttled()[:CLIENTS_MAX]
     shared_by = [labels(quota=each[0], user=each[1], client_id=each[2]) for each in quotas]
     for name, kind, help_text, at in (
-        ("ottla_quota_limit", "gauge", "Limits in use, by whom they are shared.", 3),
-        ("ottla_quota_throttles_total", "counter", "Requests that were throttled.", 4),
-        ("ottla_quota_throttle_seconds_total", "counter", "Their throttle times.", 5),
+        ("ottla_quota_limit", "gauge", "Quota limits in use.", 3),
+        ("ottla_quota_throttles_total", "counter", "Requests that quotas throttled.", 4),
+        ("ottla_quota_throttle_seconds_total", "counter", "Throttle times, in seconds.", 5),
     ):
         rows = [(name_of, each[at]) for name_of, each in zip(shared_by, quotas, strict=True)]
         yield from metric(name, kind, help_text, rows)
@@ -207,10 +210,11 @@ def _work(monitor: Monitor) -> Iterator[str]:
         f"{name}incrementalfetchsessionevictions_total", "Fetch sessions that were evicted.",
         sessions.evictions)
     flusher = broker.flusher
-    yield from counter("ottla_flushes_total", "Groups of flushes.", flusher.flushes)
-    yield from counter("ottla_flush_seconds_total", "Seconds of flushes.", flusher.seconds)
+    yield from counter("ottla_flushes_total", "Group flushes.", flusher.flushes)
+    yield from counter("ottla_flush_seconds_total", "Seconds of group flushes.", flusher.seconds)
     yield from counter(
-        "ottla_cold_reads_total", "Reads that were not in the page cache.", broker.cold_reads.begun)
+        "ottla_cold_reads_total", "Reads that were not served from the page cache.",
+        broker.cold_reads.begun)
 
 
 def _process(monitor: Monitor) -> Iterator[str]:
@@ -222,12 +226,13 @@ def _process(monitor: Monitor) -> Iterator[str]:
         ("process_resident_memory_bytes", "Resident memory.", pages[1] * page_size),
         ("process_virtual_memory_bytes", "Virtual memory.", pages[0] * page_size),
         # Since Linux 6.2 the size of /proc/self/fd is the number; listing 100,000 takes long.
-        ("process_open_fds", "Open descriptors.",
+        ("process_open_fds", "Open file descriptors.",
          os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))),
-        ("process_max_fds", "Limit of descriptors.", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-        ("process_start_time_seconds", "Start, since 1970.", monitor.started_seconds),
+        ("process_max_fds", "Limit of file descriptors.",
+         resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        ("process_start_time_seconds", "Start, in seconds since 1970.", monitor.started_seconds),
         ("ottla_uptime_seconds", "Seconds since the start.", time.time() - monitor.started_seconds),
     ):
         yield from gauge(name, help_text, value)
     yield from counter(
-        "process_cpu_seconds_total", "CPU time.", used.ru_utime + used.ru_stime)
+        "process_cpu_seconds_total", "CPU time in seconds.", used.ru_utime + used.ru_stime)

@@ -31,9 +31,11 @@ def client_metrics(broker: BrokerContext) -> Iterator[str]:
     prefix = "ottla_client_telemetry_"
     clients = list(instances)
     yield from gauge(f"{prefix}clients", "Clients that offer their metrics.", len(clients))
-    yield from gauge(f"{prefix}series", "Values of clients that are kept.", instances.series)
+    yield from gauge(
+        f"{prefix}series", "Values that clients pushed and the broker keeps.", instances.series)
     yield from counter(
-        f"{prefix}dropped_total", "Values of clients that were dropped.", instances.dropped)
+        f"{prefix}dropped_total", "Values that clients pushed and the broker dropped.",
+        instances.dropped)
     families: dict[str, list[tuple[str, float]]] = {}
     kinds: dict[str, str] = {}
     for number, instance in enumerate(clients):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SESSION = {
     "disconnects": (SessionState.SUSPENDED, "Connections to ZooKeeper that broke."),
     "expires": (SessionState.LOST, "Sessions with ZooKeeper that ended."),
-    "syncconnects": (SessionState.CONNECTED, "Connections to ZooKeeper made again."),
+    "syncconnects": (SessionState.CONNECTED, "Reconnections to ZooKeeper."),
 }
 
 
@@ -40,7 +40,7 @@ def cluster_metrics(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[st
         "Committed records that are not copied from the leader yet.", followed, 0)
     yield from counter(
         "kafka_controller_controllerstats_uncleanleaderelections_total",
-        "Leaders elected that were not in sync.", role.unclean_elections)
+        "Elections of leaders that were not in sync.", role.unclean_elections)
     yield from role.metrics()
 
 
@@ -53,6 +53,6 @@ def session_metrics(session: ClusterSession) -> Iterator[str]:
     latencies = session.coordination.latencies.buckets
     name = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
     yield from metric(
-        name, "gauge", "From a request to ZooKeeper to its answer, since the start.",
+        name, "gauge", "From a request to ZooKeeper to its answer (since the broker's start).",
         [(labels(quantile=each), quantile_ms(latencies, each)) for each in QUANTILES])
     yield from counter(f"{name}_count", "Requests to ZooKeeper.", sum(latencies))

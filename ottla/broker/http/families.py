@@ -77,18 +77,19 @@ def lag_exporter_metrics(
     ]
     values: tuple[tuple[str, str, Callable[[Lag], float | None]], ...] = (
         ("offset", "The committed offset.", lambda lag: lag.committed),
-        ("lag", "Records to be read.", lambda lag: lag.records),
-        ("lag_seconds", "Age of the next record's batch.", lambda lag: lag.seconds),
+        ("lag", "Records that the group has not committed yet.", lambda lag: lag.records),
+        ("lag_seconds", "Age of the batch that the group reads next.", lambda lag: lag.seconds),
     )
     for name, help_text, value in values:
         shown = ((where, value(lag)) for where, lag in rows)
         yield from metric(
             prefix + name, "gauge", help_text, (row for row in shown if row[1] is not None))
     sums: tuple[tuple[str, str, Callable[[list[Lag]], float]], ...] = (
-        ("max_lag", "The largest lag.", lambda group_lags: max(lag.records for lag in group_lags)),
-        ("max_lag_seconds", "The largest age.",
+        ("max_lag", "The largest lag in a partition.",
+         lambda group_lags: max(lag.records for lag in group_lags)),
+        ("max_lag_seconds", "The largest lag_seconds of a partition.",
          lambda group_lags: max(lag.seconds or 0.0 for lag in group_lags)),
-        ("sum_lag", "Records to be read.",
+        ("sum_lag", "Records that the group has not committed yet.",
          lambda group_lags: sum(lag.records for lag in group_lags)),
     )
     for name, help_text, total in sums:
@@ -101,7 +102,8 @@ def lag_exporter_metrics(
         for lag in group_lags:
             by_topic[group, lag.topic] += lag.records
     yield from metric(
-        f"{prefix}topic_sum_lag", "gauge", "Records to be read of a topic.",
+        f"{prefix}topic_sum_lag", "gauge",
+        "Records of a topic that the group has not committed yet.",
         ((labels(**everywhere, group=group, topic=topic), value)
          for (group, topic), value in by_topic.items()))
     places = [

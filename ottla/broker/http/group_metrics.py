@@ -32,8 +32,8 @@ OF_A_PARTITION = (
 """Metrics of a group's partitions, in the order of `lag.COLUMNS`, whose last column is in
 milliseconds."""
 OF_A_TOPIC = (
-    ("kafka_consumergroup_current_offset_sum", "The committed offsets of a topic, added up."),
-    ("kafka_consumergroup_lag_sum", "The lag of all partitions of a topic."),
+    ("kafka_consumergroup_current_offset_sum", "The sum of the committed offsets in a topic."),
+    ("kafka_consumergroup_lag_sum", "The sum of the lag in a topic's partitions."),
 )
 
 
@@ -53,7 +53,8 @@ def group_metrics(monitor: Monitor) -> Iterator[str]:
     yield from gauge(f"{PREFIX}numgroups", "Groups.", sum(states.values()))
     for name, state in STATES.items():
         yield from gauge(f"{PREFIX}{name}", f"Groups in state {state}.", states[state])
-    yield from gauge(f"{PREFIX}numoffsets", "Offsets.", sum(len(s.offsets) for s in shards))
+    yield from gauge(
+        f"{PREFIX}numoffsets", "Committed offsets.", sum(len(s.offsets) for s in shards))
     members = [
         (labels(consumergroup=group.group_id), len(group.members))
         for shard in shards for group in shard.groups.values()

@@ -25,7 +25,7 @@ TRAFFIC: dict[str, tuple[str, str]] = {
     "totalfetchrequests": ("fetches", "Partitions of fetch responses."),
     "failedproducerequests": ("failed_produces", "Partitions of produce requests that failed."),
     "failedfetchrequests": ("failed_fetches", "Partitions of fetch requests that failed."),
-    "bytesrejected": ("bytes_rejected", "Bytes of record batches larger than is allowed."),
+    "bytesrejected": ("bytes_rejected", "Bytes of record batches refused as too large."),
     "producemessageconversions": (
         "produce_conversions", "Records stored in another format or codec than they were sent in."),
     "fetchmessageconversions": (
@@ -50,10 +50,10 @@ PARTITION: dict[str, tuple[str, str]] = {
     "kafka_log_log_logstartoffset": ("start", "The first offset."),
     "kafka_log_log_logendoffset": ("end", "The next offset."),
     "kafka_log_log_numlogsegments": ("segments", "Segments."),
-    "kafka_cluster_partition_underminisr": ("under_min_isr", "1 below min.insync.replicas."),
-    "kafka_cluster_partition_atminisr": ("at_min_isr", "1 at min.insync.replicas."),
-    "kafka_cluster_partition_insyncreplicascount": ("in_sync", "In-sync replicas; 0 if followed."),
-    "kafka_cluster_partition_replicascount": ("replicas", "Replicas; 0 if followed."),
+    "kafka_cluster_partition_underminisr": ("under_min_isr", "1 if below min.insync.replicas."),
+    "kafka_cluster_partition_atminisr": ("at_min_isr", "1 if at min.insync.replicas."),
+    "kafka_cluster_partition_insyncreplicascount": ("in_sync", "In-sync replicas; 0 on followers."),
+    "kafka_cluster_partition_replicascount": ("replicas", "Replicas; 0 on followers."),
     "kafka_cluster_partition_laststableoffsetlag": (
         "stable_lag", "Offsets that open transactions hold back."),
     "kafka_topic_partition_current_offset": (
@@ -65,7 +65,7 @@ PARTITION: dict[str, tuple[str, str]] = {
         "preferred", "1 if the leader is the preferred one."),
     "kafka_topic_partition_replicas": ("led_replicas", "Replicas."),
     "kafka_topic_partition_under_replicated_partition": (
-        "under_replicated", "1 if replicas are missing."),
+        "under_replicated", "1 if replicas are out of sync."),
 }
 """By name: the figure of `partition_rows`, and its description."""
 READ_PER_SLICE = 50

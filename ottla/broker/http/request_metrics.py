@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 REQUESTS = "kafka_network_requestmetrics_"
 PHASES = {
-    "requestqueue": "From a request's arrival until it was begun, after those before it",
-    "local": "From there until its handler had ended, or waited",
-    "remote": "From there to the response: acknowledgements, bytes, other members, the disk",
-    "throttle": "How long the client was held back afterwards by a quota",
+    "requestqueue": "The wait for earlier requests of the same connection",
+    "local": "The time of the handler, until it ended or began to wait",
+    "remote": "The wait for acknowledgements, bytes, other members or the disk",
+    "throttle": "How long a quota delayed the client after the response",
 }
 PURGATORIES = {0: "Produce", 1: "Fetch", 11: "Rebalance", 14: "Rebalance"}
 """Kafka's names for the requests that wait: Produce, Fetch, JoinGroup and SyncGroup."""
@@ -55,7 +55,7 @@ def _times(phase: str, help_text: str, by_key: Mapping[int, Sequence[int]]) -> I
         (labels(request=_api(key), quantile=quantile), quantile_ms(buckets, quantile))
         for key, buckets in by_key.items() for quantile in QUANTILES
     ]
-    yield from metric(name, "gauge", f"{help_text}, since the start.", times)
+    yield from metric(name, "gauge", f"{help_text} (since the broker's start).", times)
     counted = [(labels(request=_api(key)), sum(buckets)) for key, buckets in by_key.items()]
     yield from metric(f"{name}_count", "counter", "Requests that were timed.", counted)
 
@@ -83,10 +83,11 @@ def waiting_requests(waiting: Mapping[int, int]) -> Iterator[str]:
     for key, name in PURGATORIES.items():
         sizes[name] += waiting.get(key, 0)
     yield from metric(
-        "kafka_server_delayedoperationpurgatory_purgatorysize", "gauge", "Requests that wait.",
+        "kafka_server_delayedoperationpurgatory_purgatorysize", "gauge",
+        "Requests that are waiting now.",
         [(labels(delayedOperation=name), size) for name, size in sizes.items()])
     yield from metric(
-        "ottla_requests_waiting", "gauge", "Requests that wait for something, by API.",
+        "ottla_requests_waiting", "gauge", "Requests that are waiting now, by API.",
         [(labels(request=_api(key)), count) for key, count in waiting.items() if count])
 
 

@@ -17,7 +17,7 @@ def security_metrics(monitor: Monitor) -> Iterator[str]:
         ("successful_authentication", "Logins, and TLS handshakes with a client's certificate."),
         ("failed_authentication", "Failed logins and TLS handshakes."),
         ("successful_reauthentication", "Clients that authenticated again."),
-        ("failed_reauthentication", "Clients that failed to."),
+        ("failed_reauthentication", "Clients that failed to authenticate again."),
     ):
         rows = [
             (labels(listener=each.name, networkprocessor=0), each.logins.counts[name])
@@ -36,4 +36,4 @@ def security_metrics(monitor: Monitor) -> Iterator[str]:
     if ends:
         yield from metric(
             "ottla_certificate_not_after_seconds", "gauge",
-            "The end of each certificate of a listener, since 1970.", ends)
+            "When a listener's certificates expire, in seconds since 1970.", ends)

@@ -200,7 +200,7 @@ def _logged(text: str) -> dict[str, int]:
 
 
 def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The records of an archive, with the columns at the top of this module.
+    """The records of an archive, with the columns that the module's docstring lists.
 
     `topics.typed` makes typed columns of them. Raises PipelineError if there is no archive,
     DataLost if a file is missing or has another size.
@@ -217,9 +217,9 @@ def compact(
 ) -> dict[str, Any]:
     """Merge the small files of each directory into one, sorted by partition and offset.
 
-    Files below `small_bytes` count as small; directories with fewer than `files_min` of them stay.
-    Returns {"directories", "removed", "added"}. Raises PipelineError while `archive` runs on the
-    same path.
+    Files below `small_bytes` count as small; others, and directories with fewer than `files_min`
+    small files, stay as they are. Returns {"directories", "removed", "added"}. Raises PipelineError
+    while `archive` runs on the same path.
     """
     with Table.writing(Files(spark, path), "archive", {}) as target:
         return _compact(spark, target, small_bytes, files_min)

@@ -48,12 +48,12 @@ def parser() -> argparse.ArgumentParser:
             _add(one, option)
         _add_common(one)
     run = names.add_parser(
-        "run", help="run the steps of a TOML file, checked before anything starts",
+        "run", help="run the steps of a TOML file; all are checked before the first one starts",
         epilog="example:\n  ottla pipeline run flights.toml",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     run.add_argument("file", metavar="FILE", help="the file")
-    _add(run, Option("bootstrap", "the steps' common address, in place of the file's"))
+    _add(run, Option("bootstrap", "the steps' common address, instead of the file's"))
     run.add_argument("--check", action="store_true", help="check the file and end")
     _add_common(run)
     return root
@@ -81,11 +81,11 @@ def _add_common(to: argparse.ArgumentParser) -> None:
     spark = to.add_argument_group("Spark")
     spark.add_argument("--master", default=None, help="Spark's master, local[*] by default")
     spark.add_argument("--memory", default="2g", help="the driver's heap, 2g by default")
-    spark.add_argument("--jars", default=None, help="a directory of the connector's jars")
+    spark.add_argument("--jars", default=None, help="a directory with the connector's jars")
     to.add_argument(
         "--command-config", metavar="FILE", help="security properties of the clusters, key=value"
     )
-    to.add_argument("--quiet", action="store_true", help="no progress")
+    to.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def main(arguments: list[str]) -> int:
@@ -214,7 +214,7 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
         return _session(options)
     begun = time.monotonic()
     here = files_of(jar_directory(options.jars), spark_version())
-    first = "" if here else ", once its Kafka connector is downloaded, which is kept"
+    first = "" if here else "; its Kafka connector is downloaded first, and kept"
     print(f"starting Spark: up to half a minute on two idle cores{first}", file=sys.stderr)
     spark = _session(options)
     seconds = time.monotonic() - begun

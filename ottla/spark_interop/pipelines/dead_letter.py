@@ -55,13 +55,13 @@ def dead_letter(
 
     A record is bad if it does not have the format, or if `function(key, value)` raises; else the
     function's result is the new value (without a function values are unchanged). Key, headers,
-    timestamp and partition are kept, so both topics need as many partitions; they are created with
-    the settings of `topic` if they do not exist yet. Good and bad records and the progress are
-    written in one transaction. A batch of 100 records or more in which the share of bad ones
-    exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: so many bad records
-    have another cause. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"} of this
-    run. Raises as `archive` does, and PipelineError if the name or the checkpoint belongs to other
-    topics, or if a destination topic was created again or would delete the written records
+    timestamp and partition are kept, so both topics need as many partitions as `topic`; they are
+    created with the settings of `topic` if they do not exist yet. Good and bad records and the
+    progress are written in one transaction. A batch of 100 records or more in which the share of
+    bad ones exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: so many bad
+    records have another cause. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"} of
+    this run. Raises as `archive` does, and PipelineError if the name or the checkpoint belongs to
+    other topics, or if a destination topic was created again or would delete the written records
     (`allow_gaps` allows the latter).
     """
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()

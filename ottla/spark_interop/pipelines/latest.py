@@ -78,7 +78,8 @@ def latest(
 
 
 def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The table, with the columns at the top of this module. Raises as `read_archive` does."""
+    """The table, with the columns that the module's docstring lists. Raises as `read_archive`
+    does."""
     return Table.open(Files(spark, path), "latest").read(spark).select(*COLUMNS)
 
 

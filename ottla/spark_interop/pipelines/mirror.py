@@ -46,10 +46,10 @@ def mirror(
     """Copy the new records of `topic` to another cluster, into `to` or a topic of the same name.
 
     The destination topic is created with the source's settings if it does not exist, and must have
-    as many partitions. `name` is the mirror's name, by default `mirror-TOPIC`. The destination
-    keeps the progress under that name, so it is exact even without the checkpoint. `names` are the
-    names of the two clusters in the path header, by default their cluster ids. `every` is as in
-    `archive`.
+    as many partitions as the source. `name` is the mirror's name, by default `mirror-TOPIC`. The
+    destination keeps the progress under that name, so it is exact even without the checkpoint.
+    `names` are the names of the two clusters in the path header, by default their cluster ids.
+    `every` is as in `archive`.
 
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
     `replay`), "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive`

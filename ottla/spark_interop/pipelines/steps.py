@@ -53,19 +53,22 @@ BOOTSTRAP = Option(
 TOPIC = Option("topic", "the topic to read", required=True)
 PATH = Option("path", "the directory of the result", "path", True)
 EVERY = Option(
-    "every", "go on for ever at this interval, e.g. '1 minute'; else end when all is read"
+    "every", "run until stopped, at this interval, e.g. '1 minute'; else end when all is read"
 )
-BATCH = Option("records_per_batch", "bound of a batch: memory, and what a crash repeats", "count")
-GAPS = Option("allow_gaps", "go on after records that were removed before they were read", "flag")
-SINCE = Option("since", "first time, included: 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms")
-UNTIL = Option("until", "last time, excluded")
+BATCH = Option(
+    "records_per_batch", "maximum of a batch: limits memory, and the work that a crash repeats",
+    "count",
+)
+GAPS = Option("allow_gaps", "continue after records that were deleted unread", "flag")
+SINCE = Option("since", "begin at this time: 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms")
+UNTIL = Option("until", "end before this time")
 ZONE = Option("time_zone", "the zone of times that name none; UTC by default")
 FORMAT = (
     Option("format", "raw, text, json, avro or protobuf"),
     Option("schema", "DDL (json), or a file .ddl, .json, .avsc, .proto"),
     Option("schemas", "a directory of ID.avsc or ID.proto files, or a registry's address", "path"),
 )
-NAME = Option("name", "under which the progress is kept")
+NAME = Option("name", "the name under which the progress is kept")
 AT = "ottla.spark_interop.pipelines."
 LOCAL = "--bootstrap-server localhost:9092"
 
@@ -80,13 +83,13 @@ STEPS = (
                 choices=("read_committed", "read_uncommitted")), GAPS),
     ),
     Step(
-        "compact", AT + "archive", "compact", "make one file of an archive's small ones",
+        "compact", AT + "archive", "compact", "merge the small files of an archive",
         "ottla pipeline compact --path flights-archive",
         (PATH, Option("small_bytes", "files below this are small, 64 MiB by default", "count"),
-         Option("files_min", "directories with fewer small files stay, 2 by default", "count")),
+         Option("files_min", "do not merge fewer small files than this, 2 by default", "count")),
     ),
     Step(
-        "verify", AT + "archive", "verify", "prove what an archive holds, against the topic too",
+        "verify", AT + "archive", "verify", "check an archive, and compare it with its topic",
         f"ottla pipeline verify --path flights-archive {LOCAL}",
         (PATH, Option("bootstrap", "compare with the topic at this address")),
     ),
@@ -96,8 +99,8 @@ STEPS = (
         (PATH, BOOTSTRAP, Option("topic", "the topic to write", "text", True, True), NAME, SINCE,
          UNTIL, ZONE, Option("rate", "limit in records a second", "number"),
          Option("timestamps", "original (default) or now"),
-         Option("create", "make the topic if it is not there", "flag"),
-         Option("dry_run", "count and write nothing", "flag")),
+         Option("create", "create the topic if it does not exist", "flag"),
+         Option("dry_run", "only count, write nothing", "flag")),
     ),
     Step(
         "latest", AT + "latest", "latest", "keep a table of the newest value of each key",
@@ -110,26 +113,28 @@ STEPS = (
         "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --time-column time_hour "
         "--by carrier --aggregates 'flights = count(*)' 'delay = avg(dep_delay)'",
         (BOOTSTRAP, TOPIC, Option("path", "the directory of state and result", "path", True),
-         Option("window", "length, e.g. '1 hour'", "text", True),
+         Option("window", "the length of a window, e.g. '1 hour'", "text", True),
          Option("aggregates", "column = SQL, e.g. 'flights = count(*)'", "table", True),
-         Option("time_column", "event time; the record's timestamp by default"),
-         Option("by", "columns to group by", "list"), Option("slide", "windows overlap by this"),
-         Option("session_gap", "a window ends where a group is silent for --window", "flag"),
+         Option("time_column", "the event time; the record's timestamp by default"),
+         Option("by", "columns to group by", "list"),
+         Option("slide", "a window begins at this interval, so that windows overlap"),
+         Option("session_gap", "a window ends when its group has had no row for --window", "flag"),
          Option("watermark", "how late rows may be, '1 hour' by default"), *FORMAT,
-         Option("to", "the topic of the result; else Parquet", "text", False, True), NAME,
+         Option("to", "the topic of the result; Parquet by default", "text", False, True), NAME,
          Option("updates", "write changes before a window is final (topics only)", "flag"),
-         Option("final", "the topic has ended: close its last windows, too", "flag"),
+         Option("final", "the topic gets no more records: close the last windows, too", "flag"),
          EVERY, BATCH, GAPS),
     ),
     Step(
-        "dead-letter", AT + "dead_letter", "dead_letter", "pass good records on, bad ones aside",
+        "dead-letter", AT + "dead_letter", "dead_letter",
+        "copy good records to one topic, bad ones to another",
         f"ottla pipeline dead-letter {LOCAL} --topic flights --to flights-good "
         "--dead-letters flights-bad --checkpoint flights-state "
         "--format json --schema 'carrier STRING NOT NULL, dep_delay INT'",
         (BOOTSTRAP, TOPIC, Option("to", "the topic of good records", "text", True, True),
-         Option("dead_letters", "the topic of bad ones", "text", True, True),
+         Option("dead_letters", "the topic of bad records", "text", True, True),
          Option("checkpoint", "the directory of the progress", "path", True), *FORMAT, NAME,
-         Option("share_max", "end if a batch has a greater share of bad ones", "number"),
+         Option("share_max", "end if a batch has a greater share of bad records", "number"),
          EVERY, BATCH, GAPS),
     ),
     Step(
@@ -139,33 +144,33 @@ STEPS = (
         (Option("source", "the address of the cluster to read", required=True), TOPIC,
          Option("destination", "the address of the cluster to write", required=True),
          Option("checkpoint", "the directory of the progress", "path", True),
-         Option("to", "the topic there; the same name by default", "text", False, True), NAME,
+         Option("to", "the topic to write; the same name by default", "text", False, True), NAME,
          EVERY, BATCH, GAPS),
     ),
     Step(
-        "slice", AT + "slice", "slice_topic", "print or keep the records of a stretch of time",
+        "slice", AT + "slice", "slice_topic", "print or save the records of a time range",
         f"ottla pipeline slice {LOCAL} --topic flights --since 2013-06-01 --until 2013-06-02 "
         "--time-zone America/New_York --limit 5",
         (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE,
          Option("lateness", "stop at the first record that is later than --until by this much, "
                 "e.g. 1h; else at the end of the topic"), *FORMAT,
          Option("output", "- (default), a file of JSON lines, or NAME.parquet", "path"),
-         Option("limit", "so many records at most", "count")),
+         Option("limit", "the maximum number of records", "count")),
     ),
     Step(
         "quality-report", AT + "quality", "quality_report", "measure a topic or an archive",
         f"ottla pipeline quality-report {LOCAL} --topic flights --format json "
         "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --html flights.html",
         (BOOTSTRAP, Option("topic", "the topic"),
-         Option("archive", "the directory of an archive, in place of a topic", "path"), *FORMAT,
+         Option("archive", "the directory of an archive, instead of a topic", "path"), *FORMAT,
          SINCE, UNTIL, Option("html", "write a page with plots to this file", "path")),
     ),
     Step(
         "check-history", "ottla.spark_interop.history", "check_history_file",
-        "judge a recorded history of sends, polls and transactions",
+        "check a recorded history of sends, polls and transactions",
         "ottla pipeline check-history --path history.jsonl",
         (Option("path", "a file of JSON lines, or Parquet with the same columns", "path", True),
-         Option("small", "judge without Spark, for what fits into memory", "flag"),
+         Option("small", "check without Spark; the history must fit into memory", "flag"),
          Option("not_idempotent", "producers were not idempotent: duplicates are legal", "flag")),
     ),
 )  # fmt: skip

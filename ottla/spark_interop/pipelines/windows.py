@@ -71,8 +71,8 @@ def windows(
     "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
     is a timestamp. A row that is older than the newest event by more than `watermark` is late: it
     is dropped and counted. A window is final once the watermark has passed its end; `updates` (to a
-    topic only) also writes each earlier change. With `final` the topic has ended: all windows are
-    closed once everything is read, and `path` accepts no more records.
+    topic only) also writes each earlier change. Use `final` if the topic gets no more
+    records: all windows are closed once everything is read, and `path` accepts no more records.
 
     Returns {"records" (read), "bad" (without the format), "without_time", "late" (Spark counts rows
     per window and group, after each task's partial sums), "written", "watermark", "seconds"}.
@@ -196,7 +196,7 @@ def _counting(report: dict[str, Any]) -> Any:
 
 
 def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The final windows at a path, with the columns at the top of this module. Raises as
+    """The final windows at a path, with the columns that the module's docstring lists. Raises as
     `read_archive` does."""
     return Table.open(Files(spark, path), "windows").read(spark)
 

@@ -109,3 +109,16 @@ def test_copies_of_which_none_was_begun_without_the_other_are_still_refused() ->
     disk.kill()
     with pytest.raises(StorageRefused, match="events-0 is in"):
         open_storage(disk, "/a", "/b")
+
+
+def test_only_a_partition_that_begins_without_a_directory_has_one_before_its_first_record() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk, "/a", "/b")
+    storage.get_or_create("before", 0, TOPIC_ID, LogConfig())
+    storage.started = True
+    storage.get_or_create("all", 0, TOPIC_ID, LogConfig())
+    storage.fail(storage.directories[0], "the disk is gone")
+    storage.get_or_create("without", 0, TOPIC_ID, LogConfig())
+    assert [*disk.subdirectories("/a"), *disk.subdirectories("/b")] == ["without-0"]
+    assert disk.read_bytes("/b/without-0/.ottla-begun-without").decode() == (
+        storage.directories[0].directory_id)

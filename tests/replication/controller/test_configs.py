@@ -7,14 +7,25 @@ from typing import Any
 
 import pytest
 
+from ottla.replication.controller import configs
 from ottla.replication.controller.configs import (
     Alteration,
     ConfigChange,
     ConfigRules,
     Operation,
+    adopt_min_isr,
     alter_configs,
+    forget_eligible,
 )
-from ottla.replication.metadata import ConfigSet, MetadataImage
+from ottla.replication.controller.elections import MIN_ISR
+from ottla.replication.metadata import (
+    ConfigSet,
+    ControllerElected,
+    MetadataImage,
+    PartitionExtra,
+    PartitionState,
+    TopicCreated,
+)
 from ottla.wire.errors import ErrorCode, InvalidConfig
 from tests.replication.images import brokers, with_topics
 
@@ -146,3 +157,114 @@ def test_changes_can_be_tried_without_making_them(image: MetadataImage) -> None:
     decision = alter_configs(image, [alteration], RULES, validate_only=True)
     assert decision.result == [None]
     assert not decision.records
+
+
+def test_operations_have_kafkas_numbers() -> None:
+    assert [(each.name, each.value) for each in Operation] == [
+        ("SET", 0), ("DELETE", 1), ("APPEND", 2), ("SUBTRACT", 3)]
+
+
+def test_nothing_is_appended_to_a_list_with_a_default_of_its_own(image: MetadataImage) -> None:
+    decision = alter(image, setting("list", " , ", Operation.APPEND))
+    assert decision.result[0].code == ErrorCode.INVALID_CONFIG
+    empty = image.apply([ConfigSet("topic", "t", "list", "")])
+    assert after(empty, setting("list", "", Operation.APPEND))["list"] == ""
+    longer = image.apply([ConfigSet("topic", "t", "list", "x")])
+    assert alter(longer, setting("list", "", Operation.APPEND)).result[0] is not None
+    rules = {"topic": ConfigRules(lambda name: "", refuse_bad)}
+    without = Alteration("topic", "t", [setting("list", "", Operation.APPEND)])
+    assert alter_configs(image, [without], rules).result == [None]
+
+
+def broker_setting(name: str, value: str | None, node: str = "", **fields: Any) -> Alteration:
+    operation = Operation.DELETE if value is None else Operation.SET
+    return Alteration("broker", node, [setting(name, value, operation)], **fields)
+
+
+def test_a_brokers_setting_is_written_again_since_its_file_may_have_changed() -> None:
+    image = brokers(1).apply([
+        ConfigSet("broker", "1", "file", "a"), ConfigSet("broker", "", MIN_ISR, "2"),
+        ConfigSet("broker", "1", "other", "b"),
+    ])
+    decision = alter_configs(image, [broker_setting("file", "a", "1")], RULES)
+    assert decision.records == [ConfigSet("broker", "1", "file", "a")]
+    decision = alter_configs(image, [broker_setting(MIN_ISR, "2")], RULES)
+    assert decision.records == []
+
+
+def cluster(**extra: PartitionExtra) -> MetadataImage:
+    """A cluster with a controller, and topics of one partition each."""
+    image = brokers(1, 2, 3).apply([ControllerElected(1, 1), ConfigSet("broker", "", MIN_ISR, "2")])
+    return image.apply([
+        TopicCreated(name, name.encode() * 16, (
+            PartitionState(1, 0, (1, 2, 3), (1,), 0, each), PartitionState(1, 0, (1,), (1,)),
+        )) for name, each in extra.items()
+    ])
+
+
+@pytest.mark.parametrize(("alteration", "reason"), [
+    (broker_setting(MIN_ISR, "1", "1"), "Broker-level"),
+    (broker_setting(MIN_ISR, None), "cannot be removed"),
+    (Alteration("broker", "", [], replace=True), "cannot be removed"),
+    (broker_setting("a", "1", replace=True), "cannot be removed"),
+    (broker_setting(MIN_ISR, "1"), None),
+    (broker_setting("a", "1"), None),
+    (broker_setting("a", "1", "1"), None),
+    (broker_setting("a", "1", "1", replace=True), None),
+    (broker_setting(MIN_ISR, None, "1"), None),
+], ids=str)
+def test_a_cluster_has_one_min_isr_of_its_own(alteration: Alteration, reason: str | None) -> None:
+    [error] = alter_configs(cluster(), [alteration], RULES).result
+    assert (error is None) == (reason is None)
+    assert error is None or (isinstance(error, InvalidConfig) and str(reason) in str(error))
+    alone = brokers(1).apply([ConfigSet("broker", "", MIN_ISR, "2")])
+    assert alter_configs(alone, [alteration], RULES).result == [None]
+
+
+ELIGIBLE = PartitionExtra(elr=(2,), last_elr=(3,))
+
+
+def eligible(image: MetadataImage) -> dict[str, PartitionExtra | None]:
+    return {topic.name: topic.partitions[0].extra for topic in image.topics.values()}
+
+
+def test_a_new_min_isr_leaves_nobody_eligible_where_it_counts() -> None:
+    """With a lower value the high watermark may move without them."""
+    image = cluster(t=ELIGIBLE, u=ELIGIBLE, v=PartitionExtra(doubtful=(1,)))
+
+    def altered(alteration: Alteration) -> dict[str, PartitionExtra | None]:
+        decision = alter_configs(image, [alteration], RULES)
+        assert decision.result == [None]
+        return eligible(image.apply(decision.records))
+
+    untouched = eligible(image)
+    assert altered(broker_setting(MIN_ISR, "1")) == {**untouched, "t": None, "u": None}
+    assert altered(broker_setting(MIN_ISR, "2")) == untouched, "it is as it was"
+    assert altered(broker_setting("a", "1")) == untouched
+    of_topic = Alteration("topic", "u", [setting(MIN_ISR, "1")])
+    assert altered(of_topic) == {**untouched, "u": None}
+    assert altered(Alteration("topic", "u", [setting("a", "1")])) == untouched
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_those_eligible_are_forgotten_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(configs, "PARTITIONS_AT_A_TIME", 2)
+    image = cluster(**dict.fromkeys("tuv"[:count], ELIGIBLE))
+    alteration = broker_setting(MIN_ISR, "1")
+    decision = forget_eligible(image, alteration, RULES)
+    assert decision.result == (count > 2)
+    assert len(decision.records) == min(count, 2)
+    left = image.apply(decision.records)
+    assert left.configs == image.configs
+    assert list(eligible(left).values()) == [None, None, ELIGIBLE][:count]
+    refused = broker_setting(MIN_ISR, "bad")
+    assert forget_eligible(image, refused, RULES) == ((), False)
+
+
+def test_the_first_controllers_min_isr_is_the_clusters() -> None:
+    image = brokers(1).apply([ConfigSet("broker", "1", MIN_ISR, "3")])
+    decision = adopt_min_isr(image, 2)
+    assert decision.records == [ConfigSet("broker", "", MIN_ISR, "2")]
+    assert adopt_min_isr(image.apply(decision.records), 1).records == ()

@@ -185,7 +185,7 @@ def test_each_replica_is_told_once_and_each_topic_has_one_record() -> None:
 
     decision = assign_replicas(world.image, AssignReplicasToDirsRequest(
         broker_id=1, broker_epoch=1, directories=[
-            directory(LOST, u=2, t=0), directory(LOST, u=0), directory(b"d" * 16, u=2),
+            directory(LOST, u=2), directory(LOST, u=0, t=0), directory(b"d" * 16, u=2),
             directory(b"d" * 16, u=3), directory(b"d" * 16, x=0), directory(LOST, u=1),
         ],
     ))
@@ -194,7 +194,7 @@ def test_each_replica_is_told_once_and_each_topic_has_one_record() -> None:
         for each in decision.result.directories for topic in each.topics
     ]
     assert codes == [
-        [(b"u", 2, 0)], [(b"t", 0, 0)], [(b"u", 0, 0)],
+        [(b"u", 2, 0)], [(b"u", 0, 0)], [(b"t", 0, 0)],
         [(b"u", 2, ErrorCode.INVALID_REQUEST)],
         [(b"u", 3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)],
         [(b"x", 0, ErrorCode.UNKNOWN_TOPIC_ID)], [(b"u", 1, 0)],

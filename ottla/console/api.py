@@ -21,21 +21,21 @@ SEARCH = {
     "from": "newest, oldest, offset:N, time:MILLISECONDS, or the `next` of an answer",
     "partition": "numbers with commas; all if left out",
     "text": "a text in key or value; case does not matter",
-    "regex": "a regular expression (RE2) that matches in key or value",
+    "regex": "a regular expression (RE2) to find in key or value",
     "json": "a JSON path with an optional comparison, as $.user.id == 42",
     "key": "the whole key",
     "header": "a header's NAME, or NAME=VALUE",
-    "limit": "how many records at most",
-    "max_records": "budget: records that are looked at",
-    "max_bytes": "budget: bytes that are looked at",
-    "max_seconds": "budget: how long the search may take",
+    "limit": "the maximum number of records in the answer",
+    "max_records": "budget: the maximum number of records to read",
+    "max_bytes": "budget: the maximum number of bytes to read",
+    "max_seconds": "budget: how many seconds the search may take",
     "isolation": "read_uncommitted or read_committed",
 }
-HANGING = {"minutes": "how long a transaction has to be open at least"}
+HANGING = {"minutes": "the minimum age of the transaction's newest record, in minutes"}
 HISTORY = {
     "kind": "total, topic or group", "name": "the name of the topic or group",
     "measure": "lag, lag_bytes, lag_seconds, offset, bytes, records_per_second",
-    "seconds": "how far back",
+    "seconds": "how many seconds to go back",
 }
 
 
@@ -142,7 +142,7 @@ def openapi() -> dict[str, Any]:
         ("/topics/{topic}/live", "get", "Server-sent events: records as they are written.",
          SEARCH, ()),
         ("/topics/{topic}/partitions/{partition}/records/{offset}", "get",
-         "The value of one record, or its key, as it is: a download.", {"part": "value or key"},
+         "The unchanged bytes of a record's value or key, as a download.", {"part": "value or key"},
          ()),
     )
     for path, method, summary, query, body in others:

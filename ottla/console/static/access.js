@@ -8,11 +8,11 @@ const role = (row) => {
 };
 const topicsOf = (row) => [...new Set([...row.produces_to, ...row.fetches_from])];
 const CONNECTIONS = [
-  { key: "client_id", label: "Client id", width: "18%" }, { key: "role", label: "Does", width: "86px" },
+  { key: "client_id", label: "Client id", width: "18%" }, { key: "role", label: "Role", width: "86px" },
   { key: "software", label: "Software", show: (row) => [row.software, row.software_version].filter(Boolean).join(" ") || "–" },
   { key: "peer", label: "Address", width: "156px", mono: true }, { key: "principal", label: "User", width: "136px" },
   { key: "broker", label: "Broker", width: "64px", number: true },
-  { key: "newest_request", label: "Asks for", width: "104px" },
+  { key: "newest_request", label: "Last request", width: "112px" },
   { key: "topics", label: "Topics", width: "14%", show: (row) => visible(row.topics.join(", ")) || "–", title: (row) => visible(row.topics.join(", ")) },
   { key: "received_bytes_per_second", label: "In", width: "88px", number: true, show: (row) => `${bytes(row.received_bytes_per_second)}/s`, title: (row) => `${bytes(row.received_bytes)} in all` },
   { key: "sent_bytes_per_second", label: "Out", width: "88px", number: true, show: (row) => `${bytes(row.sent_bytes_per_second)}/s`, title: (row) => `${bytes(row.sent_bytes)} in all` },
@@ -21,11 +21,11 @@ const CONNECTIONS = [
 
 // The clients that write to a topic or read it.
 const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"].includes(one.key));
-CLIENTS.splice(1, 0, { key: "does", label: "Does", width: "120px" });
+CLIENTS.splice(1, 0, { key: "does", label: "Role", width: "120px" });
 export function TopicClients({ base }) {
   const found = useLive(`${base}/clients`);
   const rows = useMemo(() => found?.rows?.map((row) => ({ ...row, does: [row.writes && "writes", row.reads && "reads"].filter(Boolean).join(", ") })), [found]);
-  return html`<${Problem} of=${found} /><p class="soft">Clients that brokers have seen writing to this topic, or reading it, within two minutes.</p>
+  return html`<${Problem} of=${found} /><p class="soft">Clients that wrote to this topic or read it in the last two minutes, as far as the brokers have seen.</p>
     <${Table} rows=${rows} columns=${CLIENTS} id="id" label="Clients" name="c-" tools=${html`<${Export} rows=${rows} name="clients" />`} />`;
 }
 
@@ -34,8 +34,8 @@ const METRICS = [
   { key: "client_id", label: "Client id", width: "16%" }, { key: "client_instance_id", label: "Instance", mono: true },
   { key: "client_software_name", label: "Software", show: (row) => [row.client_software_name, row.client_software_version].filter(Boolean).join(" ") || "–" },
   { key: "client_source_address", label: "Address", width: "130px", mono: true }, { key: "broker", label: "Broker", width: "70px", number: true },
-  { key: "requested_metrics", label: "Asked for", show: (row) => visible(row.requested_metrics.join(", ")) || "nothing", title: (row) => visible(row.requested_metrics.join(", ")) },
-  { key: "push_interval_ms", label: "Every", width: "90px", number: true, show: (row) => duration(row.push_interval_ms / 1000) },
+  { key: "requested_metrics", label: "Requested", show: (row) => visible(row.requested_metrics.join(", ")) || "nothing", title: (row) => visible(row.requested_metrics.join(", ")) },
+  { key: "push_interval_ms", label: "Interval", width: "90px", number: true, show: (row) => duration(row.push_interval_ms / 1000) },
   { key: "pushes", label: "Pushes", width: "90px", number: true, show: (row) => count(row.pushes) }, { key: "values", label: "Values", width: "90px", number: true, show: (row) => count(row.values) },
   { key: "seconds_since_request", label: "Last seen", width: "100px", number: true, show: (row) => `${duration(row.seconds_since_request)} ago` },
 ];
@@ -43,7 +43,7 @@ const METRICS = [
 export function ClientMetrics() {
   const found = useLive("/client-metrics");
   return html`<${Page} title="Client metrics"><${Of} /><${Problem} of=${found} />
-    <p class="soft">Clients that offer metrics of their own (KIP-714). Set with kafka-client-metrics which metrics they send; /metrics has the values.</p>
+    <p class="soft">Clients that offer metrics of their own (KIP-714). Use kafka-client-metrics to choose which metrics they send; /metrics has the values.</p>
     <${Table} rows=${found?.rows} columns=${METRICS} id="id" label="Clients with metrics" tools=${html`<${Export} rows=${found?.rows} name="client-metrics" />`} /><//>`;
 }
 
@@ -59,7 +59,7 @@ export function Audit() {
   const found = useLive("/audit");
   return html`<${Page} title="Audit log"><${Problem} of=${found} />
     ${(found?.notes ?? []).map((one) => html`<p class="note">${one}</p>`)}
-    <p class="soft">The newest administrative requests of each broker, and what access rules have refused; the broker’s log has all of them.</p>
+    <p class="soft">The newest administrative requests to each broker, and the newest requests that access rules refused. The broker’s log has all of them.</p>
     <${Table} rows=${found?.rows} columns=${AUDIT} id="id" label="Audit log" sort="-at_ms" tools=${html`<${Export} rows=${found?.rows} name="audit" />`} /><//>`;
 }
 
@@ -68,7 +68,7 @@ export function Connections() {
   const rows = useMemo(() => found?.rows?.map((row) => ({ ...row, role: role(row), topics: topicsOf(row) })), [found]);
   return html`<${Page} title="Connections"><${Of} /><${Problem} of=${found} />
     ${(found?.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
-    ${rows && !rows.length && !found.notes?.length && html`<p class="note">No broker reports its connections: an Ottla broker does with ottla.http.listener, if you may read its settings; Apache Kafka does not.</p>`}
+    ${rows && !rows.length && !found.notes?.length && html`<p class="note">No broker reports its connections. An Ottla broker does if ottla.http.listener is set and you may read its settings. Apache Kafka does not.</p>`}
     <${Table} rows=${rows} columns=${CONNECTIONS} id="id" label="Connections" tools=${html`<${Export} rows=${rows} name="connections" />`} /><//>`;
 }
 
@@ -80,7 +80,7 @@ const TRANSACTIONS = [
   { key: "producer", label: "Producer", width: "100px", number: true }, { key: "coordinator", label: "Coordinator", width: "100px", number: true },
   { key: "partitions", label: "Partitions", show: (row) => row.partitions.join(", ") },
   { key: "end", label: "Action", width: "70px", sort: false, show: (row) => (row.state === "Ongoing" ? html`<${Act} plain danger label="abort" title=${`Abort the transaction of ${row.id}`}
-    text="Its producer is fenced; what it wrote in the transaction is discarded." verb="Abort" confirm=${row.id}
+    text="Its producer is fenced; the records of the transaction are discarded." verb="Abort" confirm=${row.id}
     send=${async () => { await ask(`/transactions/${part(row.id)}`, "DELETE", { confirm: row.id }); return "The transaction is aborted."; }} />` : "") },
 ];
 const HANGING = [
@@ -88,7 +88,7 @@ const HANGING = [
   { key: "epoch", label: "Epoch", width: "80px", number: true }, { key: "first_offset", label: "From offset", width: "120px", number: true, show: (row) => count(row.first_offset) },
   { key: "minutes", label: "Minutes", width: "90px", number: true },
   { key: "end", label: "Action", width: "70px", sort: false, show: (row) => html`<${Act} plain danger label="abort" title=${`Abort the transaction in ${row.topic}-${row.partition}`}
-    text="No coordinator knows it: a marker in the partition ends it, and what it has written there is discarded." verb="Abort" confirm=${row.topic}
+    text="No coordinator knows this transaction. A marker in the partition ends it, and its records there are discarded." verb="Abort" confirm=${row.topic}
     send=${async () => {
       await ask("/transactions-hanging", "DELETE", { topic: row.topic, partition: row.partition, first_offset: row.first_offset, minutes: Number(param("minutes", "15")), confirm: row.topic });
       return "The transaction is aborted.";
@@ -97,8 +97,8 @@ const HANGING = [
 
 function Hanging() {
   const minutes = param("minutes", "15"), found = useLive(`/transactions-hanging?minutes=${encodeURIComponent(minutes)}`);
-  return html`<${Problem} of=${found} /><div class="bar"><label>Open for at least <input type="number" min="0" value=${minutes}
-      onChange=${(event) => setParams({ minutes: event.target.value })} /> minutes, and unknown to every coordinator</label></div>
+  return html`<${Problem} of=${found} /><div class="bar"><label>Open, without a new record for at least <input type="number" min="0" value=${minutes}
+      onChange=${(event) => setParams({ minutes: event.target.value })} /> minutes, and unknown to all coordinators</label></div>
     <${Left} of=${found} what="topic" />
     <${Table} rows=${found?.rows} columns=${HANGING} id="id" label="Hanging transactions" tools=${html`<${Export} rows=${found?.rows} name="hanging" />`} />`;
 }
@@ -154,7 +154,7 @@ const ADD = {
     { name: "user", label: "User" }, { name: "password", label: "Password", kind: "password" }, { name: "mechanism", label: "Mechanism", choices: ["SCRAM-SHA-512", "SCRAM-SHA-256"], value: "SCRAM-SHA-512" }],
     send: async ({ user, ...rest }) => { await ask(`/users/${part(user)}`, "POST", rest); return "The password is set."; } },
   quotas: { label: "Set a quota", title: "Set a quota", verb: "Set", fields: [
-    { name: "kind", label: "Of", choices: ["user", "client-id", "ip"], value: "user" }, { name: "name", label: "Name; empty for the default" },
+    { name: "kind", label: "Kind", choices: ["user", "client-id", "ip"], value: "user" }, { name: "name", label: "Name; empty for the default" },
     { name: "quota", label: "Quota", choices: ["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "connection_creation_rate"], value: "producer_byte_rate" },
     { name: "value", label: "Value", kind: "number" }],
     send: async (values) => { await ask("/quotas", "PATCH", { entity: { [values.kind]: values.name || null }, set: { [values.quota]: Number(values.value) } }); return "The quota is set."; } },

@@ -38,7 +38,7 @@ function Login() {
   };
   const usual = session.value.mechanism ?? "SCRAM-SHA-512";
   return html`<main class="login"><form onSubmit=${submit}><h1>Ottla console</h1>
-    <p class="soft">Log in as a user of the brokers at ${session.value.bootstrap}. You see and change what this user may.</p>
+    <p class="soft">Log in as a user of the brokers at ${session.value.bootstrap}. You can see and change what this user is allowed to.</p>
     <label class="block">User<input name="user" autocomplete="username" required autofocus /></label>
     <label class="block">Password<input name="password" type="password" autocomplete="current-password" required /></label>
     <label class="block">Mechanism<select name="mechanism" defaultValue=${usual}>
@@ -46,7 +46,7 @@ function Login() {
     <div class="bar"><button class="main" type="submit">Log in</button></div></form></main>`;
 }
 
-const KEYS = html`<dl>${[["/", "search"], ["j k ↑ ↓", "move in a list"], ["Enter", "open the row"], ["Esc", "close"], ["?", "this list"],
+const KEYS = html`<dl>${[["/", "search"], ["j k ↑ ↓", "move in a list"], ["Enter", "open the row"], ["Esc", "close"], ["?", "show this list"],
   ...PAGES.map(([label, , key]) => [`g ${key}`, label])].map(([key, what]) => html`<div class="bar"><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>`;
 
 let before = "";
@@ -77,14 +77,14 @@ function App() {
   if (!said) return html`<main><p class="soft">Loading …</p><${Toast} /></main>`;
   if (!said.logged_in) return html`<${Login} /><${Toast} />`;
   const current = (href) => (href === "/" ? path === "/" : path.startsWith(href.split("/").slice(0, 2).join("/")));
-  return html`<a class="skip" href="#content">To the content</a>
+  return html`<a class="skip" href="#content">Skip to the content</a>
     <nav aria-label="Pages"><div class="name"><img src="/static/icon.svg" alt="" />Ottla</div>
       ${PAGES.map(([label, href]) => html`<a href=${href} aria-current=${current(href) ? "page" : undefined}>${label}</a>`)}
       <hr />
       <div class="foot"><div title=${said.bootstrap}>${said.bootstrap}</div>
         <div><span class=${`live ${streamState.value === "lost" ? "off" : ""}`}>${streamState.value === "lost" ? "not connected" : "live"}</span></div>
         ${said.user && html`<div>${said.user} · <button class="plain" onClick=${logOut}>log out</button></div>`}
-        ${!said.changes_allowed && html`<div title="Start the console with --allow-changes to change that.">read-only</div>`}
+        ${!said.changes_allowed && html`<div title="Start the console with --allow-changes to allow changes.">read-only</div>`}
         <label>Theme <select value=${themeChosen.value} onChange=${(event) => useTheme(event.target.value)}>
           ${["system", "light", "dark"].map((one) => html`<option value=${one}>${one}</option>`)}</select></label>
         <div><kbd>?</kbd> keys · <a href="/api/v1/openapi.json">API</a></div></div></nav>

@@ -41,7 +41,7 @@ export function Overview() {
     ${all.problems?.length > 0 && html`<ul class="problems">${all.problems.map((one) => html`<li key=${one.id}>
       <span class=${`state ${one.severity === "critical" ? "bad" : "warn"}`}>${one.severity}</span> ${visible(one.why)} <a href=${target(one.what)}>show</a></li>`)}</ul>`}
     ${waits("problems") ? html`<p class="soft">Loading …</p>`
-      : all.problems?.length === 0 && html`<p class="soft">Nothing: all partitions have a leader and all their replicas in sync.</p>`}
+      : all.problems?.length === 0 && html`<p class="soft">Nothing: every partition has a leader, and all replicas are in sync.</p>`}
     ${(all.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
     <h2>Traffic</h2>
     <div class="graphs">
@@ -69,7 +69,7 @@ const MOVES = [
     title: (row) => `${count(row.bytes_copied)} of ${counted(row.bytes, "byte")}` },
   { key: "share", label: "Done", number: true, width: "80px", show: (row) => (row.share === null ? "–" : `${row.share} %`) },
   { key: "end", label: "Action", width: "80px", sort: false, show: (row) => html`<${Act} plain danger label="cancel" title=${`Stop moving ${row.topic}-${row.partition}`} verb="Stop"
-    text="The partition stays on the brokers where it was." send=${async () => { await ask("/reassignments", "DELETE", { topic: row.topic, partition: row.partition }); return "The move is stopped."; }} />` },
+    text="The partition stays on its present brokers." send=${async () => { await ask("/reassignments", "DELETE", { topic: row.topic, partition: row.partition }); return "The move is stopped."; }} />` },
 ];
 
 export function Brokers({ tab }) {
@@ -79,7 +79,7 @@ export function Brokers({ tab }) {
     "/reassignments": [MOVES, "Reassignments", "id"] }[path];
   const rows = useMemo(() => (tab === "reassignments" ? found?.rows?.map((row) => ({ ...row, share: shareOf(row) })) : found?.rows), [found, tab]);
   return html`<${Page} title="Brokers" actions=${html`<${Act} label="Elect preferred leaders" title="Elect preferred leaders"
-      text="The first replica of each partition becomes its leader again, where it is in sync." verb="Elect"
+      text="The first replica of each partition becomes its leader again if it is in sync." verb="Elect"
       send=${async () => `${counted((await ask("/elect", "POST", {})).rows.length, "partition has", "partitions have")} another leader.`} />`}>
     <${Tabs} tabs=${[["Brokers", "/brokers"], ["Log directories", "/brokers/log-directories"], ["Reassignments", "/brokers/reassignments"]]} />
     <${Problem} of=${found} />
@@ -103,16 +103,16 @@ export function Settings({ rows, path }) {
     { key: "setting", label: "Setting", mono: true, title: (row) => row.help || row.setting },
     { key: "value", label: "Value", mono: true, show: (row) => (row.sensitive ? "hidden" : visible(row.value ?? "–")) },
     { key: "source", label: "Source", width: "230px", show: (row) => row.source.toLowerCase().replaceAll("_", " ") },
-    { key: "default", label: "Otherwise", width: "130px", mono: true },
+    { key: "default", label: "After a reset", width: "130px", mono: true },
     { key: "edit", label: "Action", width: "136px", sort: false, show: (row) => (row.read_only ? "" : html`<${Edit} row=${row} path=${path} />`) },
   ];
   return html`<${Table} rows=${shown} columns=${columns} id="setting" label="Settings" tools=${html`
-    <label><input type="checkbox" checked=${all} onChange=${(event) => setParams({ all: event.target.checked ? "1" : "" })} /> with defaults</label>
+    <label><input type="checkbox" checked=${all} onChange=${(event) => setParams({ all: event.target.checked ? "1" : "" })} /> show defaults</label>
     <${Export} rows=${shown} name="settings" />`} />`;
 }
 
 const Edit = ({ row, path }) => html`<${Act} plain label="change" title=${`Change ${row.setting}`} text=${row.help || ""} verb="Change"
     fields=${[{ name: "value", label: "Value", value: row.value ?? "" }]}
     send=${async ({ value }) => { await ask(path, "PATCH", { set: { [row.setting]: value } }); return `${row.setting} is changed.`; }} />
-  ${row.source.startsWith("DYNAMIC") && html`<${Act} plain label="reset" title=${`Reset ${row.setting}`} text=${`It becomes ${row.default ?? "the default"}.`} verb="Reset"
+  ${row.source.startsWith("DYNAMIC") && html`<${Act} plain label="reset" title=${`Reset ${row.setting}`} text=${`The value becomes ${row.default ?? "the default"}.`} verb="Reset"
     send=${async () => { await ask(path, "PATCH", { reset: [row.setting] }); return `${row.setting} is reset.`; }} />`}`;

@@ -9,8 +9,8 @@ const GROUPS = [
   { key: "members", label: "Members", width: "90px", number: true, show: (row) => count(row.members) },
   { key: "topics", label: "Topics", show: (row) => visible(row.topics.join(", ")), title: (row) => visible(row.topics.join(", ")) },
   { key: "lag", label: "Lag", width: "110px", number: true, show: (row) => count(row.lag) },
-  { key: "lag_bytes", label: "in bytes", width: "100px", number: true, show: (row) => bytes(row.lag_bytes) },
-  { key: "lag_seconds", label: "in time", width: "110px", number: true, show: (row) => duration(row.lag_seconds) },
+  { key: "lag_bytes", label: "Lag (bytes)", width: "100px", number: true, show: (row) => bytes(row.lag_bytes) },
+  { key: "lag_seconds", label: "Lag (time)", width: "110px", number: true, show: (row) => duration(row.lag_seconds) },
   { key: "type", label: "Type", width: "90px" },
 ];
 
@@ -25,8 +25,8 @@ const PARTITIONS = [
   { key: "topic", label: "Topic", href: (row) => `/topics/${part(row.topic)}` }, { key: "partition", label: "Partition", width: "90px", number: true },
   { key: "offset", label: "Offset", width: "110px", number: true, show: (row) => count(row.offset) }, { key: "end", label: "End", width: "110px", number: true, show: (row) => count(row.end) },
   { key: "lag", label: "Lag", width: "100px", number: true, show: (row) => count(row.lag) },
-  { key: "lag_bytes", label: "in bytes", width: "90px", number: true, show: (row) => bytes(row.lag_bytes) },
-  { key: "lag_seconds", label: "in time", width: "100px", number: true, show: (row) => duration(row.lag_seconds) },
+  { key: "lag_bytes", label: "Lag (bytes)", width: "100px", number: true, show: (row) => bytes(row.lag_bytes) },
+  { key: "lag_seconds", label: "Lag (time)", width: "100px", number: true, show: (row) => duration(row.lag_seconds) },
   { key: "client", label: "Client", width: "16%" }, { key: "host", label: "Address", width: "120px", show: (row) => row.host?.replace("/", "") ?? "–" },
 ];
 const MEMBERS = [
@@ -44,7 +44,7 @@ export function Group({ name, tab }) {
   return html`<${Page} title=${name} actions=${html`<${Actions} name=${name} base=${base} one=${one} />`}>
     <${Problem} of=${found} />
     <${Tiles} values=${[["State", one ? one.state : "–"], ["Members", count(one?.members.length)], ["Lag", short(one?.lag), count(one?.lag)],
-      one?.lag_bytes !== null && ["in bytes", bytes(one?.lag_bytes)], one?.lag_seconds !== null && ["in time", duration(one?.lag_seconds)],
+      one?.lag_bytes !== null && ["Lag in bytes", bytes(one?.lag_bytes)], one?.lag_seconds !== null && ["Lag in time", duration(one?.lag_seconds)],
       ["Type", one ? one.type : "–"], ["Assignor", one?.assignor || "–"], ["Coordinator", one?.coordinator ?? "–"]]} />
     ${one && one.state === "Stable" && one.members.some((each) => !Object.keys(each.assigned).length) && html`
       <p class="note">Some members have no partitions: there are more members than partitions.</p>`}
@@ -62,13 +62,13 @@ export function Group({ name, tab }) {
 export const Events = ({ why }) => (why?.events?.length
   ? html`<ul class="problems">${why.events.map((each) => html`<li><span class="soft mono">${time(each.last_ms ?? each.at_ms)}</span> ${visible(each.text)}
       ${each.times > 1 && html`<span class="soft">${each.times} times since ${time(each.at_ms)}</span>`}</li>`)}</ul>`
-  : html`<p class="soft">No broker reports events. Ottla's brokers keep them in memory, since their start.</p>`);
+  : html`<p class="soft">No broker reports events. Ottla's brokers keep the events since their start, in memory.</p>`);
 
 export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${each.partition === undefined ? "" : `Partition ${each.partition}: `}${visible(each.text)}</li>`)}</ul>` : null);
 
 const CHANGES = [
   { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true },
-  { key: "old", label: "Now", width: "110px", number: true, show: (row) => count(row.old) }, { key: "new", label: "Then", width: "110px", number: true, show: (row) => count(row.new) },
+  { key: "old", label: "Current", width: "110px", number: true, show: (row) => count(row.old) }, { key: "new", label: "New", width: "110px", number: true, show: (row) => count(row.new) },
   { key: "by", label: "Difference", width: "110px", number: true, sort: false, show: (row) => (row.old === null ? "–" : count(row.new - row.old)) },
 ];
 
@@ -84,7 +84,7 @@ function resetOf(values) {
   const to = { "the beginning": "beginning", "the end": "end", "an offset": values.value, "by records": values.value.startsWith("-") ? values.value : `+${values.value.replace("+", "")}` }[values.to];
   if (to !== undefined) return { topics, to };
   const ms = values.to === "a time" ? new Date(values.time).getTime() : Date.now() - Number(values.value) * 60000;
-  if (Number.isNaN(ms)) throw new Error("Say when, or how many minutes ago.");
+  if (Number.isNaN(ms)) throw new Error("Enter a time, or a number of minutes.");
   return { topics, to: `@${ms}` };
 }
 
@@ -92,7 +92,7 @@ const Actions = ({ name, base, one }) => html`
   <${Act} label="Reset offsets" danger title=${`Reset the offsets of ${name}`} verb="Reset" confirm=${name}
     text="The group must have no members while its offsets are set." fields=${[
       { name: "to", label: "To", choices: ["the beginning", "the end", "minutes ago", "a time", "an offset", "by records"], value: "minutes ago" },
-      { name: "value", label: "Minutes, offset, or number of records (-100 is back)", value: "60" }, { name: "time", label: "Time, for “a time”", kind: "datetime-local" },
+      { name: "value", label: "Minutes, offset, or number of records (-100 goes back)", value: "60" }, { name: "time", label: "Time, for “a time”", kind: "datetime-local" },
       { name: "topics", label: "Topics with commas; empty: all", value: "" }, { name: "file", label: "Or a CSV file: topic,partition,offset", kind: "file" }]}
     preview=${async (values) => {
       const found = await ask(`${base}/reset`, "POST", { ...resetOf(values), dry_run: true });
@@ -124,7 +124,7 @@ function Clean({ row }) {
 
 export function CleanUp() {
   const found = useLive("/clean-up");
-  return html`<${Page} title="Clean up"><p class="soft">Dead groups, offsets of topics that are gone or that nobody reads, members without partitions.</p>
+  return html`<${Page} title="Clean up"><p class="soft">Dead groups; offsets of topics that were deleted or that no member reads; members without partitions.</p>
     <${Problem} of=${found} /><${Left} of=${found} what="group" />
     <${Table} rows=${found?.rows} columns=${CANDIDATES} id="id" label="What could be removed" tools=${html`<${Export} rows=${found?.rows} name="clean-up" />`} /><//>`;
 }

@@ -50,7 +50,7 @@ export function Table({ rows, columns, id, label, open, search = true, chosen, s
             index=${first + place + 1} chosen=${chosen === row[id] || cursor === first + place} />`)}
           ${last < shown.length && html`<tr class="space" aria-hidden="true">
             <td colspan=${columns.length} style=${{ height: `${(shown.length - last) * ROW}px` }}></td></tr>`}
-          ${!shown.length && html`<tr><td colspan=${columns.length} class="soft">${rows ? (q ? "Nothing fits the search." : "Nothing here.") : "Loading …"}</td></tr>`}
+          ${!shown.length && html`<tr><td colspan=${columns.length} class="soft">${rows ? (q ? "Nothing matches the search." : "Nothing here.") : "Loading …"}</td></tr>`}
         </tbody>
       </table></div>`;
 }
@@ -157,7 +157,7 @@ export function Graph({ kind, name = "", measure, label, show, rate = false }) {
   const last = points[1].at(-1);
   return html`<section class="graph" aria-label=${label}><p class="caption">${label}<b>${points[0].length ? show(last) : ""}</b></p>
     ${points[0].length > 1 ? html`<${Plot} points=${points} show=${show} label=${label} seconds=${Number(seconds)} />`
-      : html`<div class="empty">${found ? "A graph appears as points are recorded, one every 10 s." : "Loading …"}</div>`}</section>`;
+      : html`<div class="empty">${found ? "The graph appears once two points are recorded; there is one every 10 s." : "Loading …"}</div>`}</section>`;
 }
 
 function pointsOf(points, rate) {
@@ -302,7 +302,7 @@ const quoted = (value) => {
 export const csv = (rows, columns) => [columns.join(","), ...rows.map((row) => columns.map((name) => quoted(row[name])).join(","))].join("\r\n") + "\r\n";
 
 // For a list that is checked in parts: how much is left.
-export const Left = ({ of, what }) => (of?.left > 0 ? html`<p class="note" role="status">Looked at ${of.of - of.left} of ${counted(of.of, what)} so far; the others follow.</p>` : null);
+export const Left = ({ of, what }) => (of?.left > 0 ? html`<p class="note" role="status">${of.of - of.left} of ${counted(of.of, what)} checked so far; the others follow.</p>` : null);
 
 export const Export = ({ rows, name }) => (rows?.length ? html`
   <button class="plain push" onClick=${() => save(`${name}.csv`, csv(rows, Object.keys(rows[0])), "text/csv")}>CSV</button>

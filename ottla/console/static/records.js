@@ -2,7 +2,7 @@
 import { html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useRef, useState, visible, ask } from "./base.js";
 import { Act, Table, copy, save, csv, say } from "./parts.js";
 
-const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "exactly"], ["header", "Header", "name or name=value"]];
+const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "the whole key"], ["header", "Header", "name or name=value"]];
 const ASKED = ["from", "partition", "limit", "max_records", "max_bytes", "max_seconds", "isolation", ...FILTERS.map((one) => one[0])];
 const ENDED = {
   limit: "found the number of records you asked for", end: "read to the end", records: "the budget of records is used up", bytes: "the budget of bytes is used up",
@@ -45,7 +45,7 @@ export function Records({ name, partitions }) {
   return html`<${Query} partitions=${partitions} busy=${busy} live=${live} />
     ${found?.error && html`<p class="note bad" role="alert">${visible(found.message)}</p>`}
     <div class="bar"><span class="soft" role="status">${status(found, busy, live)}</span>
-      ${found?.ended && found.ended !== "end" && param("from", "newest") !== "newest" && html`<button onClick=${() => setParams({ from: found.next }, false)}>Go on from there</button>`}
+      ${found?.ended && found.ended !== "end" && param("from", "newest") !== "newest" && html`<button onClick=${() => setParams({ from: found.next }, false)}>Continue from there</button>`}
       <span class="push"></span>
       <${Send} name=${name} base=${base} label="Produce" />
       ${rows?.length > 0 && html`<button onClick=${() => save(`${name}.jsonl`, rows.map((row) => JSON.stringify(flat(name, row))).join("\n") + "\n", "application/jsonl")}>JSON Lines</button>
@@ -74,7 +74,7 @@ function useTail(live, path, setFound) {
 }
 
 function status(found, busy, live) {
-  if (live) return `Live: looked at ${counted(found?.live?.scanned ?? 0, "new record")}, found ${count(found?.live?.found ?? 0)}; the newest ${count(LIVE_ROWS)} of them are kept here`;
+  if (live) return `Live: looked at ${counted(found?.live?.scanned ?? 0, "new record")}, found ${count(found?.live?.found ?? 0)}; this page keeps the newest ${count(LIVE_ROWS)}`;
   if (busy) return "Searching …";
   if (!found?.scanned) return "";
   const { scanned, budget } = found;
@@ -102,7 +102,7 @@ function Query({ partitions, busy, live }) {
   return html`<form onSubmit=${submit} key=${address.value.path}><div class="bar">
       <label>From <select value=${kind} onChange=${choose} aria-label="Where to begin">
         <option value="newest">newest</option><option value="oldest">oldest</option><option value="offset">offset</option><option value="time">time</option>
-        ${kind === "at" && html`<option value="at">where it ended</option>`}</select></label>
+        ${kind === "at" && html`<option value="at">where the search ended</option>`}</select></label>
       ${kind === "offset" && html`<input name="offset" type="number" min="0" aria-label="Offset" value=${start.slice(7)} />`}
       ${kind === "time" && html`<input name="time" type="datetime-local" step="1" aria-label="Time" value=${local(Number(start.slice(5)) || Date.now())} />`}
       <label>Partitions <input name="partition" size="7" placeholder=${`0–${partitions - 1}`} pattern="[0-9,]*" value=${param("partition")} /></label>
@@ -130,7 +130,7 @@ function pretty(data) {
 
 function Part({ label, data, href }) {
   if (!data) return html`<h2>${label}</h2><p class="soft">null</p>`;
-  return html`<h2>${label} <span class="soft">${data.kind}${data.schema === undefined ? "" : ` of schema ${data.schema}`}, ${bytes(data.bytes)}${data.cut ? ", the beginning" : ""}</span>
+  return html`<h2>${label} <span class="soft">${data.kind}${data.schema === undefined ? "" : ` of schema ${data.schema}`}, ${bytes(data.bytes)}${data.cut ? ", only the beginning" : ""}</span>
       <button class="plain" onClick=${() => copy(data.text)}>copy</button> <a href=${href} download>download</a></h2>
     ${data.problem && html`<p class="note">${visible(data.problem)}</p>`}
     <pre tabindex="0">${visible(pretty(data), true)}</pre>`;
@@ -151,8 +151,8 @@ const Send = ({ name, base, label, row }) => {
   const whole = !row || [row.key, row.value].every((data) => !data || (!["hex", "avro", "protobuf"].includes(data.kind) && !data.cut));
   if (!whole || !session.value?.changes_allowed) return null;
   return html`<${Act} label=${label} title=${`Produce into ${name}`} verb="Send" fields=${[
-    { name: "key", label: "Key; empty for none", value: row?.key?.text ?? "" }, { name: "value", label: "Value", kind: "text", value: row?.value?.text ?? "" },
-    { name: "headers", label: "Headers, one NAME: VALUE in a line", kind: "text", rows: 2, value: row?.headers.map((one) => `${one.name}: ${one.value?.text ?? ""}`).join("\n") ?? "" },
+    { name: "key", label: "Key; empty for null", value: row?.key?.text ?? "" }, { name: "value", label: "Value", kind: "text", value: row?.value?.text ?? "" },
+    { name: "headers", label: "Headers, one NAME: VALUE per line", kind: "text", rows: 2, value: row?.headers.map((one) => `${one.name}: ${one.value?.text ?? ""}`).join("\n") ?? "" },
     { name: "partition", label: "Partition; empty: by key", kind: "number", value: "" }]}
     send=${async (values) => {
       const headers = values.headers.split("\n").filter(Boolean).map((text) => ({ name: text.split(":")[0].trim(), value: text.slice(text.indexOf(":") + 1).trim() }));

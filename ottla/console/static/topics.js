@@ -25,7 +25,7 @@ export function Topics() {
   const create = html`<${Act} label="Create a topic" title="Create a topic" verb="Create" fields=${[
     { name: "topic", label: "Name" }, { name: "partitions", label: "Partitions", kind: "number", help: "the broker's default" },
     { name: "replicas", label: "Replicas", kind: "number", help: "the broker's default" },
-    { name: "configs", label: "Settings, one NAME=VALUE in a line", kind: "text", rows: 3 }]}
+    { name: "configs", label: "Settings, one NAME=VALUE per line", kind: "text", rows: 3 }]}
     send=${async (values) => {
       const configs = Object.fromEntries(values.configs.split("\n").filter(Boolean).map((line) => [line.split("=")[0].trim(), line.slice(line.indexOf("=") + 1).trim()]));
       const made = await ask("/topics", "POST", { topic: values.topic, partitions: Number(values.partitions || -1), replication_factor: Number(values.replicas || -1), configs });
@@ -50,7 +50,7 @@ const PARTITIONS = [
 const GROUPS = [
   { key: "group", label: "Group", href: (row) => `/groups/${part(row.group)}` },
   { key: "state", label: "State", width: "150px", show: (row) => html`<${State} value=${row.state} good=${["Stable"]} bad=${["Dead"]} />` },
-  { key: "members", label: "Members", width: "90px", number: true }, { key: "lag", label: "Lag here", width: "120px", number: true, show: (row) => count(row.lag) },
+  { key: "members", label: "Members", width: "90px", number: true }, { key: "lag", label: "Lag in topic", width: "120px", number: true, show: (row) => count(row.lag) },
 ];
 const PRODUCERS = [
   { key: "partition", label: "Partition", width: "90px", number: true }, { key: "producer", label: "Producer id", number: true, width: "130px" },
@@ -97,12 +97,12 @@ function TopicEvents({ base }) {
 
 function Producers({ base }) {
   const found = useLive(`${base}/producers`);
-  return html`<${Problem} of=${found} /><p class="soft">Idempotent producers that the leaders remember. Who writes now is under Clients.</p>
+  return html`<${Problem} of=${found} /><p class="soft">Idempotent producers that the leaders remember. The tab Clients shows which clients are writing now.</p>
     <${Table} rows=${found?.rows} columns=${PRODUCERS} id="id" label="Producers" />`;
 }
 
 const Actions = ({ name, one, base }) => html`
-  <${Act} label="Add partitions" title=${`Add partitions to ${name}`} verb="Add" text="Keys go to other partitions from then on."
+  <${Act} label="Add partitions" title=${`Add partitions to ${name}`} verb="Add" text="Afterwards, records with the same key may go to another partition than before."
     fields=${[{ name: "count", label: "Partitions afterwards", kind: "number", value: (one?.rows.length ?? 0) + 1 }]}
     send=${async ({ count: wanted }) => { await ask(`${base}/grow`, "POST", { count: Number(wanted) }); return "The partitions are added."; }} />
   <${Act} label="Move" title=${`Move replicas of ${name}`} verb="Move" text="If all partitions are moved, the preferred leader of each is the next broker of the list. Brokers, Reassignments shows the progress."
@@ -118,7 +118,7 @@ const Actions = ({ name, one, base }) => html`
   <${Act} label="Elect" title="Elect preferred leaders" verb="Elect" text=${`The first replica of each partition of ${name} becomes its leader again.`}
     send=${async () => { await ask("/elect", "POST", { topic: name }); return "Leaders are elected."; }} />
   <${Act} label="Trim" danger title=${`Trim ${name}`} verb="Delete records" confirm=${name} text="Deletes the first records of each partition."
-    fields=${[{ name: "before", label: "The first offset that stays; empty for none", kind: "number" },
+    fields=${[{ name: "before", label: "The first offset to keep; empty to delete all records", kind: "number" },
       { name: "partition", label: "Partition; empty for all", kind: "number" }]}
     send=${async (values) => {
       const chosen = values.partition === "" ? one.rows.map((row) => row.partition) : [Number(values.partition)];

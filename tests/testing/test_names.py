@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -74,3 +76,14 @@ def test_a_mistyped_setting_is_answered_by_a_similar_one() -> None:
         Broker({"num.partition": 3})
     for name in ("listener.name.tls.ssl.client.auth", "log.retention.ms", "ssl.keystore.type"):
         Broker({name: "1"})
+
+
+def test_one_import_is_enough() -> None:
+    """In a Python of its own: here the packages are imported already."""
+    program = (
+        "import ottla; print(ottla.testing.Broker.__name__, ottla.spark_interop.__name__);"
+        " assert not hasattr(ottla, 'tests')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "Broker ottla.spark_interop\n"

@@ -166,8 +166,9 @@ class ClusterClient:
         self.learn(response)
         return response
 
-    def node(self, node_id: int) -> Connection:
-        """A connection to the broker with this id; raises Unreachable if there is none."""
+    def node(self, node_id: int, *, wait: bool = True) -> Connection:
+        """A connection to the broker with this id; raises Unreachable if there is none. With
+        `wait`, a broker that refuses connections gets time to start."""
         known = self._connections.get(node_id)
         if known is not None and known.usable:
             return known
@@ -183,12 +184,12 @@ class ClusterClient:
         if first is not None and first.address == address and first.usable:
             self._connections[node_id] = first
         else:
-            self._connections[node_id] = self._advertised(node_id, address)
+            self._connections[node_id] = self._advertised(node_id, address, wait)
         return self._connections[node_id]
 
-    def _advertised(self, node_id: int, address: Address) -> Connection:
+    def _advertised(self, node_id: int, address: Address, wait: bool) -> Connection:
         try:
-            return self._connect(address, self.connect_seconds, wait=True)
+            return self._connect(address, self.connect_seconds, wait=wait)
         except (Unreachable, TimedOut) as failed:
             at = ", ".join(show_address(known) for known in self.bootstrap)
             if len(self.brokers) < 2:
@@ -212,8 +213,9 @@ class ClusterClient:
             self.refresh()
         if self.controller_id not in self.brokers:
             return self.any()
+        alone = len(self.brokers) == 1
         try:
-            return self.node(self.controller_id)
+            return self.node(self.controller_id, wait=itself or alone)
         except NotConnected:
             if itself:
                 raise

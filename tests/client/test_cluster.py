@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -279,6 +280,19 @@ def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: ClusterC
         with pytest.raises(NotConnected):
             cluster.controller(itself=True)
         assert cluster.controller() is cluster.any()
+
+
+def test_a_controller_that_refuses_connections_is_waited_for_only_where_nobody_stands_in(
+    cluster: ClusterClient,
+) -> None:
+    """The broker that forwards a change waits for the next controller: --timeout passes once."""
+    cluster.refresh()
+    cluster.connect_seconds = 60.0
+    cluster.controller_id += 1
+    cluster.brokers[cluster.controller_id] = "127.0.0.1", free_port()
+    began = time.monotonic()
+    assert cluster.controller() is cluster.any()
+    assert time.monotonic() - began < 30
 
 
 def test_brokers_that_were_heard_of_stand_in_for_the_bootstrap_address(

@@ -359,16 +359,20 @@ def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
 
 @pytest.mark.parametrize("cleanly", [True, False])
 def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
-    cluster: RunningCluster, cleanly: bool
+    cluster: RunningCluster, cleanly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Removed by a repair of the file system, or by hand: its checkpoint knows that it was there,
-    and the others have the records."""
+    and the others have the records. The controller does not call that a clean end."""
+    caplog.set_level(logging.INFO, "ottla.controller")
     at = filled_and_stopped(cluster)
     shutil.rmtree(at)
     if not cleanly:
         (at.parent / ".kafka_cleanshutdown").unlink()
+    caplog.clear()
     cluster.start(3)
     waits_and_follows_the_others(cluster)
+    [said] = [text for text in caplog.messages if text.startswith("broker 3 is registered")]
+    assert "lost logs: 1" in said and "ended as" not in said
 
 
 def test_an_only_copy_whose_directory_has_vanished_stays_offline_at_every_start(

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         help="take KAFKA_… variables too, mapped as in Apache's and Confluent's images",
     )
     start.add_argument(
-        "--log-level", choices=["debug", "info", "warning", "error"],
+        "--log-level", type=str.lower, choices=["debug", "info", "warning", "error"],
         help="info, unless --env and KAFKA_LOG4J_ROOT_LOGLEVEL say otherwise",
     )
     start.add_argument("--log-format", default="text", choices=["text", "json"])

@@ -77,7 +77,7 @@ def run(given: list[str]) -> int:
     if given[:2] == ["server", "start"]:
         # Block SIGHUP first, as it may arrive at any time. service.py unblocks it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        return int(import_module("ottla.broker.main").main(given))
+        return int(import_module("ottla.broker.main").main(with_numbers(given)))
     if given[:2] != ["topic", "browse"]:        # browse escapes text itself
         from ottla.tools.printable import guard_terminal
 
@@ -108,6 +108,21 @@ def run(given: list[str]) -> int:
         " kafka-topics …"
     )
     return 0 if command else 2
+
+
+def with_numbers(given: list[str]) -> list[str]:
+    """The words of `server start`, with numbers in place of times and sizes that have a unit."""
+    if not any(word.startswith("--override") for word in given):
+        return given
+    from ottla.tools.cli.units import overrides_without_units
+    from ottla.tools.usage import WrongUsage
+
+    try:
+        return overrides_without_units(given)
+    except WrongUsage as wrong:
+        print(f"ottla server start: --override {wrong}; see ottla server start --help",
+              file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

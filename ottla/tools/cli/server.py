@@ -21,6 +21,7 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.config import show_settings
 from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.output import done, show
+from ottla.tools.cli.units import setting_without_unit
 from ottla.tools.usage import WrongUsage
 
 READY = "ottla ready: "
@@ -143,7 +144,7 @@ def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
         "transaction.state.log.replication.factor=1",
         "transaction.state.log.min.isr=1",
         "group.initial.rebalance.delay.ms=0",
-        *options.override,
+        *map(setting_without_unit, options.override),
     ]
     command = [
         sys.executable,

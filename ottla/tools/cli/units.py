@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ottla.tools.usage import WrongUsage
 
@@ -42,6 +42,26 @@ def size_bytes(text: str) -> int:
 def without_units(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings with the numbers that brokers expect: retention.ms=7d is 604800000."""
     return {name: number_of(name, value) for name, value in settings.items()}
+
+
+def overrides_without_units(words: Sequence[str]) -> list[str]:
+    """A command line of `ottla server` with the numbers that brokers expect in its overrides.
+    Raises WrongUsage."""
+    done: list[str] = []
+    for word in words:
+        if word.startswith("--override="):
+            done.append("--override=" + setting_without_unit(word.partition("=")[2]))
+        elif done and done[-1] == "--override":
+            done.append(setting_without_unit(word))
+        else:
+            done.append(word)
+    return done
+
+
+def setting_without_unit(setting: str) -> str:
+    """`name=value` without the value's unit; anything else stays unchanged. Raises WrongUsage."""
+    name, equals, value = setting.partition("=")
+    return name + equals + number_of(name.strip(), value)
 
 
 def number_of(name: str, value: str) -> str:

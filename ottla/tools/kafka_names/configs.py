@@ -11,7 +11,7 @@ from ottla.tools.admin import configs, groups, topics
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
-from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import read_properties
 from ottla.wire.errors import ErrorCode
 
@@ -279,6 +279,8 @@ def describe(options: Options, cluster: ClusterClient, entity: Entity) -> None:
     else:
         what = {"client-metric": "client-metric", "broker-logger": "broker"}.get(one, one)
         print(f"The {what} '{name}' doesn't exist and doesn't have dynamic config.")
+        if near := similar(name, everything(cluster, kind)):
+            complain("kafka-configs", f"{what} '{name}' not found{near}")
         return
     for each in names:
         if each == "":

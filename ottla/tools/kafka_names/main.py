@@ -46,12 +46,12 @@ class Failed(Exception):
     """A tool could not do what was requested.
 
     `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
-    own text is one line for stderr.
+    own text is one line for stderr, followed by similar names (`near`) if a name was mistyped.
     """
 
-    def __init__(self, message: str, shown: str = "", status: int = 1) -> None:
-        super().__init__(message)
-        self.shown, self.status = shown, status
+    def __init__(self, message: str, shown: str = "", status: int = 1, near: str = "") -> None:
+        super().__init__(message + near)
+        self.shown, self.status, self.near = shown, status, near
 
 
 def main(name: str, arguments: list[str] | None = None) -> int:
@@ -92,7 +92,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         if failed.shown:
             print(failed.shown)
             sys.stdout.flush()
-        if not (failed.shown and same_file()):
+        if failed.near or not (failed.shown and same_file()):
             complain(name, reason_of(failed))
         return failed.status
     except UsageError as wrong:         # an error in the flags of a tool

@@ -7,10 +7,16 @@ import pty
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from ottla.tools.cli.units import duration_ms, number_of, size_bytes
+from ottla.tools.cli.units import (
+    duration_ms,
+    number_of,
+    overrides_without_units,
+    size_bytes,
+)
 from ottla.tools.usage import WrongUsage
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
@@ -77,6 +83,19 @@ def test_a_mistyped_topic_gets_the_similar_names(
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("line", [
+    "kafka-topics {} --describe --topic oders", "kafka-topics {} --delete --topic oders",
+    "kafka-topics {} --alter --topic oders --partitions 9", "kafka-get-offsets {} --topic oders",
+    "kafka-configs {} --describe --entity-type topics --entity-name oders",
+    "kafka-configs {} --alter --topic oders --add-config retention.ms=1",
+    "kafka-console-consumer {} --topic oders --timeout-ms 200",
+])
+def test_kafkas_tools_add_the_similar_names_on_stderr(strict: Ottla, line: str) -> None:
+    """Standard output and exit status stay Kafka's."""
+    done = strict(line.format(f"--bootstrap-server {strict.address}"))
+    assert "similar: orders" in done.err and "similar" not in done.out, done
+
+
 def test_times_and_sizes_have_units() -> None:
     assert [duration_ms(text) for text in ("7", "7ms", "1.5s", "2m", "1h", "1D", "2w")] == [
         7, 7, 1500, 120_000, 3_600_000, 86_400_000, 1_209_600_000]
@@ -96,6 +115,30 @@ def test_times_and_sizes_have_units() -> None:
         assert number_of(name, value) == value
     with pytest.raises(WrongUsage, match="not a whole number"):
         number_of("log.retention.hours", "90m")
+
+
+def test_overrides_take_units() -> None:
+    given = ["server", "start", "--override", "log.retention.ms=1d", "--override=x.bytes=1MB",
+             "--override", "log.dirs=5m", "retention.ms=1d", "--override"]
+    assert overrides_without_units(given) == [
+        *given[:3], "log.retention.ms=86400000", "--override=x.bytes=1000000", *given[5:]]
+
+
+def test_a_broker_is_started_with_units_and_levels_in_either_case(tmp_path: Path) -> None:
+    start = ["server", "start", "--log-level", "ERROR", "--override", f"log.dirs={tmp_path}",
+             "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override"]
+    program = [sys.executable, "-m", "ottla.tools.command"]
+    for value, status in (("7x", 2), ("1d", 0)):
+        with subprocess.Popen(
+            [*program, *start, f"log.retention.ms={value}"], text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert process.stdout.readline().startswith("ottla ready" if not status else ""), value
+            process.terminate()
+            said = process.stderr.read()
+        assert process.returncode == status, said
+        assert ("'x' is not a unit of time" in said) == bool(status), said
 
 
 def test_settings_and_flags_take_units(ottla: Ottla) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ottla.tools.stream.mirror_progress import Progress
 from tests.broker.running import RunningBroker
+from tests.documents import ROOT
 from tests.tools.cli.ottla_command import Ottla, mirroring
 from tests.tools.kafka_names.stage import OVERRIDES
 
@@ -123,3 +124,17 @@ def test_what_was_copied_is_not_copied_back(ottla: Ottla, target: Ottla) -> None
         ottla.ok(there)
     for one in (ottla, target):
         assert one.ok("consume circle -e") == "1\n2\n" and one.ok("consume back -e") == "3\n"
+
+
+def test_what_it_must_not_be_used_for_is_said_by_help_and_pages(ottla: Ottla) -> None:
+    told = [
+        ottla.ok("mirror --help"),
+        (ROOT / "docs" / "commands.md").read_text().partition("### ottla mirror")[2],
+        (ROOT / "docs" / "from_kafka.md").read_text(),
+    ]
+    for text in told:
+        warning = text.partition("Do not use it")[2][:1500]
+        for case in ("compacted", "source or", "another writer", "offsets.retention.minutes",
+                     "groups far behind", "MirrorMaker 2"):
+            assert case in warning, (case, warning)
+    assert "ottla mirror --help" in ottla("kafka-mirror-maker --help").out

@@ -11,6 +11,8 @@ from ottla.replication.metadata import (
     BrokerLeaving,
     BrokerRegistered,
     MetadataImage,
+    PartitionChanged,
+    PartitionExtra,
     PartitionState,
     TopicCreated,
 )
@@ -94,3 +96,30 @@ def test_a_broker_of_another_epoch_is_not_listened_to() -> None:
     for broker in ((1, 100), (9, 1)):
         with pytest.raises(StaleBrokerEpoch):
             asked(broker=broker)
+
+
+def test_a_leader_of_an_earlier_version_names_topics_and_knows_no_epochs() -> None:
+    """Versions 0 and 1 have names, and up to 2 no epochs of the members."""
+    assert asked(((1, -1), (2, -1), (3, -1)))[0] == 0
+    for epoch in (-2, 0):
+        assert asked(((1, 101), (3, epoch)))[0] == 107
+    made = AlterPartitionRequest.Topic
+    row = made.Partition(partition_index=0, leader_epoch=4, partition_epoch=7, new_isr=[1, 3])
+    request = AlterPartitionRequest(
+        broker_id=1, broker_epoch=101, topics=[made(topic_name="t", partitions=[row])])
+    decision = alter_partitions(IMAGE, request)
+    [topic] = decision.result.topics
+    assert (topic.topic_name, topic.partitions[0].error_code) == ("t", 0)
+    assert IMAGE.apply(decision.records).topics["t"].partitions[0].isr == (1, 3)
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_a_partition_that_is_not_there_is_unknown(index: int) -> None:
+    assert asked(index=index)[0] == 3
+
+
+def test_a_member_in_a_failed_directory_does_not_join_but_may_stay() -> None:
+    failed = PartitionState(1, 4, (1, 2, 3), (1, 2), 7, PartitionExtra(offline=(2, 3)))
+    image = IMAGE.apply([PartitionChanged("t", 0, failed)])
+    assert asked(image=image)[0] == 107
+    assert asked(((1, 101), (2, 102)), image=image)[0] == 0

@@ -116,6 +116,19 @@ def test_a_producer_that_recovers_keeps_its_id_and_a_repetition_gets_the_same_ep
     assert third.epoch == second.epoch + 1
 
 
+def test_a_producer_whose_id_another_process_has_taken_does_not_get_the_epoch_of_that_process(
+    bench: TransactionBench,
+) -> None:
+    """Two processes with the same epoch would write into one another's transactions."""
+    first = bench.init()
+    rival = bench.init()
+    assert bench.init(expected=first) is ErrorCode.PRODUCER_FENCED
+    assert (bench.add(rival, A), bench.end(rival)) == (OK, rival), "the rival is not disturbed"
+    bench.crash()
+    assert bench.init(expected=first) is ErrorCode.PRODUCER_FENCED
+    assert bench.add(rival, A) is OK
+
+
 def test_a_recovering_producer_without_epochs_left_gets_an_id_that_a_repetition_gets_too(
     bench: TransactionBench,
 ) -> None:

@@ -50,9 +50,10 @@ def quality_report(
     "reasons": {text: count}, "columns": {name: {"nulls" (share of good records), "distinct"
     (approximate), "least", "most"}}, "duplicate_keys" (keys with more than one record),
     "partitions": {p: {"records", "first", "last", "gaps" (offsets without a record, transaction
-    markers among them), "twice"}}, "bytes": {"key", "value": percentiles 0, 50, 90, 99, 100},
-    "lateness": {limit: records older than an earlier record of their partition by up to this time},
-    "days": {yyyy-MM-dd: records}}. With `html` the report is also written to this file as a page.
+    markers among them), "twice" (records with a repeated offset)}}, "bytes": {"key", "value":
+    percentiles 0, 50, 90, 99, 100}, "lateness": {limit: records older than an earlier record of
+    their partition by up to this time}, "days": {yyyy-MM-dd: records}}. With `html` the report is
+    also written to this file as a page.
 
     Raises PipelineError for a missing topic, archive or schema.
     """
@@ -173,12 +174,12 @@ def page(report: dict[str, Any]) -> str:
     names = ("records", "tombstones", "without_key", "bad", "duplicate_keys")
     parts.append(table([n.replace("_", " ") for n in names], [[report[n] for n in names]]))
     if report["days"]:
-        parts += ["<h2>Records a day</h2>", plot(report["days"])]
+        parts += ["<h2>Records per day</h2>", plot(report["days"])]
     if report["reasons"]:
         rows = [[reason, count] for reason, count in report["reasons"].items()]
         parts += ["<h2>Bad records</h2>", table(["reason", "records"], rows)]
     if report["columns"]:
-        head = ["column", "nulls", "distinct, about", "least", "most"]
+        head = ["column", "nulls", "distinct (about)", "least", "most"]
         rows = [
             [n, f"{c['nulls']:.2%}", c.get("distinct", ""), c.get("least", ""), c.get("most", "")]
             for n, c in report["columns"].items()
@@ -187,7 +188,7 @@ def page(report: dict[str, Any]) -> str:
     head = ["partition", "records", "first", "last", "gaps", "twice"]
     rows = [[p, *(x[n] for n in head[1:])] for p, x in report["partitions"].items()]
     parts += ["<h2>Offsets</h2>", table(head, rows)]
-    parts += ["<h2>Later than an earlier record, by up to</h2>", plot(report["lateness"])]
+    parts += ["<h2>Records older than an earlier record, by up to</h2>", plot(report["lateness"])]
     head = ["bytes", "least", "median", "90 %", "99 %", "most"]
     rows = [[kind, *sizes] for kind, sizes in report["bytes"].items() if sizes]
     parts += ["<h2>Sizes</h2>", table(head, rows)]

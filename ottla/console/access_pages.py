@@ -153,8 +153,8 @@ def abort_hanging(
                                one.producer.producer_epoch, one.producer.coordinator_epoch)
             return
     raise BadRequest(
-        f"{topic}-{partition} has no hanging transaction from offset {first_offset} on, open for "
-        f"{minutes} minutes or longer", 404)
+        f"{topic}-{partition} has no transaction from offset {first_offset} on whose producer "
+        f"has written nothing for {minutes} minutes", 404)
 
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:

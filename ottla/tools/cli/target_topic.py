@@ -110,7 +110,13 @@ def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
                 print(f"topic {name!r} is new: created with {counted(count, 'partition')}"
                       f"{similar(name, others)}", file=sys.stderr)
             return count
-        if found.error_code not in MAY_COME or time.monotonic() > deadline:
+        late = time.monotonic() > deadline
+        if late and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            near = similar(name, [one.name for one in cluster.metadata().topics])
+            raise ClientError(
+                f"topic {name!r} does not exist{near}; the brokers create no topics"
+                f" ({AUTO_CREATE}): create it first, as with ottla topic create {name}")
+        if late or found.error_code not in MAY_COME:
             check(found.error_code, what=f"topic {name!r}")
         if create or found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             time.sleep(0.1)

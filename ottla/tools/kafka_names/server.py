@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from ottla.broker.settings.properties import parse_properties
 from ottla.tools.kafka_names.grammar import Options, UsageError
 
 
@@ -34,10 +35,25 @@ def run(options: Options) -> int:
     note = folder / str(os.getpid())
     with note.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)        # ends with this process, unlike the file
+        held.write(node_id(options.positional[0], options.all("override")))
+        held.flush()
         try:
             return main(arguments)
         finally:
             note.unlink(missing_ok=True)
+
+
+def node_id(path: str, overrides: list[str]) -> str:
+    """The node id in a property file or its overrides; "" if the file cannot be read, which the
+    broker will report."""
+    try:
+        properties = parse_properties(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    for override in overrides:
+        name, _, value = override.partition("=")
+        properties[name.strip()] = value.strip()
+    return properties.get("node.id", properties.get("broker.id", "0"))
 
 
 def is_running(note: Path) -> bool:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 def run(options: Options) -> int:
     """Stops the brokers. Raises Failed if there is none."""
-    stopped = 0
+    stopped, wanted = 0, options.one("node-id")
     folder = pid_folder()
     for note in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
+            if wanted and note.read_text() != wanted:
+                continue
             if is_running(note):
                 os.kill(int(note.name), signal.SIGTERM)
                 stopped += 1

@@ -42,7 +42,9 @@ def test_a_broker_in_the_foreground_is_stopped_by_name(
         assert broker.stdout is not None
         said = ready_line(iter(broker.stdout.readline, ""))     # type: ignore[arg-type]
         assert "node 7" in said and str(tmp_path / "other") in said
-        assert run(environment, "kafka-server-stop") == (0, "")
+        assert run(environment, "kafka-server-stop", "--node-id", "1")[0] == 1
+        assert broker.poll() is None
+        assert run(environment, "kafka-server-stop", "--node-id", "7") == (0, "")
         assert broker.wait(60) == 0
     status, text = run(environment, "kafka-server-stop")
     assert status == 1 and text.startswith("No kafka server to stop\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.wire.schema_parser import (
+    DEPTH_MAX,
     EMPTY,
     SchemaError,
     api_schemas,
@@ -15,6 +16,7 @@ from ottla.wire.schema_parser import (
     format_versions,
     load_schema,
     parse_schema,
+    parse_versions,
     read_first_lines,
     singular,
     snake_case,
@@ -166,3 +168,77 @@ def test_names_change_their_form_both_ways() -> None:
     ]
     ranges = [range(0), range(3, 4), range(3, 6)]
     assert [format_versions(versions) for versions in ranges] == ["none", "3", "3-5"]
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("none", range(0)), ("3", range(3, 4)), ("1", range(1, 2)), ("5", range(5, 6)),
+    ("2-4", range(2, 5)), ("1-5", range(1, 6)), ("3+", range(3, 6)), ("5+", range(5, 6)),
+])
+def test_versions_are_a_number_a_range_or_all_that_follow(text: str, expected: range) -> None:
+    assert parse_versions(text, range(1, 6)) == expected
+
+
+@pytest.mark.parametrize("text", ["0", "6", "0-3", "3-6", "4-3", "6+", "0+", "", "x", "-"])
+def test_versions_outside_the_enclosing_ones_are_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_versions(text, range(1, 6))
+
+
+def test_each_type_has_its_default() -> None:
+    schema = parse_schema("""example   data   versions 0-1   flexible none
+data
+  a   bool
+  b   int32
+  c   float64   =0.5
+  d   string    =x
+  e   string
+  f   bytes
+  g   uuid
+  h   records
+  i   records?
+  j   int32[]
+  k   float64
+  l   int64     =-7
+  m   bytes?    =null
+  n   Other
+  o   Other[]
+  p   string?   1   =null
+  Other
+    x int8
+""", "example.txt")
+    found = {field.name: field.default for field in schema.sections["data"].fields}
+    assert found == {
+        "a": False, "b": 0, "c": 0.5, "d": "x", "e": "", "f": b"", "g": bytes(16), "h": b"",
+        "i": None, "j": [], "k": 0.0, "l": -7, "m": None, "n": EMPTY, "o": [], "p": None,
+    }
+    assert schema.flexible_from is None and schema.sections["data"].class_name == "Example"
+    assert schema.sections["data"].fields[-1].nullable == range(1, 2)
+
+
+@pytest.mark.parametrize("default", ["=x", "=0"])
+@pytest.mark.parametrize("kind", ["bytes", "uuid", "records", "int32[]", "Other", "Other[]"])
+def test_only_plain_values_have_a_default_of_their_own(kind: str, default: str) -> None:
+    text = f"example data versions 0\ndata\n  a {kind} {default}\n  Other\n    x int8\n"
+    with pytest.raises(SchemaError, match="line 3: field a can have no default but null"):
+        parse_schema(text, "example.txt")
+
+
+@pytest.mark.parametrize("levels", [DEPTH_MAX, DEPTH_MAX + 1])
+def test_structs_are_nested_so_deep_and_no_deeper(levels: int) -> None:
+    lines = ["example data versions 0", "data"]
+    lines += ["  " * depth + f"s{depth}[]" for depth in range(1, levels)]
+    lines.append("  " * levels + "last int8")
+    if levels <= DEPTH_MAX:
+        parse_schema("\n".join(lines), "example.txt")
+        return
+    with pytest.raises(SchemaError, match=f"up to {DEPTH_MAX} levels|has no fields"):
+        parse_schema("\n".join(lines), "example.txt")
+
+
+def test_a_shared_struct_may_use_those_above_it() -> None:
+    text = "example data versions 0\ndata\n  a B\n  A\n    x int8\n  B\n    y A[]\n    z A\n"
+    schema = parse_schema(text, "example.txt")
+    assert [field.type for field in schema.sections["data"].shared["B"]] == ["A", "A"]
+    for wrong in ("    x B", "    x A", "    x int8\n    s[]\n      y B"):
+        with pytest.raises(SchemaError, match="not above it"):
+            parse_schema(text.replace("    x int8", wrong, 1), "example.txt")

@@ -8,7 +8,6 @@ import pytest
 from ottla.wire.errors import CorruptMessage
 from ottla.wire.legacy_lz4 import with_right_checksum, with_wrong_checksum, xxh32
 
-
 FRAMES = {
     "plain": lz4.frame.compress(b"abc", store_size=False),
     "with its size": lz4.frame.compress(b"abc", store_size=True),

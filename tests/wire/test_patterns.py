@@ -53,3 +53,11 @@ def test_a_pattern_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch)
             with pytest.raises(InvalidPattern, match=f"{size} instructions, at most {limit} are"):
                 compiled("a{20}b")
     compiled.cache_clear()
+
+
+def test_an_invalid_pattern_is_the_clients_affair_and_not_logged(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(InvalidPattern, match=r"'\(b' is not valid for RE2: missing \)"):
+        compiled("(b")
+    assert capfd.readouterr() == ("", "")

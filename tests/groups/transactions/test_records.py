@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.groups.records import NO_PRODUCER, Producer
 from ottla.groups.transactions.records import (
     EPOCH_MAX,
     TransactionRecord,
@@ -13,6 +14,7 @@ from ottla.groups.transactions.records import (
     encode_record,
     is_exhausted,
 )
+from ottla.groups.transactions.shard import End, Initialise
 from ottla.wire.errors import MalformedMessage
 
 S = TransactionState
@@ -91,3 +93,9 @@ def test_an_empty_id_has_no_list_of_partitions_and_what_was_left_out_has_its_def
 def test_what_is_cut_off_within_its_version_is_refused(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage, match=r"shorter than|version 2"):
         decode_record(key, value)
+
+
+def test_a_client_that_says_nothing_has_no_epoch_for_each_transaction() -> None:
+    end = End("t", Producer(7, 3), commit=True)
+    assert end.version == 0
+    assert Initialise("t", 60_000).expected == NO_PRODUCER

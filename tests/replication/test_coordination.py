@@ -12,6 +12,7 @@ from ottla.replication.coordination import (
     ConnectionLost,
     Coordination,
     Create,
+    Latencies,
     NotConnected,
     SessionState,
     each,
@@ -117,3 +118,16 @@ def test_a_reader_that_is_given_up_leaves_no_error_behind(cut_first: bool) -> No
         assert not reported
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("seconds", "bucket"), [
+    (0.0, 0), (0.9e-6, 0), (1e-6, 1), (1.9e-6, 1), (2e-6, 2), (3.5e-6, 2), (4.1e-6, 3),
+    (0.001, 10), (1.0, 20), (1000.0, 30), (1500.0, 31), (1e9, 31),
+])
+def test_durations_are_counted_by_powers_of_two_microseconds(seconds: float, bucket: int) -> None:
+    latencies = Latencies()
+    latencies.took(seconds)
+    assert len(latencies.buckets) == 32
+    assert [at for at, count in enumerate(latencies.buckets) if count] == [bucket]
+    latencies.took(seconds)
+    assert latencies.buckets[bucket] == 2

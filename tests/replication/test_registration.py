@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 import pytest
 
-from ottla.replication.cluster_store import ClusterStore
-from ottla.replication.coordination import ConnectionLost, Operation
-from ottla.replication.election import Election
-from ottla.replication.metadata import Endpoint
+from ottla.replication.cluster_store import CONTROLLER_EPOCH, ClusterStore
+from ottla.replication.coordination import ConnectionLost, Create, Operation, Set
+from ottla.replication.election import CONTROLLER, Election
+from ottla.replication.metadata import BrokerImage, Endpoint, Held
+from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
+    LOST_NAMES_BYTES_MAX,
     DuplicateBroker,
     Registration,
     UnreadableRegistration,
+    can_list,
     decode,
     encode,
     path_of,
@@ -160,5 +164,97 @@ def test_whoever_does_not_know_whether_it_was_elected_gives_the_office_back(
         assert await Election(other, 2, "j").holder() is not None
         await election.resign()
         assert await Election(other, 2, "j").holder() is None
+
+    asyncio.run(run())
+
+
+def edited(*path: str, value: object) -> bytes:
+    """A registration with one field changed."""
+    body = json.loads(encode(replace(ONE, held=Held(1, 2))))
+    inner = body
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("data", [
+    edited("endpoints", value=["A://h:0"]), edited("endpoints", value=["A://h:65535"]),
+    edited("rack", value=None), edited("ottla", "held", value=None),
+    edited("ottla", "held", value={"next_id": 0, "epoch": 2**63 - 1}),
+    edited("ottla", "features", value={}),
+])
+def test_values_up_to_their_bounds_are_read(data: bytes) -> None:
+    assert decode(2**31 - 1, data).node_id == 2**31 - 1
+
+
+@pytest.mark.parametrize("data", [
+    edited("endpoints", value=["A://h:-1"]), edited("endpoints", value=["A://h:65536"]),
+    edited("endpoints", value=["A://h"]), edited("endpoints", value=[5]),
+    edited("rack", value=5), edited("ottla", value=None), edited("ottla", "stop", value="gently"),
+    edited("ottla", "held", value={"next_id": -1, "epoch": 0}),
+    edited("ottla", "held", value={"next_id": 0, "epoch": 2**63}),
+    edited("ottla", "held", value={"next_id": 0, "epoch": True}),
+    edited("ottla", "held", value={"next_id": 0, "more": 0}),
+    edited("ottla", "features", value={"f": [1]}), edited("ottla", "directories", value=5),
+])
+def test_values_out_of_their_bounds_are_not_guessed(data: bytes) -> None:
+    with pytest.raises(UnreadableRegistration, match="/brokers/ids/1"):
+        decode(1, data)
+    with pytest.raises(UnreadableRegistration, match="/brokers/ids/2147483648"):
+        decode(2**31, encode(ONE))
+
+
+def test_what_a_registration_says_of_the_last_run_comes_back() -> None:
+    told = replace(ONE, stop="machine", lost=("t-0", "u-1"), held=Held(5, 7))
+    assert decode(1, encode(told)) == told
+    assert b"held" not in encode(ONE)
+    assert told.image(9) == BrokerImage(1, 9, ONE.endpoints, "r", "i", ("d1", "d2"))
+
+
+def test_as_many_lost_logs_are_listed_as_fit_into_a_request() -> None:
+    assert can_list(())
+    assert LOST_NAMES_BYTES_MAX == 400_000
+    names = ["x" * 97] * 4000                       # and each takes two quotes and a comma
+    assert can_list(names) and not can_list([*names[:-1], "x" * 98])
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"brokerid":"x","epoch":1}', b"\xff"])
+def test_a_controller_that_is_not_readable_stops_the_reader(text: bytes) -> None:
+    async def run() -> None:
+        client = await session(ZooKeeperServer())
+        await client.multi([Create(CONTROLLER, text)])
+        with pytest.raises(UnreadableMetadata, match="/controller is not readable"):
+            await Election(client, 1, "i").holder()
+        await client.multi([Set(CONTROLLER_EPOCH, text)])
+        with pytest.raises(UnreadableMetadata, match="/controller_epoch is not a number"):
+            await Election(client, 1, "i").contest()
+
+    asyncio.run(run())
+
+
+def test_only_the_session_that_is_the_controller_can_resign() -> None:
+    async def run() -> None:
+        server = ZooKeeperServer()
+        mine, other = await session(server), await session(server)
+        await Election(mine, 1, "i").resign()
+        assert await Election(other, 2, "j").contest() is not None
+        await Election(mine, 2, "j").resign()
+        holder = await Election(mine, 1, "i").holder()
+        assert holder is not None and holder.session_id == other.session_id
+        assert (holder.node_id, holder.incarnation) == (2, "j")
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_registers_anew_in_its_session_keeps_its_office() -> None:
+    async def run() -> None:
+        client = await session(ZooKeeperServer())
+        first = await register(client, ONE)
+        term = await Election(client, 1, "i").contest()
+        second = await register(client, replace(ONE, rack="other"))
+        holder = await Election(client, 1, "i").holder()
+        assert second > first and term is not None
+        assert holder is not None and holder.epoch == term.epoch
 
     asyncio.run(run())

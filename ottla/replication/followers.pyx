@@ -6,10 +6,10 @@ that are proposed for it (the maximal ISR, KIP-497). A follower that was caught 
 replica.lag.time.max.ms counts as well: it could otherwise never reach the high watermark while
 producers continue.
 
-The lag clock: a fetch in a session names only what changed, so an idle follower sends nothing new.
-A follower at the end of the log is caught up; the next append to the log starts its clock. If a
-follower fetches from the log end that its previous fetch saw, it had caught up at the time of that
-previous fetch, and its clock is set to that time.
+The lag clock: a fetch in a session names only partitions that changed, so nothing is heard of a
+follower that is at the end of an idle partition. It therefore stays caught up until the next
+append, which starts its clock. If a follower fetches from the log end that its previous fetch saw,
+it had caught up at the time of that previous fetch, and its clock is set to that time.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -117,8 +117,8 @@ cdef class Followers:
     cdef bint may_join(
         self, Follower *follower, int64_t high_watermark, int64_t epoch_start
     ) noexcept:
-        """Whether a follower has everything committed, and all records from before this leader
-        epoch."""
+        """Whether a live follower outside the in-sync set may join it: it has all committed
+        records, and all records from before this leader epoch."""
         return (
             not follower.in_isr and follower.live
             and follower.end >= high_watermark and follower.end >= epoch_start)

@@ -1,5 +1,5 @@
-"""The names that a topic may have. Directories are named after topics, so nothing else is
-accepted."""
+"""The names that a topic may have. Directories are named after topics, so other names
+are refused."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
 
 cdef enum:
-    STRING_MAX = 32767                  # bytes, with either form of length
+    STRING_MAX = 32767                  # bytes, with a compact length or another
     # Limits of Kafka 4.4: elements of one array, tagged fields of one struct.
     ARRAY_ELEMENTS_MAX = 1_000_000
     TAGGED_FIELDS_MAX = 10_000
@@ -30,7 +30,7 @@ cdef class Cursor:
     def __init__(self, data=b""):
         cdef const uint8_t[::1] view
         self.owner = data
-        if type(data) is bytes:         # the usual case, which avoids the cost of a view
+        if type(data) is bytes:         # the usual case: no view is needed
             self.at = <const uint8_t *>PyBytes_AS_STRING(data)
             self.end = self.at + PyBytes_GET_SIZE(data)
         elif len(data):

@@ -49,7 +49,7 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
         (
             'bootstrap = "localhost:1"',
             'color = 1\nbootstrap = "x:1"',
-            "no step has an option color",
+            "no step has these options: color",
         ),
     ],
 )

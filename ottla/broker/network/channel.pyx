@@ -351,13 +351,14 @@ cdef class Channel(Pollable):
         self.transport.close()
 
     def stalled_since(self):
-        """The loop time since which a frame is incomplete; None if there is no such frame."""
+        """If a frame is incomplete: the loop time since which nothing more has arrived, or since
+        which the broker is no longer busy. Otherwise None."""
         if self.inbox.held() == 0 or self.writing or self.held():
             return None
         return self.active_at
 
     def held(self):
-        """Whether frames or replies wait for the broker: a request, a throttle, or
-        acknowledgements."""
+        """Whether the client has to wait for the broker: for the end of the current request, for
+        the end of a throttle, or for replies that wait for acknowledgements."""
         return (
             self.holding is not None or self.muting is not None or self.queue.waiting() > 0)

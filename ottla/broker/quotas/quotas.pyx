@@ -109,7 +109,8 @@ cdef class Quotas:
         """
         cdef ClientQuotas limits = self.of(client)
         cdef double wait = 0
-        # If quotas were changed during the request, `seconds` is wrong.
+        # Time is measured only while quotas need it. If that changed during the request, `seconds`
+        # may be anything, even negative.
         seconds = min(max(seconds, 0), self.sample_seconds)
         if key == PRODUCE and limits.produced is not None:
             wait = limits.produced.record(<double>size, now)
@@ -151,20 +152,21 @@ cdef class Quotas:
 cdef class Mutations:
     """The partitions that one request creates or deletes (KIP-599).
 
-    If `strict`, the request is refused once its client owes tokens. Older clients do not know that
-    error and are only throttled.
+    If `strict`, the request is refused once its client owes tokens. Older clients do not know
+    THROTTLING_QUOTA_EXCEEDED, and are only throttled.
     """
 
     def __init__(self, TokenBucket bucket not None, Clock clock not None, bint strict):
         self.bucket, self.clock, self.strict = bucket, clock, strict
 
     def begin(self):
-        """Start a decision, or repeat it: give back the tokens that the previous attempt took."""
+        """Called before each attempt to change the metadata: gives back the tokens that the
+        previous attempt took."""
         self.bucket.take(-self.taken, self.clock.monotonic())
         self.taken = self.throttle_ms = 0
 
     def take(self, int partitions):
-        """Count partitions; raises ThrottlingQuotaExceeded."""
+        """Count partitions. Raises ThrottlingQuotaExceeded if `strict`."""
         cdef double now = self.clock.monotonic()
         cdef double wait = self.bucket.wait(now)
         if self.strict and wait > 0:

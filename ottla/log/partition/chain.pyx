@@ -242,8 +242,8 @@ cdef class SegmentChain:
         """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
 
         The first batch is always complete; if it has more than `size_max` bytes, it is returned
-        only with `at_least_one`. Returns 1 if no batch contains the offset, a later batch exists,
-        and the gap is not one that compaction leaves; otherwise 0.
+        only with `at_least_one`. Returns 1 if the offset lies in a gap before a later batch, and
+        compaction leaves no such gap; otherwise 0.
         """
         cdef int skipped = 0
         cdef Segment segment
@@ -288,7 +288,7 @@ cdef class SegmentChain:
     # Aborted transactions
 
     cdef int note_aborted(self, tuple aborted) except -1:
-        """Writes an aborted transaction to the index of the active segment, which has its marker.
+        """Writes an aborted transaction to the index of the active segment, where its marker is.
 
         The marker is already in the log; without the entry aborted records would look committed. An
         entry that does not fit on a full disk is kept in memory, and no flush completes before it
@@ -318,7 +318,8 @@ cdef class SegmentChain:
             self.unwritten.pop(0)
         return 0
 
-    # Cut. Replacing the list of segments shows a cleaner that the segments it reads have changed.
+    # Truncation. `cut_to` and `clear` copy the list of segments before they change it: a cleaner
+    # abandons its work when it sees another list.
 
     cdef list cut_to(self, int64_t offset):
         """Removes the segments from `offset` on, and the end of the segment that contains `offset`.
@@ -340,8 +341,8 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Makes a truncation durable: if a crash restored removed batches after new ones, nothing
-        could distinguish the two. Raises OSError."""
+        """Makes a truncation durable. Otherwise a crash could bring removed batches back behind
+        newer ones, and nothing could tell them apart. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
@@ -388,8 +389,8 @@ cdef class SegmentChain:
         """Replaces segments by one cleaned from them. Returns the paths of the replaced files.
 
         Once `.log.swap` exists, recovery from a crash keeps the cleaned segment; before that, it
-        keeps the sources (`swaps`). A transaction index is renamed before its log file, so that
-        aborted records always have one. Raises OSError.
+        keeps the sources (`swaps`). The transaction index is renamed to `.swap` before the log
+        file, so that a segment that recovery keeps always has its index. Raises OSError.
         """
         cdef Segment segment, new
         cdef int64_t end_offset = sources[len(sources) - 1].end_offset

@@ -37,13 +37,15 @@ def latest(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Update the table at `path` to the present content of `topic`; a later run continues.
+    """Update the table at `path` to the present content of `topic`; a later run continues
+    where this one ended.
 
     `every`, `records_per_batch` and `allow_gaps` are as in `archive`. Records without a key cannot
     be in the table; they are only counted.
 
-    Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (seen in two
-    partitions of one batch: the timestamp decided), "seconds"}. Raises as `archive` does.
+    Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (keys that one
+    micro-batch read from several partitions of the topic: the newest record counts), "seconds"}.
+    Raises as `archive` does.
     """
     cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)

@@ -178,8 +178,8 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The checked options; PipelineError if one is unknown, missing or of another kind. For a topic
-    without an address, the default address of all commands is used."""
+    """The checked options; PipelineError if one is unknown, missing or of another kind. If
+    `topic` is given without `bootstrap`, that is the default address of all commands."""
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
@@ -210,8 +210,8 @@ def load_file(
         topic = "flights"
         path = "flights-archive"
 
-    `bootstrap` replaces the address that the steps have in common; a step's own takes precedence.
-    Raises PipelineError with the file, the number of the step and what is wrong with it.
+    The argument `bootstrap` takes precedence over the file's common `bootstrap`, and a step's own
+    over both. Raises PipelineError with the file, the number of the step and what is wrong with it.
     """
     import tomllib
 
@@ -240,7 +240,7 @@ def load_file(
         result.append((BY_NAME[name], check_options(BY_NAME[name], shared | step, where)))
     if content.keys() - used:
         unknown = ", ".join(sorted(content.keys() - used))
-        raise PipelineError(f"{path}: no step has an option {unknown}")
+        raise PipelineError(f"{path}: no step has these options: {unknown}")
     return result
 
 

@@ -31,12 +31,12 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
-LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # in sentences
+LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # how errors name keys
 SETTINGS = "settings"  # a note: the topic's settings when the table was created
 TARGETS = "targets"  # a note, or part of a claim: the ids of destination topics
-CLAIM = "ottla-topic.json"  # in a checkpoint that is not in a table
+CLAIM = "ottla-topic.json"  # the topics of a checkpoint outside a table
 CHECKPOINT = "_ottla/checkpoint"
-FOLD_AFTER = 200  # commits; more are merged into one, so that opening stays fast
+FOLD_AFTER = 200  # commits; if there are more, all are merged, so that opening stays fast
 Ranges = dict[str, list[int]]
 """Partition (as text, for JSON) to [first offset, last offset, records]."""
 
@@ -261,9 +261,9 @@ def check_targets(files: Files, known: dict[str, Any], to: transactional.Destina
         if known[TARGETS].get(name) != now:
             what = "was deleted" if now is None else "was deleted and created again"
             raise PipelineError(
-                f"topic {name} {what} after this pipeline had written to it, but {files.root}"
-                " lists its records as written: to write them again, name another path and"
-                " pipeline name"
+                f"topic {name} {what} after this pipeline had written to it, but according to"
+                f" {files.root} the records are already written: to write them again, use another"
+                " path and another pipeline name"
             )
 
 

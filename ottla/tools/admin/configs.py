@@ -58,8 +58,8 @@ def resource_text(kind: int, name: str) -> str:
 
 
 def asked_of(cluster: ClusterClient, kind: int, name: str) -> Connection:
-    """The connection for requests about a resource: a broker's resources belong to that broker, any
-    broker serves the others."""
+    """The connection for requests about a resource: to the broker itself if the resource is one
+    broker or its loggers, otherwise to any broker."""
     if kind in (BROKER, BROKER_LOGGER) and name:
         return cluster.node(int(name))
     return cluster.any()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 NAMED_TOPICS = 9
-"""The last version of OffsetFetch and OffsetCommit that names topics instead of their ids."""
+"""The last version of OffsetFetch and OffsetCommit with topic names; later ones have topic ids."""
 GONE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 
 

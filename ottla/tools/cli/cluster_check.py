@@ -69,6 +69,9 @@ def check(options: Namespace) -> int:
         for line in summary(partitions, alive, since):
             print(line, file=sys.stderr)
         return 1
+    if not partitions:
+        print("there are no partitions yet", file=sys.stderr)
+        return 0
     count = len(partitions)
     also = f", and would serve without broker {leaving}" if leaving is not None else ""
     have = counted(count, "partition has", "partitions have")

@@ -70,12 +70,13 @@ def plan(options: Namespace) -> None:
             f"broker {strange[0]} is not running and has no replicas assigned; running brokers:"
             f" {running}")
     moved = retirement.moved_off(assigned, racks, leaving)
-    named = ",".join(map(str, sorted(leaving)))
+    noun = "broker" if len(leaving) == 1 else "brokers"
+    named = f"{noun} {','.join(map(str, sorted(leaving)))}"
     if not moved:
-        print(f"no replicas are assigned to broker {named}", file=sys.stderr)
+        print(f"no replicas are assigned to {named}", file=sys.stderr)
         return
     print(json.dumps(reassignment_plan.as_json(moved, {}), separators=(",", ":")))
-    print(f"planned to move {counted(len(moved), 'partition')} off broker {named}", file=sys.stderr)
+    print(f"planned to move {counted(len(moved), 'partition')} off {named}", file=sys.stderr)
 
 
 def wanted_replicas(part: topics.Partition, moving: partitions.Moving | None) -> list[int]:

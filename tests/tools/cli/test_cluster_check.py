@@ -59,6 +59,8 @@ def test_a_departure_on_another_day_has_a_date() -> None:
 
 
 def test_the_only_broker_can_never_be_spared(ottla: Ottla) -> None:
+    done = ottla("cluster check")
+    assert (done.status, done.err) == (0, "there are no partitions yet\n")
     ottla.ok("topic create orders --partitions 2")
     done = ottla("cluster check")
     assert done.status == 0 and not done.out, done

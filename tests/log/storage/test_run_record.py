@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ottla.log.storage import run_record
@@ -42,3 +44,26 @@ def test_a_record_is_read_as_it_was_written_and_a_damaged_one_is_none() -> None:
     for text in (b"", b"[]", b'{"version":2}', b'{"version":1,"epoch":"7","boot":"","flush":""}'):
         disk.write_atomically("/d/ottla-run", text)
         assert run_record.read(disk, "/d") is None
+
+
+@pytest.mark.parametrize("record", [RAN, STOPPED, RunRecord(0, "", "always", away=("x", "y"))])
+def test_every_record_comes_back(record: RunRecord) -> None:
+    disk = FaultyDisk()
+    disk.makedirs("/d")
+    run_record.write(disk, "/d", record)
+    assert run_record.read(disk, "/d") == record
+    assert (b"away" in disk.read_bytes("/d/ottla-run")) is bool(record.away)
+
+
+@pytest.mark.parametrize("change", [
+    {"epoch": True}, {"epoch": 1.0}, {"boot": None}, {"flush": 1}, {"clean": 1}, {"away": "x"},
+    {"away": [1]}, {"more": 1}, {"version": 0}, {"version": "1"},
+])
+def test_a_field_of_another_kind_makes_a_record_none(change: dict[str, object]) -> None:
+    disk = FaultyDisk()
+    disk.makedirs("/d")
+    body = {"version": 1, "epoch": 7, "boot": "b", "flush": "true", "clean": True}
+    disk.write_atomically("/d/ottla-run", json.dumps(body).encode())
+    assert run_record.read(disk, "/d") == RunRecord(7, "b", "true", clean=True)
+    disk.write_atomically("/d/ottla-run", json.dumps(body | change).encode())
+    assert run_record.read(disk, "/d") is None

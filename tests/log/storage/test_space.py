@@ -7,7 +7,7 @@ from errno import EDQUOT, EIO, EMFILE, ENOSPC
 import pytest
 
 from ottla.log.storage.space import PLENTY_BYTES_MAX, PROBE, Room, Space
-from tests.log.faulty_disk import FaultyDisk
+from tests.log.faulty_disk import FaultyDisk, FaultyFile
 
 
 @pytest.fixture
@@ -99,3 +99,61 @@ def test_a_directory_that_is_full_again_soon_stays_so_for_twice_as_long(disk: Fa
 def test_plenty_is_a_twentieth_of_a_small_file_system() -> None:
     assert Room(5, 100).plenty and not Room(4, 100).plenty
     assert Room().plenty, "where the file system does not say, nothing is short"
+
+
+def full_again(space: Space, disk: FaultyDisk, now: float) -> None:
+    """Full at `now`, and with space again as soon as it can be."""
+    space.refused(OSError(ENOSPC, "no more"))
+    space.note(space.measure(), now)
+    assert not space.note(space.measure(), now + space.settled_seconds - 1)
+    assert space.note(space.measure(), now + space.settled_seconds)
+
+
+def test_it_is_full_for_an_hour_at_most(disk: FaultyDisk) -> None:
+    space = Space(disk, "/data")
+    disk.free = PLENTY_BYTES_MAX - 1
+    waits, now = [], 0.0
+    for _ in range(9):
+        full_again(space, disk, now)
+        waits.append(space.settled_seconds)
+        now += space.settled_seconds
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+
+
+@pytest.mark.parametrize(("later", "wait"), [(59, 120), (60, 60), (61, 60)])
+def test_space_for_as_long_as_it_took_to_settle_counts_as_space_for_long(
+    disk: FaultyDisk, later: int, wait: int
+) -> None:
+    space = Space(disk, "/data")
+    disk.free = PLENTY_BYTES_MAX - 1
+    full_again(space, disk, 0)
+    assert space.back_at == 60
+    space.note(space.measure(), 60 + later)
+    full_again(space, disk, 1000)
+    assert space.settled_seconds == wait
+
+
+def test_plenty_of_space_ends_the_distrust(disk: FaultyDisk) -> None:
+    space = Space(disk, "/data")
+    disk.free = PLENTY_BYTES_MAX - 1
+    full_again(space, disk, 0)
+    space.refused(OSError(ENOSPC, "no more"))
+    disk.free = PLENTY_BYTES_MAX
+    assert space.note(space.measure(), 70) and space.back_at is None
+    assert not space.short
+    disk.free = PLENTY_BYTES_MAX - 1
+    space.note(space.measure(), 80)
+    assert space.short and not space.full
+
+
+@pytest.mark.parametrize(("total", "size"), [
+    (0, 4096), (4096 * 20, 4096), (4097 * 20, 4097), ((1 << 20) * 20, 1 << 20),
+    (((1 << 20) + 1) * 20, 1 << 20), (1 << 50, 1 << 20),
+])
+def test_a_probe_reserves_what_the_largest_batch_needs(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, total: int, size: int
+) -> None:
+    reserved: list[int] = []
+    monkeypatch.setattr(FaultyFile, "reserve", lambda file, size: reserved.append(size))
+    assert Space(disk, "/data").probe(total)
+    assert reserved == [size] and disk.listdir("/data") == []

@@ -48,9 +48,8 @@ def mirror(
     The destination topic is created with the source's settings if it does not exist, and must have
     as many partitions as the source. `name` is the mirror's name, by default `mirror-TOPIC`. The
     destination keeps the progress under that name, so each record is copied exactly once even if
-    the checkpoint is lost. `names` are the names of the source and the destination in the record
-    header `ottla.mirror.path`, which lists the clusters a record came through; by default their
-    cluster ids.
+    the checkpoint is lost. `names` are the names of the source and the destination in the header
+    `ottla.mirror.path` (the clusters a record came through), by default their cluster ids.
     `every` is as in `archive`.
 
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in

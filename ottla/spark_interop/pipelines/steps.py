@@ -52,6 +52,7 @@ BOOTSTRAP = Option(
 )
 TOPIC = Option("topic", "the topic to read", required=True)
 PATH = Option("path", "the directory of the result", "path", True)
+ARCHIVE = Option("path", "the directory of the archive", "path", True)
 EVERY = Option(
     "every", "run until stopped, at this interval, e.g. '1 minute'; else end when all is read"
 )
@@ -85,18 +86,18 @@ STEPS = (
     Step(
         "compact", AT + "archive", "compact", "merge the small files of an archive",
         "ottla pipeline compact --path flights-archive",
-        (PATH, Option("small_bytes", "files below this are small, 64 MiB by default", "count"),
+        (ARCHIVE, Option("small_bytes", "files below this are small, 64 MiB by default", "count"),
          Option("files_min", "do not merge fewer small files than this, 2 by default", "count")),
     ),
     Step(
         "verify", AT + "archive", "verify", "check an archive, and compare it with its topic",
         f"ottla pipeline verify --path flights-archive {LOCAL}",
-        (PATH, Option("bootstrap", "compare with the topic at this address")),
+        (ARCHIVE, Option("bootstrap", "compare with the topic at this address")),
     ),
     Step(
         "replay", AT + "replay", "replay", "write an archive back into a topic",
         f"ottla pipeline replay {LOCAL} --path flights-archive --topic flights-again --create",
-        (PATH, BOOTSTRAP, Option("topic", "the topic to write", "text", True, True), NAME, SINCE,
+        (ARCHIVE, BOOTSTRAP, Option("topic", "the topic to write", "text", True, True), NAME, SINCE,
          UNTIL, ZONE, Option("rate", "limit in records a second", "number"),
          Option("timestamps", "original (default) or now"),
          Option("create", "create the topic if it does not exist", "flag"),

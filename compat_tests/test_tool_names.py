@@ -13,8 +13,9 @@ import pytest
 from compat_tests.brokers import KafkaBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.record_tools import GOLDEN, outputs_of
+from ottla.tools.cli.occupancy import is_taken
 from tests.tools.kafka_names.comparison import difference, run
-from tests.tools.kafka_names.scenario import Output, Step, parse, play
+from tests.tools.kafka_names.scenario import Output, Step, parse, play, render
 from tests.tools.kafka_names.stage import OVERRIDES, Stage, place_of
 
 ON_KAFKA = (
@@ -34,10 +35,20 @@ def commands_of(name: str) -> list[Step]:
     return [step for step in parse((GOLDEN / f"{name}.txt").read_text()) if step.kind == "$"]
 
 
+def asks_the_default_address(step: Step) -> bool:
+    """Whether Kafka's tool would ask localhost:9092, where somebody's own broker may be: its answer
+    is not the recorded one, and it is none of a test's business."""
+    return (step.kind == "$" and step.words[0] == "kafka-streams-application-reset"
+            and "--bootstrap-server" not in step.words and len(step.words) > 1)  # fmt: skip
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.stem)
 def test_kafkas_tools_print_what_was_recorded(tools: KafkaTools, path: Path) -> None:
-    outputs = outputs_of(tools, path.read_text())
-    steps = commands_of(path.stem)
+    text = path.read_text()
+    if is_taken("localhost", 9092):
+        text = render([step for step in parse(text) if not asks_the_default_address(step)])
+    outputs = outputs_of(tools, text)
+    steps = [step for step in parse(text) if step.kind == "$"]
     wrong = [problem for step, output in zip(steps, outputs, strict=True)
              if (problem := difference(step, output._replace(stderr="one line")))]  # fmt: skip
     assert not wrong, "record them again: python -m compat_tests.record_tools\n" + "\n".join(wrong)

@@ -81,6 +81,7 @@ class FreshClone:
         return kept | self.variables | {
             "HOME": str(self.home), "PATH": path, "PIP_CACHE_DIR": cache.stdout.strip(),
             "PORT": str(self.port), "HTTP_PORT": str(free_port()),
+            "CONSOLE_PORT": str(free_port()),
             "OTTLA_BOOTSTRAP_SERVERS": f"localhost:{self.port}",
         }
 

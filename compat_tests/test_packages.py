@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.requirements import ROOT
+from tests.documents import commands
 
 EMPTY = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))
@@ -94,6 +95,16 @@ def test_the_sample_project_runs_on_the_wheel_in_a_bare_environment(
     )
     printed = run(python, "-m", "pytest", "-q", cwd=sample)
     assert re.search(r"^50 passed", printed, re.MULTILINE), printed
+
+
+def test_the_extras_of_the_install_page_bring_what_they_are_for(
+    wheel: Path, tmp_path: Path
+) -> None:
+    [block] = [block for block in commands("docs/install.md") if "[" in block.text]
+    python = environment(tmp_path / "env")
+    run("sh", "-ec", block.text.replace(".[", f"{wheel}["), cwd=tmp_path)
+    run(python, "-c", "import kazoo.client, cryptography, jwt", cwd=tmp_path)
+    assert run(tmp_path / "env/bin/ottla", "--version", cwd=tmp_path)
 
 
 def test_the_wheel_has_what_runs_and_nothing_else(wheel: Path) -> None:

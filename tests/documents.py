@@ -33,7 +33,7 @@ ELSEWHERE = {
     "README.md: make test": "this is the run of all tests itself",
     "docs/install.md: python3 -m venv env": "compat_tests/test_packages.py installs in bare"
     " environments; here it would compile everything again",
-    "docs/install.md: env/bin/pip install '.[cluster,security]'": "tests/test_packaging.py",
+    "docs/install.md: env/bin/pip install '.[cluster,security]'": "compat_tests/test_packages.py",
     "docs/install.md: make wheel": "compat_tests/test_packages.py; it compiles everything again",
     "docs/cluster.md: ottla server start /etc/ottla/server.properties": "three machines;"
     " compat_tests/test_cluster.py has such brokers on one",

@@ -45,6 +45,24 @@ def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
     assert ELSEWHERE.keys() <= keys, "blocks that are no longer there"
 
 
+SIGNATURES = {"docs/spark_reference.md"}
+"""Their blocks of Python are declarations, made from the code by `make generate`."""
+
+
+def test_no_document_has_commands_that_nobody_runs() -> None:
+    pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
+    forgotten = {page for page in pages - {*DOCUMENTS} - SIGNATURES if commands(page)}
+    assert not forgotten, "add them to DOCUMENTS, and to a test that runs their commands"
+
+
+def test_the_page_of_the_walk_through_has_the_code_that_is_run() -> None:
+    """A test runs walkthrough.py; `make walkthrough` makes the page from it."""
+    script = (ROOT / "examples" / "flights" / "walkthrough.py").read_text(encoding="utf-8")
+    cells = re.split(r"^# %%(.*)\n", script, flags=re.MULTILINE)[1:]
+    run = [text.strip() for kind, text in zip(cells[::2], cells[1::2], strict=True) if not kind]
+    assert run == [block.text.strip() for block in commands("docs/spark_walkthrough.md")]
+
+
 PASTED = ("README.md", "docs/quick_start.md")
 """Their blocks of Python are for the prompt: a loop ends with an empty line there."""
 

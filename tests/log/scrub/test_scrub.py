@@ -339,3 +339,59 @@ def test_thousands_of_logs_are_passed_in_slices(tmp_path: Path) -> None:
                 break
             pauses += 1
     assert pauses == 2
+
+
+@pytest.mark.parametrize(("text", "began_ms", "places"), [
+    (b"0\n17\n0\n1\nt 0 5\n", 17, {("t", 0): 5}), (b"0\n17\n0\n0\n", 17, {}),
+    (b"1\n17\n0\n0\n", None, {}), (b"0\nx\n0\n0\n", None, {}),
+    (b"0\n17\n0\n2\nt 0 5\n", None, {}),
+    (b"0\n17", None, {}), (b"", None, {}), (None, None, {}),
+])
+def test_a_place_that_is_not_known_begins_a_round(
+    tmp_path: Path, text: bytes | None, began_ms: int | None, places: dict[Partition, int]
+) -> None:
+    if text is not None:
+        (tmp_path / PLACE).write_bytes(text)
+    machine = Machine(tmp_path)
+    now_ms = machine.clock.now_ms()
+    assert machine.scrub.began_ms == (now_ms if began_ms is None else began_ms)
+    assert machine.scrub.places == places and machine.scrub.saved_ms == now_ms
+
+
+@pytest.mark.parametrize(("began_ago_ms", "pause"), [
+    (0, 86_400.0), (DAY_MS - 5000, 5.0), (DAY_MS - 1001, 1.001), (DAY_MS - 999, 1.0), (DAY_MS, 1.0),
+    (3 * DAY_MS, 1.0), (-DAY_MS, 86_400.0),
+])
+def test_a_round_begins_an_interval_after_the_one_before_it(
+    tmp_path: Path, began_ago_ms: int, pause: float
+) -> None:
+    machine = Machine(tmp_path)
+    machine.scrub.began_ms -= began_ago_ms
+    saved = next(machine.steps)
+    assert isinstance(saved, Save) and saved.began_ms == machine.scrub.began_ms
+    assert next(machine.steps) == pause
+    machine.scrub.places["t", 0] = 5
+    machine.clock.advance(1000)
+    next(machine.steps)
+    assert machine.scrub.began_ms == machine.clock.now_ms() and machine.scrub.places == {}
+
+
+def test_a_place_that_cannot_be_saved_only_repeats_work(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert isinstance(next(machine.steps), Save)
+    assert machine.steps.throw(OSError(errno.ENOSPC, "no room")) == 86_400.0
+
+
+@pytest.mark.parametrize(("elapsed_ms", "saves"), [(59_999, 0), (60_000, 1)])
+def test_the_place_is_saved_once_a_minute(tmp_path: Path, elapsed_ms: int, saves: int) -> None:
+    machine = Machine(tmp_path)
+    machine.log(batches=7)
+    machine.clock.advance(elapsed_ms)
+    found: list[Save] = []
+    for step in machine.scrub.check_log(("t", 0)):
+        if isinstance(step, Read):
+            step.run()
+        elif isinstance(step, Save):
+            found.append(step)
+    assert [each.places for each in found] == [{("t", 0): 3}] * saves
+    assert machine.scrub.places == {("t", 0): 6}

@@ -175,7 +175,7 @@ class LogDirectory:
         except BlockingIOError as error:
             raise StorageRefused(
                 f"{self.path} is in use by another process, which holds {self.file('.lock')}. "
-                "Stop that process, or set log.dirs to another directory."
+                "Stop that process, or name another directory."
             ) from error
 
     def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:

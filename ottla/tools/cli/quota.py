@@ -119,6 +119,8 @@ def password_of(options: Namespace) -> str:
         text = Path(options.password_file).read_text(encoding="utf-8").rstrip("\n")
     elif sys.stdin.isatty():
         text = getpass.getpass(f"password of {options.user}: ")
+        if getpass.getpass("the same again: ") != text:
+            raise ClientError("the two passwords differ")
     else:
         text = sys.stdin.readline().rstrip("\n")
     if not text:

@@ -1,0 +1,39 @@
+"""A password on a terminal is asked for twice, and not shown."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from tests.tools.cli.ottla_command import Ottla
+
+
+@pytest.mark.parametrize(("again", "status"), [("her-secret", 0), ("her-secert", 1)])
+def test_a_password_that_is_typed_twice_is_set(ottla: Ottla, again: str, status: int) -> None:
+    master, slave = pty.openpty()
+    words = [sys.executable, "-m", "ottla", "user", "set", "alice"]
+    with subprocess.Popen(
+        words, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        env=os.environ | {"OTTLA_BOOTSTRAP_SERVERS": ottla.address},
+    ) as process:
+        os.close(slave)
+        said = b""
+        for prompt, typed in ((b"password of alice: ", "her-secret"), (b"again: ", again)):
+            while not said.endswith(prompt):
+                said += os.read(master, 1)
+            os.write(master, f"{typed}\n".encode())
+        try:
+            while data := os.read(master, 65536):
+                said += data
+        except OSError:
+            pass                # Linux: the other end was closed
+    os.close(master)
+    assert process.returncode == status, said
+    assert b"secret" not in said and (b"the two passwords differ" in said) == bool(status)
+    assert ("alice" in ottla.ok("user list")) == (not status)
+    if not status:
+        ottla.ok("user delete alice --yes")

@@ -5,6 +5,7 @@ No failure is lost: `close` sends everything else, then raises the first failure
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ AT_LEAST_ONCE = {
 BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 CLOSE_SECONDS = 60
+STALL_SECONDS = 5.0
+"""After so long without an acknowledgement the writer says where the reason is shown: librdkafka
+retries what a broker refuses, for example because its disk is full, and does not tell why."""
 SERVE_EVERY = 1000
 """After so many queued records, acknowledgements are processed; 100,000 may be in flight."""
 
@@ -71,6 +75,10 @@ class Writer:
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
         self._failure = ""
+        self._topic = ""
+        self._queued = 0
+        self._moved_at = time.monotonic()
+        self._stall_reported = False
         self.sent = 0
         """Records that were queued."""
         self.written = 0
@@ -115,10 +123,12 @@ class Writer:
                 )  # fmt: skip
                 break
             except BufferError:
+                self._topic = topic
                 self._producer.poll(0.1)
+                self._report_stall()
             except self._library.KafkaException as refused:
                 raise ClientError(self._why_not_queued(topic, key, value, refused)) from refused
-        self.sent += 1
+        self.sent, self._topic = self.sent + 1, topic
         if self.sent % SERVE_EVERY == 0:
             self._producer.poll(0)
 
@@ -158,17 +168,34 @@ class Writer:
         left: int = self._producer.flush(seconds)
         return left
 
+    def _report_stall(self) -> None:
+        """Says once that records are not acknowledged, and where the reason is shown."""
+        now, queued = time.monotonic(), len(self._producer)
+        if queued != self._queued:
+            self._queued, self._moved_at = queued, now
+        elif now - self._moved_at > STALL_SECONDS and not self._stall_reported:
+            self._stall_reported = True
+            if not self._outages.reason():
+                print(f"no record was acknowledged for {STALL_SECONDS:g} s; waiting:"
+                      f" {self._advice()}", file=sys.stderr, flush=True)
+
+    def _advice(self) -> str:
+        return f"`ottla topic why {self._topic}` shows what is wrong with the topic"
+
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises ClientError for the first record that was
         not."""
-        deadline = time.monotonic() + CLOSE_SECONDS
+        self._queued, self._moved_at = len(self._producer), time.monotonic()
+        deadline = self._moved_at + CLOSE_SECONDS
         while (left := self.left(0.5)) and time.monotonic() < deadline:
-            pass                            # in small steps, so that signals are handled
+            self._report_stall()            # in small steps, so that signals are handled
         if self._failure or left:
             failed, self._failure = self._failure, ""
             why = failed or f"{counted(left, 'record')} left after {CLOSE_SECONDS} s"
             if outage := self._outages.reason():
                 why = f"{outage}; {why}"
+            elif not failed:
+                why = f"{why}; {self._advice()}"
             raise ClientError(f"records were not acknowledged: {why}")
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from ottla.client.errors import Refused, Unreachable
 from ottla.testing import Broker
 from ottla.tools.admin import groups, partitions, transactions
 from ottla.tools.cli.cluster_check import active_controller
+from ottla.tools.stream import writer
 from ottla.tools.zookeeper.local import free_port
 from tests.tools.cli.ottla_command import Ottla
 
@@ -391,3 +392,18 @@ def test_records_come_although_one_of_two_addresses_is_out_of_reach(
     reads = "-P" not in command and "produce" not in command
     assert printed == ("1\n" if reads else "")
     assert there.ok(f"consume {topic} -e").split() == (["1"] if reads else ["1", "2"])
+
+
+def test_a_producer_whose_records_nobody_acknowledges_says_where_the_reason_is(
+    there: Ottla, disturbed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: librdkafka retries that error, and does not tell of it."""
+    topic = disturbed.create_topic("full")
+    monkeypatch.setattr(writer, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(writer, "CLOSE_SECONDS", 1)
+    disturbed.fail("Produce", "KAFKA_STORAGE_ERROR", count=None)
+    done = there(f"produce {topic}", b"1\n")
+    waiting, failed = done.err.splitlines()[:2]
+    advice = f"`ottla topic why {topic}` shows what is wrong with the topic"
+    assert waiting == f"no record was acknowledged for 0.2 s; waiting: {advice}", done
+    assert done.status == 1 and f"1 record left after 1 s; {advice}" in failed, done

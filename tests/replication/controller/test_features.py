@@ -122,3 +122,17 @@ def test_a_level_is_raised_once_every_broker_supports_it(
     assert update_features(image, [off], SUPPORTED, members={2: levels}).records == [
         FeatureSet("used", 0)
     ]
+
+
+@pytest.mark.parametrize(("levels", "accepted"), [
+    ((1, 1), True), ((0, 1), True), ((1, 2), True), ((2, 2), False), ((0, 0), False),
+])
+def test_a_level_is_one_that_every_broker_supports(
+    levels: tuple[int, int], accepted: bool
+) -> None:
+    update = FeatureUpdate("used", 1, UpgradeType.SAFE_DOWNGRADE)
+    if accepted:
+        assert update_features(IMAGE, [update], SUPPORTED, members={2: {"used": levels}}).records
+        return
+    with pytest.raises(ProtocolError, match=f"Broker 2 only supports versions {levels[0]}-"):
+        update_features(IMAGE, [update], SUPPORTED, members={2: {"used": levels}})

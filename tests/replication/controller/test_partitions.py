@@ -24,6 +24,7 @@ from ottla.replication.metadata import (
     Decision,
     MetadataImage,
     PartitionExtra,
+    PartitionsAdded,
     PartitionState,
     TopicCreated,
 )
@@ -327,3 +328,18 @@ def test_partitions_that_do_not_exist_are_not_reassigned() -> None:
     assert [error and error.code for error in decision.result] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ] * 3
+
+
+def test_what_is_reported_of_a_partition_that_was_not_there_before_does_not_count() -> None:
+    before = image_of(LEADERLESS)
+    after = before.apply([PartitionsAdded(TOPIC, (LEADERLESS,))])
+    ends = {2: LogEnd(after.brokers[2].epoch, 4, 100)}
+    assert elect_longest(after, [(TOPIC, 1, ends, True)], before).result == 0
+    assert elect_longest(after, [(TOPIC, 1, ends, True)], after).result == 1
+    assert elect_longest(after, [(TOPIC, 2, ends, True)], after).result == 0
+
+
+def test_a_cancellation_without_a_former_replica_in_sync_says_why() -> None:
+    moves = PartitionState(2, 1, (2, 1), (2,), 1, PartitionExtra(adding=(2,), removing=(1,)))
+    decision = reassign_partitions(image_of(moves), [Reassignment(TOPIC, 0, None)])
+    assert "None of the former replicas [1] is in sync" in str(decision.result[0])

@@ -118,7 +118,7 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
             context.load_cert_chain(chain, key, properties.get("ssl.key.password"))
     except (OSError, ValueError) as error:
         raise ClientError(
-            f"the certificates of ssl.… cannot be loaded: {error} ({PEM_ONLY})"
+            f"the certificates in the ssl.* settings cannot be loaded: {error} ({PEM_ONLY})"
         ) from error
     return context
 

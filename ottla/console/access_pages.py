@@ -153,8 +153,9 @@ def abort_hanging(
                                one.producer.producer_epoch, one.producer.coordinator_epoch)
             return
     raise BadRequest(
-        f"{topic}-{partition} has no transaction from offset {first_offset} on whose producer "
-        f"has written nothing for {minutes} minutes", 404)
+        f"{topic}-{partition} has no hanging transaction that begins at offset {first_offset}: its"
+        f" producer must have written nothing for {minutes} minutes, and no coordinator may list it"
+        " as ongoing", 404)
 
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:

@@ -181,13 +181,15 @@ async def download(request: ApiRequest) -> Response:
         raise BadRequest("there is no such record", 404, "NOT_FOUND")
     (low, high), bootstrap = await request.visitor.connections.run(one_record, topic, partition)
     if not low <= offset < high:
-        raise BadRequest(f"{topic}-{partition} has offsets {low} to {high - 1} only", 404)
+        there = f"offsets {low} to {high - 1} only" if low < high else "no records"
+        raise BadRequest(f"{topic}-{partition} has {there}", 404)
     message = await asyncio.get_running_loop().run_in_executor(
         request.service.search_threads, read_one, dict(request.visitor.properties), bootstrap,
         topic, partition, offset)
-    part = message.key() if request.query("part") == "key" else message.value()
+    name = "key" if request.query("part") == "key" else "value"
+    part = message.key() if name == "key" else message.value()
     if part is None:
-        raise BadRequest("it is null", 404, "NULL")
+        raise BadRequest(f"the record's {name} is null", 404, "NULL")
     return Response(part, media_type="application/octet-stream", headers=NO_STORE | {
         "Content-Disposition": f'attachment; filename="record-{partition}-{offset}.bin"'})
 

@@ -400,8 +400,8 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def _give_up(self, live: Live[S]) -> None:
-        """Answers requests that have waited too long with an error that clients retry, so that
-        later requests of their connections are served."""
+        """Answers the requests that have waited too long, with an error that clients retry, so
+        that later requests of their connections are served."""
         assert self.patience_ms is not None, "nobody set the timer"
         live.gives_up_ms = None
         live.appends.answer_late(
@@ -411,7 +411,7 @@ class ShardRuntime(Generic[S]):
         self._limit_wait(live)
 
     def _limit_wait(self, live: Live[S]) -> None:
-        """Sets GIVE_UP for the answers that wait, unless it is set for earlier ones."""
+        """Sets the timer GIVE_UP for the answers that wait, unless it is set already."""
         if self.patience_ms is None or live.gives_up_ms is not None:
             return
         since_ms = live.appends.waiting_since_ms()
@@ -421,7 +421,7 @@ class ShardRuntime(Generic[S]):
             self._ask_to_wake(live.gives_up_ms)
 
     def _begin_turn(self, key: str) -> tuple[Live[S], Result]:
-        """The shard of a group or a transactional id, with the result of a new turn.
+        """Begins a turn: the shard of a group or a transactional id, and an empty Result.
 
         Raises NotCoordinator, CoordinatorLoadInProgress.
         """
@@ -433,7 +433,7 @@ class ShardRuntime(Generic[S]):
         return live, self._turn(live)
 
     def _turn(self, live: Live[S]) -> Result:
-        """The result of a new turn, after everything before it is appended."""
+        """Begins a turn: appends the commits that were gathered, then returns an empty Result."""
         self._append_gathered(live)
         return Result(self._clock.now_ms(), self.tick_ms())
 

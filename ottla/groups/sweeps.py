@@ -28,7 +28,7 @@ Groups = Mapping[str, Group]
 
 
 class Sweeps:
-    """The sweeps of one shard, run one after the other; one of each kind at a time."""
+    """The sweeps of one shard, run one after the other; at most one of each kind runs or waits."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Sweep] = {}

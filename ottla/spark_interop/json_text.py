@@ -1,7 +1,7 @@
 """JSON values as typed columns. Each value is an object of the schema, or an error.
 
-Spark's from_json alone ignores text after the first value, reads numbers that are too large as
-infinite, accepts NaN without quotes, and adds today's date to a time of day.
+By itself, Spark's from_json ignores text after the first value, reads numbers that are too large
+as infinite, accepts NaN without quotes, and adds today's date to a time of day.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NUMBERS, TIMES = ("float", "double"), ("timestamp", "timestamp_ntz")
 TIME_OF_DAY = r"^[\x00-\x20]*(T|\d{1,2}:)"
 DOUBTFUL = r'[:,\[]\s*[-+]?(NaN|I)'
 DOUBTFUL_TIME = r'"\s*\d{0,2}[T:\\]'
-"""These two find every text that has NaN or Infinity instead of a number, or a time without a date,
-even with escaped characters; and also some harmless texts."""
+"""These two patterns find every text with NaN or Infinity instead of a number, or with a time
+without a date, even with escaped characters. They also match some harmless texts."""
 
 
 def decode(frame: Any, value: Any, schema: Any) -> Any:
@@ -64,7 +64,7 @@ class _Whole:
         self.items, self.end = uuid.uuid4().hex, uuid.uuid4().hex
 
     def read(self, text: Any, fields: list[Any], options: dict[str, str], *more: str) -> Any:
-        """The array as a column of a struct, with further text columns that are named `more`."""
+        """Parses the text into a struct: the array, and text fields with the names in `more`."""
         from pyspark.sql import functions as f
         from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
@@ -84,8 +84,8 @@ class _Whole:
 
 
 def _misread(item: Any, text: Any, fields: list[Any], whole: _Whole) -> Any:
-    """Whether Spark has read a number or a time that is not valid JSON. If the first check leaves a
-    doubt, the text is read again, strictly."""
+    """Whether Spark has accepted a number that is too large or not JSON, or a time without a date.
+    A cheap check finds the doubtful texts, which are parsed again, strictly."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -99,7 +99,7 @@ def _misread(item: Any, text: Any, fields: list[Any], whole: _Whole) -> Any:
     ])  # fmt: skip
 
     def wrong(struct: Any) -> Any:
-        # Read strictly, "Infinity" is null, the number 1e999 is infinite, and NaN ends the parser.
+        # Parsed strictly, "Infinity" becomes null, 1e999 becomes infinite, and NaN ends parsing.
         again = f.get(struct[whole.items], f.lit(0))
         cut = ~f.coalesce(whole.ended(struct), f.lit(False))
         return _either([cut, infinite(again), time(again)])
@@ -138,8 +138,8 @@ def _times_as_text(kind: Any) -> Any:
 
 
 def _any(column: Any, kind: Any, names: tuple[str, ...], test: Callable[[Any], Any]) -> Any:
-    """Whether any value in the column whose type has one of these names passes the test; None if
-    the column has no such type."""
+    """Whether the column contains, at any depth, a value of a type with one of these names that
+    passes the test; None if the column has no such type."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

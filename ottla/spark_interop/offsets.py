@@ -49,7 +49,7 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
 
 
 def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int]:
-    """The committed offset of each partition of a topic that has one in the group."""
+    """The offsets that a group has committed for a topic, by partition."""
     from confluent_kafka import Consumer, TopicPartition
 
     cluster = Cluster.reached(where)
@@ -60,7 +60,7 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
     finally:
         consumer.close()
     for at in answers:
-        if at.error is not None:        # the offset is missing, as if none had been committed
+        if at.error is not None:        # its offset is negative, as if none had been committed
             raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")
     return {at.partition: at.offset for at in answers if at.offset >= 0}
 

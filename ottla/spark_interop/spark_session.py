@@ -56,10 +56,10 @@ def session(
     """A SparkSession with the Kafka and Avro modules, in UTC; the running one if there is one.
 
     `master` is Spark's master, by default `local[*]`. `jars` is a directory: either one with the
-    connector's jars (nothing is downloaded then) or an empty or missing one to keep them in; by
-    default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's heap, which in
-    local mode is Spark's only heap. `shuffle_partitions` is by default the number of processors.
-    `settings` are further settings of Spark, and take precedence.
+    connector's jars (nothing is downloaded then) or an empty or missing one, to which they are
+    downloaded; by default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's
+    heap, which in local mode is Spark's only heap. `shuffle_partitions` is by default the number of
+    processors. `settings` are further settings of Spark, and take precedence.
 
     Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector is not
     available, for jars of another version, and if a session without the connector is already

@@ -44,7 +44,8 @@ def similar(name: str, known: Iterable[str]) -> str:
 
 
 def api_key_of(name: str | None) -> int | None:
-    """The key of an API by Kafka's name for it, None for all. Raises ValueError."""
+    """The key of the API with this name of Kafka's; None without a name, which means all APIs.
+    Raises ValueError for an unknown name."""
     from ottla.wire.apis import APIS
 
     if name is None:
@@ -57,7 +58,7 @@ def api_key_of(name: str | None) -> int | None:
 
 
 def error_of(error: ErrorCode | str | int) -> ErrorCode:
-    """An error by Kafka's name for it, or its code. Raises ValueError."""
+    """The error with this name of Kafka's, or with this code. Raises ValueError."""
     from ottla.wire.errors import ErrorCode
 
     if not isinstance(error, str):
@@ -93,8 +94,8 @@ def no_attribute(name: str) -> str:
 
 
 def settings_of(given: object) -> dict[str, str]:
-    """The settings of a broker. Raises TypeError for anything but a mapping, such as the name of an
-    image, and ValueError for a setting that neither Kafka nor Ottla has."""
+    """The settings of a broker. Raises TypeError if they are no mapping but, say, an image's name,
+    and ValueError for a setting that neither Kafka nor Ottla has."""
     if not given and (given is None or isinstance(given, Mapping)):
         return {}
     if isinstance(given, Mapping):

@@ -48,7 +48,7 @@ class Proxy(Protocol):
 
 
 class Proxied:
-    """Forwards frames to the broker and answers back, in the order of the requests."""
+    """Forwards a client's requests to the broker, and the answers to the client, in order."""
 
     def __init__(
         self,

@@ -59,9 +59,9 @@ def _of_topic(topic: str, settings: Mapping[str, str], notes: list[str]) -> list
         except ProtocolError as error:
             if name in (*KEEPING, ELSEWHERE):
                 raise ImportRefused(
-                    f"topic {topic}: {name}={value} cannot be carried over, and records would be"
-                    f" lost without it: {error}. Change it in Kafka, or delete the topic there,"
-                    " before the import"
+                    f"topic {topic}: {name}={value} cannot be carried over: {error}. Records would"
+                    " be lost without it: change it in Kafka, or delete the topic there, before the"
+                    " import"
                 ) from error
             notes.append(f"topic {topic}: {name}={value} is not carried over: {error}")
             continue

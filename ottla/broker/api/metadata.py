@@ -384,7 +384,8 @@ def describe_cluster(
     if request.endpoint_type != BROKER_ENDPOINTS:
         known = request.endpoint_type == 2
         raise ProtocolError(
-            f"unsupported endpoint type {request.endpoint_type}: ask a broker for brokers, type 1",
+            f"unsupported endpoint type {request.endpoint_type}: a broker only describes brokers"
+            " (endpoint type 1)",
             ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
         )
     image, listener = context.broker.image, context.client.listener

@@ -140,8 +140,8 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
-            # A write of an earlier term with this number was lost. Reading would not show that,
-            # since this broker does not read its own entries.
+            # If an earlier term's write for this number is still pending, it was not done. Its
+            # callers are told here: this broker does not read its own entries, which would show it.
             self._give_up(write.number)
             return self.decided
 

@@ -71,8 +71,9 @@ class ListenerSettings(Settings):
         help="The file with the listener's key and certificate chain: PEM or PKCS12.")
     ssl_keystore_type: str = setting(
         "ssl.keystore.type", "JKS", dynamic=True,
-        help="The key store's format: JKS, PKCS12 or PEM. With JKS, Kafka's default, PKCS12 files"
-        " are read too, as in Java; a JKS file has to be converted (keytool -importkeystore).")
+        help="The key store's format: JKS (Kafka's default), PKCS12 or PEM. JKS files cannot be"
+        " read: convert them to PKCS12 (keytool -importkeystore). The type can then stay JKS, as in"
+        " Java.")
     ssl_keystore_password: Password | None = setting(
         "ssl.keystore.password", None, dynamic=True,
         help="The password of a PKCS12 file.")

@@ -37,7 +37,7 @@ def committed_batches(
     """The batches with offsets from `start` to `end`, without control and aborted ones.
 
     Raises SegmentGone if a batch has a format before v2, DataLost if `start` no longer exists,
-    PipelineError if no answer has records for QUIET_SECONDS.
+    PipelineError if no records come for QUIET_SECONDS.
     """
     aborted: set[int] = set()
     deadline = time.monotonic() + QUIET_SECONDS

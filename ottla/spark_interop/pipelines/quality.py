@@ -46,7 +46,7 @@ def quality_report(
 ) -> dict[str, Any]:
     """Statistics of a topic (`bootstrap`, `topic`) or of an archive.
 
-    Returns {"source", "records", "tombstones", "without_key", "bad" (without the format),
+    Returns {"source", "records", "tombstones", "without_key", "bad" (not in the format),
     "reasons": {text: count}, "columns": {name: {"nulls" (share of good records), "distinct"
     (approximate), "least", "most"}}, "duplicate_keys" (keys with more than one record),
     "partitions": {p: {"records", "first", "last", "gaps" (offsets without a record, transaction

@@ -70,12 +70,13 @@ def windows(
     group had no events for the length of `window`. `aggregates` are columns as SQL, `{"flights":
     "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
     is a timestamp. A row that is older than the newest event by more than `watermark` is late: it
-    is dropped and counted. A window is final once the watermark has passed its end; `updates` (to a
-    topic only) also writes each earlier change. Use `final` if the topic gets no more
-    records: all windows are closed once everything is read, and `path` accepts no more records.
+    is dropped and counted. A window is final once the watermark has passed its end, and written
+    then; with `updates` (only with `to`) each change of a window is written. Use `final` if the
+    topic gets no more records: all windows are closed once everything is read, and `path` accepts
+    no more records.
 
-    Returns {"records" (read), "bad" (without the format), "without_time", "late" (Spark counts rows
-    per window and group, after each task's partial sums), "written", "watermark", "seconds"}.
+    Returns {"records" (read), "bad" (not in the format), "without_time", "late" (at most one per
+    task, window and group, since Spark sums up first), "written", "watermark", "seconds"}.
     Raises as `archive` does, and PipelineError for an invalid expression or column, for a lost
     checkpoint whose windows are already in `to`, for other options than in earlier runs on the
     same path, and for a path whose windows are final.

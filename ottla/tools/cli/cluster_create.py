@@ -196,7 +196,9 @@ class Creation:
         try:
             root = await first.look()
         except ClusterRefused as error:
-            raise ClusterRefused(f"{where}, and {place}: {error}. Nothing was changed") from error
+            raise ClusterRefused(
+                f"{where}. {place} cannot be used: {error}. Nothing was changed"
+            ) from error
         if root is not Root.TAKEN_OVER:
             raise ClusterRefused(f"{where}, which {place} does not have. Nothing was changed")
 
@@ -220,12 +222,12 @@ class Creation:
         if home is None:
             raise ClusterRefused(
                 f"{self.directories[0].path} has no metadata ({TOPIC}-0), and {where} has no"
-                " cluster: has it lost its data?"
+                " cluster: has one of them lost its data?"
             )
         if member_marks.ASIDE in home.names:
             raise StorageRefused(
-                f"{home.path} has both {TOPIC}-0 and {member_marks.ASIDE}, to which it would be"
-                " renamed: move the latter away"
+                f"{home.path} already has {member_marks.ASIDE}, to which {TOPIC}-0 is to be"
+                f" renamed: move {member_marks.ASIDE} away"
             )
         self.image = self._as_member(read_stopped(home))
 

@@ -360,7 +360,7 @@ class Mirror:
         copied = Copied()
         stamp = record.timestamp if record.timestamp >= 0 else None
         if stamp == 0:
-            self.settle()       # it is sent apart: it must not overtake a refused record
+            self.settle()       # sent separately; raises if an earlier one was refused
         self.writer.send(
             self.names[record.topic], record.key, record.value, record.headers, record.partition,
             stamp, copied.done,
@@ -378,8 +378,8 @@ class Mirror:
             self.waiting.popleft()
 
     def give_up(self) -> None:
-        """After a failure, saves in which partitions a record was refused. There, the next run
-        cannot derive from the target's end offset which records are copied."""
+        """After a failure, saves which partitions of the target have refused a record. The end
+        offset of such a partition does not tell the next run which records were copied."""
         failed = set[Place]()
         for found, offset, copied in self.waiting:
             try:

@@ -32,7 +32,7 @@ def is_taken(host: str, port: int) -> bool:
 
 def main(given: list[str]) -> int:
     """Prints which of the variables NAME=PORT to change. The broker itself reports all other
-    errors, also that it is already running."""
+    errors, including that it is already running."""
     if holder_of(Path("data")):
         return 0
     ports = {name: int(port) for name, _, port in (each.partition("=") for each in given)

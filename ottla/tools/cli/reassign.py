@@ -114,7 +114,7 @@ def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
         more = [f"and {counted(len(said) - SHOWN, 'other')}"] if len(said) > SHOWN else []
         raise ClientError(
             f"{len(failed)} of {len(results)} partitions {'was' if len(failed) == 1 else 'were'}"
-            " refused, the others were not: "
+            f" refused{' (the others were accepted)' if len(failed) < len(results) else ''}: "
             + "; ".join([*said[:SHOWN], *more])
         )
 

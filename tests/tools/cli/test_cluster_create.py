@@ -229,7 +229,7 @@ def test_a_broker_with_a_missing_directory_is_refused() -> None:
 def test_a_former_metadata_log_is_not_replaced() -> None:
     disk = standalone()
     disk.makedirs(f"/a/{ASIDE}")
-    refused(disk, ZooKeeperServer(), f"/a has both __ottla_metadata-0 and {ASIDE}")
+    refused(disk, ZooKeeperServer(), f"/a already has {ASIDE}")
 
 
 def test_a_metadata_log_that_has_lost_its_end_is_refused() -> None:
@@ -314,7 +314,7 @@ def test_a_zookeeper_that_lost_everything_at_the_end_is_not_filled_again() -> No
         if f"{PATHS[0]}/{ASIDE}" in disk.names:
             break
     assert alone(disk) is None and clustered(disk, server) is None
-    refused(disk, ZooKeeperServer(), "has it lost its data")
+    refused(disk, ZooKeeperServer(), "has one of them lost its data")
 
 
 class WithRoot(MemoryCoordination):

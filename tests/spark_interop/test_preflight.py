@@ -56,6 +56,23 @@ def archive_at(path: Path, partitions: int) -> Path:
     return path
 
 
+def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    (tmp_path / "_ottla").mkdir()
+    about = {"kind": "windows", "layout": 1, "topic": "six", "window": "1 hour", "slide": "",
+             "watermark": "10 minutes", "time_column": "_timestamp", "to": ""}  # fmt: skip
+    (tmp_path / "_ottla" / "table.json").write_text(json.dumps(about))
+    words = ["windows", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
+             tmp_path, "--aggregates", "n=count(*)", "--format", "raw", "--window"]
+    assert refusal(capsys, *words, "2 hours") == (
+        f"{tmp_path} was written with window 1 hour, but this run has 2 hours: name another path")
+    said = refusal(capsys, *words, "1 hour", "--watermark", "1 minute")
+    assert "with watermark 10 minutes, but this run has 1 minute" in said
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main(["pipeline", *map(str, words), "1 hour"])
+
+
 def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -26,6 +26,8 @@ from ottla.spark_interop.value_format import Format
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
 INTERVALS = ("window", "slide", "watermark", "every")
+LASTING = ("window", "slide", "session_gap", "watermark", "time_column", "to")
+"""Options of windows that every run on a path has to repeat, as text."""
 UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
     "year",
@@ -188,7 +190,7 @@ def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:
         place = _local(given["path"])
         if place is not None:
             _check_writable(place)
-            _check_own_table(place, step.name, given["topic"])
+            _check_own_table(place, step.name, given)
         made.paths.add(_same(given["path"]))
     if given.get("checkpoint") and (place := _local(given["checkpoint"])) is not None:
         _check_writable(place)
@@ -230,7 +232,7 @@ def _about(place: Path) -> dict[str, Any] | None:
         raise PipelineError(f"{place / META} cannot be read: {error}") from error
 
 
-def _check_own_table(place: Path, kind: str, topic: str) -> None:
+def _check_own_table(place: Path, kind: str, given: Mapping[str, Any]) -> None:
     about = _about(place)
     if about is None:
         if any(there.is_file() for there in place.rglob("*")):
@@ -238,7 +240,8 @@ def _check_own_table(place: Path, kind: str, topic: str) -> None:
                 f"{place} is not empty, and not a table of `{kind}`: name another path"
             )
         return
-    for name, wanted in (("kind", kind), ("topic", topic)):
+    lasting = {name: given[name] for name in LASTING if given.get(name) and name in about}
+    for name, wanted in {"kind": kind, "topic": given["topic"], **lasting}.items():
         if about.get(name) != wanted:
             raise PipelineError(
                 f"{place} was written with {name} {about.get(name)}, but this run has {wanted}: "

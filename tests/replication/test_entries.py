@@ -99,3 +99,9 @@ def test_a_snapshot_is_cut_into_pieces_that_fit_into_nodes(
     assert decode_snapshot(1, pieces) == (HEADER, (SETTING, SETTING))
     with pytest.raises(UnreadableMetadata, match="the snapshot at entry 1"):
         decode_snapshot(1, pieces[:-1])
+
+
+def test_an_entry_and_its_checks_fit_into_what_zookeeper_takes() -> None:
+    """jute.maxbuffer is 1 MiB by default."""
+    assert entries.ENTRY_SIZE_MAX == entries.PIECE_SIZE_MAX == 524_288
+    assert entries.ENTRY_RAW_SIZE_MAX == 4_194_304

@@ -300,3 +300,9 @@ def test_replicas_in_failed_directories_need_not_be_in_sync() -> None:
     assert not in_sync_everywhere(image, 3) and in_sync_everywhere(image, 2)
     failed = THREE._replace(isr=(1, 2), extra=PartitionExtra(offline=(3,)))
     assert in_sync_everywhere(cluster(THREE, failed), 3)
+
+
+def test_a_broker_that_leaves_looks_at_all_partitions() -> None:
+    image = cluster(THREE._replace(leader=2, isr=(2, 3)), THREE)
+    after = image.apply(controlled_shutdown(image, 1, 1).records)
+    assert partitions(after) == [(2, 5, (2, 3), 7), (2, 6, (2, 3), 8)]

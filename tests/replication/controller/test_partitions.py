@@ -336,7 +336,7 @@ def test_what_is_reported_of_a_partition_that_was_not_there_before_does_not_coun
     ends = {2: LogEnd(after.brokers[2].epoch, 4, 100)}
     assert elect_longest(after, [(TOPIC, 1, ends, True)], before).result == 0
     assert elect_longest(after, [(TOPIC, 1, ends, True)], after).result == 1
-    assert elect_longest(after, [(TOPIC, 2, ends, True)], after).result == 0
+    assert elect_longest(after, [(TOPIC, 2, ends, True)]).result == 0
 
 
 def test_a_cancellation_without_a_former_replica_in_sync_says_why() -> None:

@@ -367,3 +367,9 @@ def test_the_topics_of_one_request_go_round_the_brokers_as_those_of_many(at_once
         image = image.apply(create(image, *topics).records)
     leaders = [topic.partitions[0].leader for topic in image.topics.values()]
     assert {*leaders[:3]} == {1, 2, 3} and leaders[3:] == leaders[:-3]
+
+
+def test_a_number_of_partitions_that_cannot_be_takes_no_room_from_the_others() -> None:
+    decision = create(brokers(1), NewTopic("t", 10_000, 1), NewTopic("u", -2, 1))
+    assert [a.error and a.error.code for a in decision.result] == [
+        None, ErrorCode.INVALID_PARTITIONS]

@@ -150,6 +150,7 @@ def test_a_large_topic_outdoes_older_logs_in_several_entries(
     epochs = [state.leader_epoch for state in image.topics["t"].partitions]
     assert epochs == [HELD.epoch + EPOCHS_SKIPPED] * 5
     assert outdo_logs(image, "missing").records == ()
+    assert outdo_logs(image, "t").records == (), "once is enough"
 
 
 def test_an_adoption_survives_its_controller() -> None:
@@ -159,3 +160,11 @@ def test_an_adoption_survives_its_controller() -> None:
     after = ended(reported(reported(image, 2, None), 3, None))
     records = [decode_record(encode_record(each)) for each in snapshot_records(after)]
     assert MetadataImage.empty("c").apply(records).adopting is None
+
+
+def test_a_leader_epoch_that_is_raised_is_a_change_of_its_partition() -> None:
+    """Leaders and followers take no older state for a newer one."""
+    image = reported(backup(), 1, HELD)
+    before = image.topics["t"].partitions[0].partition_epoch
+    image = image.apply(outdo_logs(image, "t", 0).records)
+    assert image.topics["t"].partitions[0].partition_epoch == before + 1

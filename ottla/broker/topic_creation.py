@@ -25,6 +25,7 @@ from ottla.replication.topic_names import (
     is_legal_name,
 )
 from ottla.wire.errors import ErrorCode, ProtocolError, RequestTimedOut
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -210,6 +211,16 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
         return NewTopic(name)
     factor = attainable_factor(broker, FACTORS[name], factor, image)
     return NewTopic(name, partitions, factor, configs=internal_configs(config, name, factor))
+
+
+def lacking_brokers(broker: BrokerContext, name: str) -> str:
+    """What an internal topic lacks to be created, as the end of a sentence; "" for nothing."""
+    wanted = automatic_topic(broker, broker.image, name).replication_factor
+    there = len(broker.image.brokers)
+    if wanted <= there:
+        return ""
+    return (f": {name} needs {counted(wanted, 'broker')} ({FACTORS[name]}), and {there}"
+            f" {'is' if there == 1 else 'are'} registered")
 
 
 def internal_configs(config: BrokerConfig, name: str, factor: int) -> list[tuple[str, str]]:

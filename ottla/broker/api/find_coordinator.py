@@ -15,7 +15,7 @@ from ottla.broker.security.access import (
 )
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices
-from ottla.broker.topic_creation import create_missing
+from ottla.broker.topic_creation import create_missing, lacking_brokers
 from ottla.groups.routing import OFFSETS_TOPIC, TRANSACTION_TOPIC, partition_for
 from ottla.replication.controller.access import Operation
 from ottla.replication.metadata import Endpoint
@@ -94,9 +94,11 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
     if key_type == SHARE and not SHARE_KEY.fullmatch(key):
         raise InvalidRequest(f"{key!r} is not a key of a share group (group:topic id:partition)")
     broker: BrokerContext = context.broker
-    topic = broker.image.topics.get(TOPIC_OF_TYPE.get(key_type, ""))
+    name = TOPIC_OF_TYPE.get(key_type, "")
+    topic = broker.image.topics.get(name)
     if topic is None:
-        raise CoordinatorNotAvailable(f"{key!r} has no coordinator yet; retry")
+        why = lacking_brokers(broker, name) if name else ""
+        raise CoordinatorNotAvailable(f"{key!r} has no coordinator yet{why}; retry")
     index = partition_for(key, len(topic.partitions))
     leader = topic.partitions[index].leader
     if leader == broker.node_id and (topic.name, index) in broker.replicas.offline:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, check
+from ottla.client.errors import ClientError, Refused, check
 from ottla.client.interrupts import Interrupts, noted
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets
@@ -260,9 +260,7 @@ class RecordPrinter:
         group, seconds = self.wanted.group, self.consumer.rebalance_seconds
         if not self.told:
             self.told = True
-            print(
-                f"group {group}: waiting until its members have joined again, or the sessions of"
-                f" departed members have expired: see ottla group why {group}", file=sys.stderr)
+            print(f"group {group}: {self.joins_after()}", file=sys.stderr)
         if idle < STUCK_SECONDS or now - self.described < DESCRIBE_SECONDS:
             return
         self.described = now
@@ -271,6 +269,20 @@ class RecordPrinter:
             raise ClientError(
                 f"group {group}: its coordinator has let no member join for {idle:.0f} s; "
                 f"the group is {state}: see ottla group why {group}")
+
+    def joins_after(self) -> str:
+        """What a member that has not joined yet waits for."""
+        group = self.wanted.group
+        try:
+            state = groups.describe(self.cluster, group).state
+        except Refused as refused:
+            if refused.code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return f"waiting for its coordinator: see ottla group why {group}"
+            return f"waiting for its coordinator: {refused}"
+        if state in REBALANCING:
+            return ("waiting until its members have joined again, or the sessions of departed"
+                    f" members have expired: see ottla group why {group}")
+        return f"waiting for its coordinator, the group is {state}: see ottla group why {group}"
 
     def unread(self) -> str:
         """What a member of a group still waits for, "" for nothing."""

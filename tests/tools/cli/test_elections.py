@@ -16,7 +16,7 @@ from ottla.client.errors import Refused, Unreachable
 from ottla.testing import Broker
 from ottla.tools.admin import groups, partitions, transactions
 from ottla.tools.cli.cluster_check import active_controller
-from ottla.tools.stream import writer
+from ottla.tools.stream import reader, writer
 from ottla.tools.zookeeper.local import free_port
 from tests.tools.cli.ottla_command import Ottla
 
@@ -407,3 +407,16 @@ def test_a_producer_whose_records_nobody_acknowledges_says_where_the_reason_is(
     advice = f"`ottla topic why {topic}` shows what is wrong with the topic"
     assert waiting == f"no record was acknowledged for 0.2 s; waiting: {advice}", done
     assert done.status == 1 and f"1 record left after 1 s; {advice}" in failed, done
+
+
+def test_a_member_without_a_coordinator_says_so(
+    there: Ottla, disturbed: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = disturbed.create_topic("waiting")
+    monkeypatch.setattr(reader, "GROUP_IDLE_MS", 200)
+    monkeypatch.setattr(reader, "STUCK_SECONDS", 0.5)
+    disturbed.fail("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", count=None)
+    done = there(f"consume {topic} -e -G g --timeout 0.5")
+    assert done.status == 1
+    assert "group g: waiting for its coordinator: " in done.err, done
+    assert "members have joined" not in done.err

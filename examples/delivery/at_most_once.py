@@ -57,6 +57,8 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     run(*sys.argv[1:4], stop)

@@ -82,9 +82,12 @@ def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int
     wants_help = given in (["-h"], ["--help"])
     out = sys.stdout if wants_help or not given else sys.stderr
     if given and not wants_help:
+        from ottla.client.similar_names import similar
+
+        known = [words.partition(" ")[2] for words in verbs]
         print(
-            f"ottla {noun}: {given[0]!r} is not a command; known commands: "
-            + ", ".join(words.partition(" ")[2] for words in verbs),
+            f"ottla {noun}: {given[0]!r} is not a command{similar(given[0], known)};"
+            f" known commands: {', '.join(known)}",
             file=sys.stderr,
         )
         return 2

@@ -352,6 +352,28 @@ def test_a_timer_in_the_same_turn_comes_after_the_commits() -> None:
     assert all(record.value is None for record in bench.records[1:]) and bench.records[1:]
 
 
+def test_the_host_is_asked_to_wake_for_the_next_timer_and_for_each_earlier_one() -> None:
+    bench, asked = Workbench(offsets_topic_num_partitions=1), []
+    bench.wake = asked.append
+    bench.start()
+
+    def after(ms: int) -> None:
+        bench.runtime.turn("g", lambda s, r: r.set_timer(f"after {ms}", "g", after_ms=ms))
+
+    expiry_ms = bench.settings.offsets_retention_check_interval_ms
+    assert asked == [expiry_ms]
+    for ms in (5_000, 5_000, 7_000, 4_000):
+        after(ms)
+    assert asked == [expiry_ms, 5_000, 4_000]
+    asked.clear()
+    for ms in (3_999, 4_000, 5_000, 7_000):
+        bench.clock.elapsed_ms = ms
+        bench.runtime.fire()
+    assert asked == [4_000, 5_000, 7_000, expiry_ms]
+    after(1_000)
+    assert asked[-1] == 8_000
+
+
 def test_a_commit_that_cannot_be_encoded_does_not_touch_those_gathered_with_it() -> None:
     bench, answers = turn_of_commits(5)
 

@@ -144,6 +144,19 @@ def test_success_without_a_record_is_proved_where_another_broker_may_have_taken_
     assert bench.records == [Record(OffsetKey("g", "t", 0), None)]
 
 
+@pytest.mark.parametrize("replicated", [False, True])
+def test_a_leave_of_a_stranger_is_proved_before_it_is_refused(replicated: bool) -> None:
+    bench = Workbench(replicated=replicated)
+    told = join(bench)
+    for member_id, code, proved in (
+        ("x", ErrorCode.UNKNOWN_MEMBER_ID, replicated), (told.member_id, ErrorCode.NONE, False),
+    ):
+        bench.records.clear()
+        leaving = [Leaving(member_id)]
+        assert bench.ask(lambda s, r, leaving=leaving: s.leave("g", leaving, r)) == [code]
+        assert bench.records == ([Record(OffsetKey("g", "", 0), None)] if proved else [])
+
+
 def test_a_shard_tells_when_it_began_to_coordinate() -> None:
     bench = Workbench()
     shard = bench.shard()

@@ -16,6 +16,7 @@ from ottla.groups.transactions.records import (
     TransactionState,
     TransactionValue,
 )
+from ottla.groups.transactions.shard import LOOKS_MAX
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from tests.groups.transactions.bench import COORDINATOR_EPOCH, TransactionBench
 
@@ -489,6 +490,51 @@ def test_ids_that_nobody_uses_are_forgotten_and_open_transactions_are_not(
     bench.crash()
     known = {name for shard in bench.runtime.shards() for name in shard.transactions}
     assert known == {"used"}
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_transaction_that_is_not_over_is_not_forgotten_however_old(ends: bool) -> None:
+    bench = TransactionBench(
+        transaction_state_log_num_partitions=1, transactional_id_expiration_ms=1_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=500,
+    )
+    producer = bench.init()
+    bench.add(producer, A)
+    bench.hold_markers = True
+    if ends:
+        bench.end_later(producer)
+    bench.wait(59_000)
+    assert bench.state() is (S.PREPARE_COMMIT if ends else S.ONGOING)
+    if not ends:
+        bench.hold_markers = False
+        assert bench.end(producer) == producer
+    bench.write_held_markers()
+    assert bench.state() is S.COMPLETE_COMMIT
+    bench.wait(999)
+    assert bench.state() is S.COMPLETE_COMMIT
+    bench.wait(1)
+    assert not bench.runtime.shard("t").transactions
+
+
+@pytest.mark.parametrize("count", [LOOKS_MAX, LOOKS_MAX + 1, 2 * LOOKS_MAX + 1])
+def test_many_ids_are_forgotten_in_slices_and_one_that_is_gone_holds_nothing_up(
+    count: int,
+) -> None:
+    bench = TransactionBench(
+        transaction_state_log_num_partitions=1, transactional_id_expiration_ms=1_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=5_000,
+    )
+    for number in range(count):
+        bench.init(f"t{number}")
+    transactions = bench.runtime.shard("t").transactions
+    bench.clock.elapsed_ms = 5_000
+    bench.runtime.fire()
+    assert len(transactions) == count - LOOKS_MAX
+    for key in [*transactions][:1]:
+        bench.runtime.shard("t").replay(TransactionRecord(key, None))
+    bench.wait(2)
+    assert not transactions
+    assert bench.runtime.next_timer_ms() in range(10_000, 10_003)
 
 
 # Crashes

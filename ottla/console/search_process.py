@@ -7,12 +7,14 @@ writes its result pickled on standard output. It ends if the console has ended.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ottla.client.errors import ClientError
@@ -47,7 +49,7 @@ def run(task: Task, stop: threading.Event) -> dict[str, Any]:
     alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)
     with subprocess.Popen(
         [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        process_group=0,                # Ctrl-C reaches only the console
+        start_new_session=True,         # Ctrl-C reaches only the console
     ) as process:
         sent: bytes | None = pickle.dumps(alone)
         while True:
@@ -88,9 +90,17 @@ def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
         reader.close()
 
 
+def give_way() -> None:
+    """Let every other process have the processor first. Linux weighs sessions (autogroups) before
+    it looks at the niceness of their processes."""
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
+
+
 def main() -> int:
     """Runs the task from standard input; returns the exit status."""
-    os.nice(NICENESS)
+    give_way()
     task: Task = pickle.load(sys.stdin.buffer)
     ended = ConsoleEnded(task.console)
     result: tuple[str, dict[str, Any]]

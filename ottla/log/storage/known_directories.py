@@ -11,6 +11,7 @@ version, number of directories, then one line each with the id in `meta.properti
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import LogDirectory, StorageRefused
@@ -44,6 +45,29 @@ def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
         if directory.offline is None:
             known |= read(disk, directory)
     return known
+
+
+def remembered_by_readable(disk: Disk, opened: list[LogDirectory]) -> dict[str, str]:
+    """Like `remembered`; a directory that cannot be read is replaced in `opened`: it is offline."""
+    known: dict[str, str] = {}
+    for at, directory in enumerate(opened):
+        try:
+            known |= remembered(disk, [directory])
+        except OSError as error:
+            directory.close()
+            opened[at] = LogDirectory.unusable(disk, directory.path, error)
+    return known
+
+
+def cluster_of(opened: Sequence[LogDirectory]) -> str | None:
+    """The cluster that the available directories belong to; None if all of them are new. Raises
+    StorageRefused."""
+    for directory in opened:
+        if directory.offline is None:
+            with suppress(OSError):             # `identify` reads it again
+                if known := directory.known_ids():
+                    return known["cluster.id"]
+    return None
 
 
 def away(directory: LogDirectory, known: Mapping[str, str], forgotten: Collection[str]) -> str:

@@ -110,7 +110,8 @@ class Storage:
                 opened.append(LogDirectory(disk, path))
             except OSError as error:
                 opened.append(LogDirectory.unusable(disk, path, error))
-        known = known_directories.remembered(disk, opened)
+        known = known_directories.remembered_by_readable(disk, opened)
+        cluster_id = cluster_id or known_directories.cluster_of(opened)
         for at, directory in enumerate(opened):
             try:
                 was = known_directories.away(directory, known, forgotten)

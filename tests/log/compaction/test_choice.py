@@ -9,6 +9,7 @@ import pytest
 
 from ottla.log.compaction.choice import Cleanable, cleanable, groups_of, is_overdue
 from ottla.log.partition.config import LogConfig
+from ottla.wire.marks import count_in
 
 NOW_MS = 1_000_000
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
@@ -138,3 +139,18 @@ def test_a_groups_index_has_room_for_its_entries() -> None:
 def test_the_offsets_of_a_group_fit_into_four_bytes(end: int, together: bool) -> None:
     segments: Any = [Facts(7, 17, 1), Facts(17, 7 + end, 1)]
     assert len(groups_of(segments, 100, 100, 100)) == (1 if together else 2)
+
+
+@pytest.mark.parametrize(("stable", "durable", "waits"), [
+    (35, 30, {}), (35, 29, {"compaction waits for a flush": 1}), (29, 35, {}), (29, 30, {}),
+])
+def test_a_pass_that_waits_for_a_flush_is_told_from_one_that_waits_for_a_commit(
+    stable: int, durable: int, waits: dict[str, int]
+) -> None:
+    found: dict[str, int] = {}
+    count_in(found)
+    try:
+        assert part(stable=stable, durable=durable)[1] == min(stable, durable) // 10 * 10
+    finally:
+        count_in(None)
+    assert found == waits

@@ -12,7 +12,7 @@ import pytest
 
 from ottla.log.compaction import filter
 from ottla.log.compaction.choice import cleanable
-from ottla.log.compaction.cleaner import Cleaner, ReadTask
+from ottla.log.compaction.cleaner import Cleaner, ReadTask, SyncTask
 from ottla.log.compaction.filter import BatchTask
 from ottla.wire.checksum import crc32c_of
 from ottla.wire.compression import compress, decompress
@@ -161,3 +161,22 @@ def test_damage_inside_a_large_batch_ends_the_pass() -> None:
         table.clean()
     assert table.log.first_dirty_offset == 0
     assert table.log.read_bytes(0, 1 << 20) == before
+
+
+def test_a_cleaned_segment_is_durable_with_its_indexes_before_it_takes_a_place() -> None:
+    table = Table()
+    for number in range(5):
+        table.put((b"%d" % max(number, 1), b"x" * 50))
+    table.seal()
+    target = cleanable(table.log, table.log.log_end_offset, table.clock.now_ms())
+    assert target is not None
+    before, base = list(table.log.segments), table.log.segments[0].path("")
+    with closing(Cleaner(target, 1 << 20, 0.0, lambda paths: None).steps()) as steps:
+        task = next(steps)
+        while not isinstance(task, SyncTask):
+            if task is not None:
+                task.run()
+            task = next(steps)
+        assert table.log.segments == before
+        assert {file.path for file in task.files} == {
+            f"{base}{suffix}.cleaned" for suffix in (".log", ".index", ".timeindex")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from errno import EIO
+from errno import EIO, ENOSPC
 
 import pytest
 
@@ -16,6 +16,7 @@ from ottla.log.storage.checkpoint_task import (
     note_aborted,
 )
 from ottla.log.storage.storage import Storage
+from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch
 from tests.log.faulty_disk import FaultyDisk
@@ -143,3 +144,21 @@ def test_sizes_of_indexes_are_replaced_dropped_or_left() -> None:
     assert known == {("t", 0): {5: 68}}
     note_aborted(known, ("t", 0), {})
     assert known == {}
+
+
+@pytest.mark.parametrize(("code", "full", "offline"), [
+    (ENOSPC, True, False), (EIO, False, True),
+])
+def test_a_checkpoint_that_fails_makes_its_directory_full_or_offline(
+    disk: FaultyDisk, code: int, full: bool, offline: bool
+) -> None:
+    storage = opened(disk, 2)
+    disk.errors, disk.failing = {"write": code}, "/a/"
+    with pytest.raises(StorageFailed, match="no checkpoint of /a") as failed:
+        storage.checkpoint([])
+    assert isinstance(failed.value.__cause__, OSError) and failed.value.__cause__.errno == code
+    a, b = storage.directories
+    assert (a.space.full, a.offline is not None) == (full, offline)
+    assert not b.space.full and b.offline is None
+    assert a.written_ids != a.topic_ids, "the next checkpoint writes the topics again"
+    assert b.written_ids == b.topic_ids == {"t": ID}

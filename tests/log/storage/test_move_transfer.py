@@ -13,13 +13,13 @@ from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.retention import remove_below_start
 from ottla.log.storage.log_directory import StorageRefused
-from ottla.log.storage.move_transfer import Move, MoveFailed
+from ottla.log.storage.move_transfer import Copy, LogCut, Move, MoveFailed, Piece
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
 from ottla.wire.records import Record, build_batch
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, records_of, values_of
-from tests.log.faulty_disk import FaultyDisk, PowerCut
+from tests.log.faulty_disk import FaultyDisk, FaultyFile, PowerCut
 from tests.log.partition.foreign_files import marker
 
 KEY = "events", 0
@@ -556,3 +556,165 @@ def test_a_move_whose_source_is_compacted_meanwhile_may_stop_at_each_step(power:
         assert offsets == sorted(set(offsets)), where
         assert not [name for name in disk.names if name.endswith(".ottla-move")], where
     assert operation > 100
+
+
+def test_files_that_belong_to_no_segment_are_copied_until_the_copy_has_them() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    disk.open("/a/events-0/note.old", create=True).pwrite(b"12", 0)
+    move = begin(storage)
+    assert disk.read_bytes(f"{move.directory}/note.old") == b"12"
+    assert move.small_files() == []
+    disk.open("/a/events-0/note.old").pwrite(b"3", 2)
+    source, target = "/a/events-0/note.old", f"{move.directory}/note.old"
+    assert move.small_files() == [Piece(source, target)]
+    disk.open("/a/events-0/leader-epoch-checkpoint.tmp", create=True)
+    assert move.small_files() == [Piece(source, target)], "it is not finished"
+    end(move)
+    assert disk.read_bytes("/b/events-0/note.old") == b"123"
+
+
+def test_a_step_copies_only_what_the_copy_does_not_have() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    for _ in range(12):
+        log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    step(move, 1 << 20)
+    assert move.nearly_done()
+    copy = move.plan()
+    assert (copy.pieces, copy.batch_bytes, copy.epochs) == ([], 0, None)
+    size, one = log.segments[-1].size, len(batch(b"x"))
+    log.append_bytes(batch(b"x"), 1)
+    copy = move.plan()
+    assert [(each.start, each.end) for each in copy.pieces] == [(size, size + one)]
+    assert copy.batch_bytes == one and copy.epochs == log.epochs.encode()
+
+
+def large_log(storage: Storage, mebibytes: int) -> PartitionLog:
+    """A log with two sealed segments of so many batches, a little more than a MiB each."""
+    log = open_log(storage, LogConfig())
+    for _ in range(2):
+        for _ in range(mebibytes):
+            log.append_bytes(batch(bytes(1 << 20)), 0)
+        log.roll()
+    return log
+
+
+def test_a_step_copies_eight_mebibytes_at_most_and_a_read_one(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_storage(FaultyDisk())
+    log = large_log(storage, 5)
+    move = begin(storage)
+    copy, size = move.plan(), log.segments[0].size
+    assert copy.batch_bytes == 8 << 20 and copy.sealed == [log.segments[0]]
+    assert copy.reached == {0: size, 5: (8 << 20) - size}
+    reads, pread = list[int](), FaultyFile.pread
+
+    def noted(file: FaultyFile, size: int, position: int) -> bytes:
+        reads.append(size)
+        return pread(file, size, position)
+
+    monkeypatch.setattr(FaultyFile, "pread", noted)
+    Copy(storage.disk, move.directory, [Piece(log.segments[0].path(".log"), "/b/x")]).run()
+    assert reads == [1 << 20] * 5 + [size - (5 << 20)]
+    assert storage.disk.read_bytes("/b/x") == storage.disk.read_bytes(log.segments[0].path(".log"))
+
+
+@pytest.mark.parametrize(("left", "done"), [(4 << 20, True), ((4 << 20) + 1, False)])
+def test_a_swap_copies_four_mebibytes_at_most(left: int, done: bool) -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage, LogConfig())
+    for _ in range(5):
+        log.append_bytes(batch(bytes(1 << 20)), 0)
+    move = begin(storage)
+    assert not move.nearly_done()
+    step(move, log.size_bytes - left)
+    assert move.size_bytes == log.size_bytes - left and move.nearly_done() is done
+
+
+def test_a_swap_waits_for_the_files_beside_each_sealed_segment() -> None:
+    storage = open_storage(FaultyDisk())
+    log = large_log(storage, 1)
+    move = begin(storage)
+    assert not move.nearly_done(), "little is left, but no sealed segment is whole"
+    step(move, log.segments[0].size)
+    assert move.sealed == {0} and not move.nearly_done()
+    step(move, log.segments[1].size)
+    assert move.sealed == {0, 1} and move.nearly_done()
+
+
+def test_the_lag_of_a_copy_is_counted_from_the_first_segment_that_is_not_whole() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    for _ in range(12):
+        log.append_bytes(batch(b"x"), 0)
+    log.delete_before(2)
+    move = begin(storage)
+    assert (move.offset_lag, move.size_bytes) == (10, 0)
+    first, second = log.segments[:2]
+    step(move, first.size - 1)
+    assert (move.offset_lag, move.size_bytes) == (12, first.size - 1)
+    step(move, 1)
+    step(move, 1)
+    assert move.offset_lag == 12 - second.base_offset
+    step(move, 1 << 20)
+    assert (move.offset_lag, move.size_bytes) == (0, log.size_bytes)
+
+
+@pytest.mark.parametrize("where", ["log", "source", "target"])
+def test_a_move_fails_with_what_it_needs(where: str) -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    move.check()
+    if where == "log":
+        log.fail("the disk is gone")
+    else:
+        storage.fail(getattr(move, where), "the disk is gone")
+    with pytest.raises(MoveFailed, match=r"events-0 cannot be moved to /b: .*the disk is gone"):
+        move.check()
+
+
+def test_a_log_that_was_cut_has_to_be_moved_from_the_start_again() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    for _ in range(12):
+        log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    move.check()
+    step(move)
+    log.truncate_to(3)
+    with pytest.raises(LogCut, match="events-0 was truncated"):
+        move.check()
+
+
+def test_the_index_that_a_start_can_rebuild_is_not_synced_by_a_swap() -> None:
+    disk = FaultyDisk()
+    for name in ("x.log", "x.index", "x.timeindex", "x.txnindex"):
+        disk.makedirs("/a")
+        disk.write_atomically(f"/a/{name}", b"123")
+    pieces = [Piece(f"/a/{name}", f"/b/{name}") for name in disk.listdir("/a")]
+    disk.makedirs("/b")
+    for only_needed, pending in ((True, {"x.index", "x.timeindex"}), (False, set())):
+        Copy(disk, "/b", pieces).run(only_needed)
+        left = {name for name in disk.listdir("/b") if disk.inode(f"/b/{name}").pending}
+        assert left == pending
+        assert all(disk.read_bytes(piece.target) == b"123" for piece in pieces)
+
+
+def test_a_file_that_ends_early_or_is_gone_is_no_copy() -> None:
+    disk = FaultyDisk()
+    disk.makedirs("/a")
+    disk.makedirs("/b")
+    disk.write_atomically("/a/x", b"123")
+    with pytest.raises(OSError, match="/a/x ends before byte 4"):
+        Copy(disk, "/b", [Piece("/a/x", "/b/x", 1, 4)]).run()
+    gone = Copy(disk, "/b", [Piece("/a/none", "/b/none")])
+    gone.epochs = b"0\n0\n"
+    gone.run()
+    assert gone.vanished and disk.listdir("/b") == ["x"], "the next step lists the files again"

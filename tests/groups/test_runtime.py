@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -463,3 +464,25 @@ def test_a_marker_that_is_committed_while_a_shard_is_loaded_ends_its_offsets(
     assert not shard.offsets.is_pending("g", "t", 0)
     found = shard.offsets.find("g", "t", 0)
     assert (found is not None and found.offset == 5) is commits
+
+
+def test_changes_of_a_groups_state_are_in_the_log_and_what_is_loaded_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Workbench(group_initial_rebalance_delay_ms=0)
+    bench.cluster.make("t", 1)
+    caplog.set_level(logging.DEBUG, "ottla.groups")
+    beat = Heartbeat("g", "m", 0, None, None, 60_000, frozenset("t"), owned=frozenset())
+    for _ in range(2):
+        bench.ask(lambda s, r: s.beat(beat, r))
+    join = Join("h", "", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), False)
+    bench.ask(lambda s, r: s.join(join, lambda reply: None, r), "h")
+    told = [each.getMessage() for each in caplog.records]
+    assert told[0].startswith("group g: none to ") and told[-1].startswith("group h: Empty to ")
+    assert len(told) == len(set(told)), "each change once"
+    caplog.clear()
+    bench.crash()
+    assert not caplog.records
+    caplog.set_level(logging.INFO, "ottla.groups")
+    bench.ask(lambda s, r: s.beat(Heartbeat("g", "m", -1), r))
+    assert not caplog.records

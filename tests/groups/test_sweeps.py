@@ -55,6 +55,7 @@ def test_many_offsets_expire_in_slices_and_what_is_committed_in_between_stays(
     bench.clock.elapsed_ms += 2 * RETENTION_MS
     bench.runtime.fire()
     assert MANY - LOOKS_MAX <= len(left(bench)) < MANY, "one slice is done"
+    assert bench.runtime.next_timer_ms() == bench.clock.elapsed_ms + 1
     assert longest_append(bench) <= LOOKS_MAX
     commit(bench, range(MANY - 1, MANY))
     bench.wait(100)

@@ -8,7 +8,13 @@ import pytest
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.messages import Join, Joined, Leaving, NewMemberId, Sync, Synced
-from ottla.groups.classic.rebalance import complete_if_joined
+from ottla.groups.classic.rebalance import (
+    JOIN,
+    SESSION,
+    SYNC,
+    complete_if_joined,
+    join_timer_fired,
+)
 from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.errors import (
     FencedInstance,
@@ -18,7 +24,8 @@ from ottla.groups.errors import (
 )
 from ottla.groups.offset_requests import Commit, OffsetToCommit
 from ottla.groups.records import GroupKey
-from ottla.groups.result import Result
+from ottla.groups.result import RETRY_MS, Result, TimerKey
+from ottla.groups.settings import GroupSettings
 from ottla.wire.errors import ErrorCode, ProtocolError
 from tests.groups.bench import Workbench
 
@@ -26,11 +33,16 @@ DELAY_MS = 3_000
 BYTES = b"range's"
 
 
+EXPIRY_MS = 600_000
+"""The only timer of a shard without groups."""
+
+
 class Table:
     """A group whose members say what they want, and the answers that each of them got."""
 
     def __init__(self, delay_ms: int = 0, **settings: Any) -> None:
-        self.bench = Workbench(group_initial_rebalance_delay_ms=delay_ms, **settings)
+        self.bench = Workbench(
+            group_initial_rebalance_delay_ms=delay_ms, offsets_topic_num_partitions=1, **settings)
         self.answers: dict[str, list[Any]] = {}
 
     def ask(self, who: str, operation: Any) -> None:
@@ -67,6 +79,11 @@ class Table:
 
     def wait(self, ms: int) -> None:
         self.bench.wait(ms)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next timer is due."""
+        return self.bench.runtime.next_timer_ms()
 
     @property
     def group(self) -> ClassicGroup:
@@ -120,6 +137,16 @@ def test_a_group_that_did_not_come_from_empty_has_no_initial_delay() -> None:
     assert (group.generation, group.state) == (1, ClassicState.COMPLETING)
     complete_if_joined(group, result)
     assert group.generation == 1, "it does not wait for joins any more"
+
+
+def test_an_initial_delay_in_which_nobody_joins_is_not_extended() -> None:
+    group = ClassicGroup("g", came_from_empty=True, delay_left_ms=5)
+    member = ClassicMember("m", None, "c", "/h", 60_000, 10_000, (("range", b""),))
+    member.awaits_join = print
+    group.add(member, "consumer")
+    group.move(ClassicState.PREPARING, 5)
+    join_timer_fired(group, Result(7, 5), GroupSettings())
+    assert group.generation == 1
 
 
 def test_a_new_rebalance_takes_the_assignments_that_were_not_confirmed() -> None:
@@ -366,6 +393,87 @@ def test_a_group_that_moves_away_answers_each_of_those_that_wait() -> None:
     table.join("b")
     table.bench.runtime.unload(table.bench.partition())
     assert [table.last(name).code for name in "ab"] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+def test_who_is_gone_leaves_no_timer_behind() -> None:
+    table = stable("a", "b")
+    for name in "ba":
+        table.leave(table.last(name).member_id)
+    table.wait(RETRY_MS)
+    assert table.next_ms == EXPIRY_MS
+    table.join("c", needs_member_id=True)
+    table.leave(table.last("c").member_id)
+    assert table.next_ms == EXPIRY_MS
+
+
+def test_who_was_late_or_never_synced_leaves_no_timer_behind() -> None:
+    table, times = Table(), {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 2_000}
+    for name in "ab":
+        table.join(name, **times)
+    table.wait(0)
+    table.sync("a", 1, a="x", b="y")
+    table.sync("b", 1)
+    table.join("c", **times)
+    table.wait(2_000)
+    assert list(table.group.members) == [table.last("c").member_id]
+    assert table.next_ms == 4_000, "the end of the wait for syncs"
+    table.wait(2_000 + RETRY_MS)
+    assert not table.group.members and table.next_ms == EXPIRY_MS
+
+
+def test_a_static_member_that_was_replaced_leaves_no_timer_behind() -> None:
+    table = Table()
+    table.join("a", instance_id="one", session_timeout_ms=30_000)
+    table.wait(0)
+    table.join("again", instance_id="one", session_timeout_ms=30_000)
+    assert table.last("again").generation == 2
+    table.leave("", instance_id="one")
+    table.wait(RETRY_MS)
+    assert table.next_ms == EXPIRY_MS
+
+
+def test_each_wait_of_a_generation_ends_the_one_before_it() -> None:
+    table, times = Table(), {"rebalance_timeout_ms": 3_000}
+    table.join("a", **times)
+    table.wait(0)
+    assert table.next_ms == 3_000, "for syncs"
+    table.wait(1_000)
+    table.join("b", **times)
+    assert table.next_ms == 4_000, "for joins"
+    table.wait(1_000)
+    table.join("a", table.last("a").member_id, **times)
+    assert table.next_ms == 5_000, "for syncs"
+    table.wait(500)
+    table.sync("b", 2)
+    assert table.next_ms == 5_000
+    table.sync("a", 2)
+    assert table.next_ms == 12_500, "the sessions, which begin anew with the assignment"
+
+
+def test_a_wait_that_is_over_does_nothing_when_its_time_comes() -> None:
+    table = stable("a")
+    for kind in (JOIN, SYNC):
+        table.bench.runtime.turn(
+            "g", lambda s, r, kind=kind: s.fire(TimerKey(kind, "g"), r)
+        )
+    assert table.group.state is ClassicState.STABLE and table.group.generation == 1
+    table.bench.runtime.turn("g", lambda s, r: s.fire(TimerKey(SESSION, "g", "nobody"), r))
+    assert len(table.group.members) == 1
+
+
+@pytest.mark.parametrize(("who", "generation", "code"), [
+    ("", -1, ErrorCode.NONE), ("x", -1, ErrorCode.NONE), ("", 0, ErrorCode.UNKNOWN_MEMBER_ID),
+    ("x", 0, ErrorCode.UNKNOWN_MEMBER_ID), ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+])
+def test_who_may_commit_to_a_group_without_members(
+    who: str, generation: int, code: ErrorCode
+) -> None:
+    table = stable("a")
+    table.leave(table.last("a").member_id)
+    request = Commit("g", [OffsetToCommit("t", 0, 5, -1, "")], who, None, generation)
+    table.ask("commit", lambda s, a, r: r.reply(a, s.commit(request, r)))
+    told = table.last("commit")
+    assert (told.code if isinstance(told, ProtocolError) else told[0]) is code
 
 
 @pytest.mark.parametrize(("who", "generation", "transactional", "code"), [

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from ottla.groups.records import NO_PRODUCER, Producer
+from ottla.groups.result import Result
+from ottla.groups.transactions.errors import NeedsProducerId
 from ottla.groups.transactions.markers import AT_ONCE_MAX
 from ottla.groups.transactions.records import (
     EPOCH_MAX,
@@ -16,7 +18,7 @@ from ottla.groups.transactions.records import (
     TransactionState,
     TransactionValue,
 )
-from ottla.groups.transactions.shard import LOOKS_MAX
+from ottla.groups.transactions.shard import LOOKS_MAX, Initialise
 from ottla.wire.errors import ErrorCode, ProtocolError, StorageFailed
 from tests.groups.transactions.bench import COORDINATOR_EPOCH, TransactionBench
 
@@ -85,6 +87,19 @@ def test_the_epoch_that_only_fences_belongs_to_no_client(
     assert bench.end(guessed, commit=False, v=version) is ErrorCode.PRODUCER_FENCED
     assert bench.add(guessed, A, v=version) is ErrorCode.PRODUCER_FENCED
     assert bench.init().epoch == 0, "whoever initialises the id gets another producer id"
+
+
+def test_without_a_new_id_an_exhausted_producer_is_not_aborted_yet(
+    bench: TransactionBench,
+) -> None:
+    bench.add(at_epoch(bench, EPOCH_MAX - 1), A)
+    result, request = Result(1, 1), Initialise("t", 60_000)
+    with pytest.raises(NeedsProducerId):
+        bench.runtime.shard("t").initialise(request, print, result)
+    assert (result.records, result.markers, result.replies) == ([], [], [])
+    bench.runtime.shard("t").initialise(request, print, result, 7)
+    (record,) = result.records
+    assert (record.value.next_producer_id, record.value.state) == (7, S.PREPARE_ABORT)
 
 
 @pytest.mark.parametrize("recovers", [True, False])

@@ -9,6 +9,7 @@ import pytest
 
 from ottla.log.compaction.choice import cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner, clean
+from ottla.log.files.names import partition_metadata
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.retention import remove_below_start
@@ -624,6 +625,17 @@ def test_a_step_copies_eight_mebibytes_at_most_and_a_read_one(
     assert storage.disk.read_bytes("/b/x") == storage.disk.read_bytes(log.segments[0].path(".log"))
 
 
+def test_a_swap_of_what_was_not_copied_at_all_is_no_longer() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage, LogConfig())
+    rest = (4 << 20) - len(batch(b""))
+    log.append_bytes(batch(bytes(1 << 20)), 0)
+    log.append_bytes(batch(bytes(rest - log.size_bytes)), 0)
+    move = begin(storage)
+    over = log.size_bytes - (4 << 20)
+    assert 0 < over < 100 and not move.nearly_done()
+
+
 @pytest.mark.parametrize(("left", "done"), [(4 << 20, True), ((4 << 20) + 1, False)])
 def test_a_swap_copies_four_mebibytes_at_most(left: int, done: bool) -> None:
     storage = open_storage(FaultyDisk())
@@ -718,3 +730,301 @@ def test_a_file_that_ends_early_or_is_gone_is_no_copy() -> None:
     gone.epochs = b"0\n0\n"
     gone.run()
     assert gone.vanished and disk.listdir("/b") == ["x"], "the next step lists the files again"
+
+
+def test_a_move_that_was_cancelled_goes_no_further() -> None:
+    storage = open_storage(FaultyDisk())
+    open_log(storage).append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    move.give_up()
+    with pytest.raises(MoveFailed, match="the move of events-0 to /b was cancelled"):
+        move.check()
+
+
+def test_a_copy_is_durable_under_its_name_with_its_topic_and_epochs() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 7)
+    move, sync = Move(storage, KEY, storage.directories[1]), disk.sync_directory
+    synced: list[str] = []
+
+    def noted(path: str) -> None:
+        synced.append(path)
+        sync(path)
+
+    disk.sync_directory = noted             # type: ignore[method-assign]
+    move.begin()
+    assert "/b" in synced and disk.read_bytes(f"{move.directory}/partition.metadata") == (
+        partition_metadata(TOPIC_ID))
+    synced.clear()
+    step(move)
+    assert synced[-1] == move.directory
+    assert disk.read_bytes(f"{move.directory}/leader-epoch-checkpoint") == b"0\n1\n7 0\n"
+    disk.cut_power()
+    name = f"{0:020d}.log"
+    assert disk.read_bytes(f"{move.directory}/{name}") == disk.read_bytes(f"/a/events-0/{name}")
+
+
+def test_what_an_earlier_copy_left_behind_the_end_is_cut_off() -> None:
+    disk = FaultyDisk()
+    for path, data in (("/a", b"123"), ("/b", b"1x345")):
+        disk.makedirs(path)
+        disk.write_atomically(f"{path}/x", data)
+    Copy(disk, "/b", [Piece("/a/x", "/b/x", 1)]).run()
+    assert disk.read_bytes("/b/x") == b"123"
+
+
+def test_a_segment_that_was_replaced_is_copied_anew() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage, COMPACT)
+    for number in range(12):
+        log.append_bytes(keyed(number), 0)
+    log.flush()
+    move = begin(storage)
+    step(move, 1 << 20)
+    move.doubted.add(0)
+    assert 0 in move.sealed
+    target = cleanable(log, log.log_end_offset, NOW_MS)
+    assert target is not None
+    clean(target, 1 << 20, lambda paths: None)
+    size = log.segments[0].size
+    copy = move.plan(size - 1)
+    assert f"{move.directory}/{0:020d}.txnindex" in copy.removed
+    assert [(each.start, each.end) for each in copy.pieces] == [(0, size - 1)]
+    assert 0 not in move.sealed | move.doubted | move.reached.keys()
+
+
+def test_a_step_goes_on_in_the_next_segment_up_to_its_limit() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    for _ in range(12):
+        log.append_bytes(batch(b"x"), 0)
+    move, first, second = begin(storage), *log.segments[:2]
+    copy = move.plan(first.size + 1)
+    assert copy.reached == {0: first.size, second.base_offset: 1} and copy.removed == []
+    step(move, first.size - 1)
+    copy = move.plan(3)
+    parts = [(each.start, each.end) for each in copy.pieces if each.end is not None]
+    assert parts == [(first.size - 1, first.size), (0, 2)]
+
+
+def test_a_sealed_segment_brings_its_indexes_and_the_snapshot_before_it() -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage, SMALL._replace(index_interval_bytes=100))
+    for number in range(12):
+        log.append_bytes(batch(b"x", producer_id=7, epoch=0, sequence=number), 0)
+    move, first, second = begin(storage), *log.segments[:2]
+    assert [each.source for each in move.beside(first)] == [
+        first.path(".index"), first.path(".timeindex")]
+    assert move.beside(second) == [
+        Piece(path, f"{move.directory}/{path.rpartition('/')[2]}")
+        for path in map(second.path, (".index", ".timeindex", ".snapshot"))]
+    step(move, 1 << 20)
+    move.doubted.add(0)
+    copy = move.plan()
+    assert copy.removed == [f"{move.directory}/{0:020d}.txnindex"], "it was rebuilt meanwhile"
+    assert copy.sealed == [first] and copy.pieces == move.beside(first)
+    move.note(copy)
+    assert move.doubted == set()
+
+
+def test_the_target_is_told_where_the_log_begins_and_what_is_durable_and_committed() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x", producer_id=9, epoch=0, sequence=0, transactional=True), 0)
+    log.append_bytes(marker(9, False), 0)
+    log.append_bytes(batch(b"x"), 0)
+    log.roll()
+    log.flush()
+    log.append_bytes(batch(b"not durable"), 0)
+    log.delete_before(1)
+    move, target = begin(storage), storage.directories[1]
+    move.prepare()
+    assert (target.recovery_points, target.log_starts) == ({KEY: 3}, {KEY: 1})
+    assert target.topic_ids == {"events": TOPIC_ID}
+    assert target.aborted_sizes == {KEY: log.aborted_sizes()} != {KEY: {}}
+    assert target.high_watermarks == target.cleaned == {}
+    storage.homes[KEY].high_watermarks[KEY] = 2
+    move.prepare()
+    assert target.high_watermarks == {KEY: 2}
+    move.give_up()
+    assert all(KEY not in known for known in target.checkpointed())
+
+
+def test_a_swap_takes_the_index_of_the_last_segment_along_and_leaves_a_record() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage, LogConfig(index_interval_bytes=100))
+    for _ in range(12):
+        log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    step(move)
+    disk.open("/b/.ottla-move.tmp", create=True).pwrite(bytes(100), 0)
+    move.swap()
+    assert disk.read_bytes("/b/.ottla-move") == f"0\nevents 0 {move.copy_name}\n".encode()
+    for suffix in (".index", ".timeindex"):
+        inode = disk.inode(f"/b/events-0/{0:020d}{suffix}")
+        assert inode.content and inode.pending, "a start can rebuild it"
+    assert not disk.inode(f"/b/events-0/{0:020d}.log").pending
+
+
+def test_a_move_whose_files_another_program_removed_is_given_up() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    disk.unlink(f"/a/events-0/{0:020d}.log")
+    with pytest.raises(MoveFailed, match="events-0: files of the log were removed"):
+        move.swap()
+    assert not move.committed and storage.homes[KEY].path == "/a"
+    assert not disk.exists("/b/.ottla-move")
+
+
+@pytest.mark.parametrize(("kind", "code"), [("sync", errno.ENOSPC), ("name", errno.EIO)])
+def test_a_record_of_which_it_is_unknown_whether_it_counts_takes_the_log_offline(
+    kind: str, code: int
+) -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    real = disk.rename, disk.sync_directory
+
+    def fail(path: str, target: str = "") -> None:
+        if path == "/b" or target == "/b/.ottla-move":
+            raise OSError(code, "injected", path)
+        real[bool(not target)](*filter(None, (path, target)))
+
+    setattr(disk, "rename" if kind == "name" else "sync_directory", fail)
+    with pytest.raises(StorageFailed, match="it is unknown whether its move to /b"):
+        move.swap()
+    assert log.offline is not None and not move.committed
+    assert [each.offline is None for each in storage.directories] == [True, False]
+
+
+def test_a_full_source_does_not_have_to_write_indexes_to_be_moved() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage, LogConfig(index_interval_bytes=100))
+    for number in range(12):
+        log.append_bytes(batch(b"%d" % number), 0)
+    move = begin(storage)
+    disk.errors, disk.failing = {"write": errno.ENOSPC}, "/a/events-0"
+    move.swap()
+    assert log.offline is None and not disk.exists(f"/b/events-0/{0:020d}.index")
+    disk.errors = {}
+    move.finish()()
+    assert values_of(log) == [b"%d" % number for number in range(12)]
+    assert values_of(log, 9) == [b"9", b"10", b"11"]
+    log.append_bytes(batch(b"12"), 0)
+    storage.close()
+    assert disk.exists(f"/b/events-0/{0:020d}.index")
+    assert values_of(open_log(open_storage(disk)))[-1] == b"12"
+
+
+def test_a_source_that_cannot_be_written_any_more_is_not_moved() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage, LogConfig(index_interval_bytes=100))
+    for _ in range(12):
+        log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    disk.errors, disk.failing = {"write": errno.EIO}, "/a/events-0"
+    with pytest.raises(StorageFailed):
+        move.swap()
+    assert log.offline is not None and not move.committed
+    assert not disk.exists("/b/.ottla-move") and storage.directories[1].offline is None
+
+
+def test_a_file_that_goes_while_files_are_listed_leaves_the_others() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    open_log(storage).append_bytes(batch(b"x"), 0)
+    move, real = begin(storage), disk.listdir
+    disk.open("/a/events-0/note.old", create=True)
+    disk.listdir = lambda path: ["gone.old", *real(path)]   # type: ignore[method-assign]
+    assert [each.source for each in move.small_files()] == ["/a/events-0/note.old"]
+
+
+def test_a_partition_is_where_it_was_moved_to_and_nowhere_else() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    log.flush()
+    storage.checkpoint([(KEY, 1)])
+    move, synced, sync = begin(storage), list[str](), disk.sync_directory
+    a, b = storage.directories
+    move.prepare()
+    move.swap()
+    assert storage.moves == {} and storage.homes == {KEY: b}
+    assert (a.partitions, b.partitions) == (set(), {KEY})
+    assert a.recovery_points == {} and b.recovery_points == {KEY: 1} == b.high_watermarks
+    finish = move.finish()
+    assert disk.exists("/b/.ottla-move")
+
+    def noted(path: str) -> None:
+        synced.append(f"{path} {disk.exists('/b/.ottla-move')}")
+        sync(path)
+
+    disk.sync_directory = noted             # type: ignore[method-assign]
+    finish()
+    assert synced == ["/a True", "/b True", "/b False"], "the record goes last"
+    before = list(storage.deletions.directories)
+    move.discard()
+    assert storage.deletions.directories == before, "the copy is the log now"
+
+
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_move_whose_directory_fails_after_its_record_is_left_to_the_next_start(
+    where: int
+) -> None:
+    storage = open_storage(FaultyDisk())
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    move.swap()
+    storage.fail(storage.directories[where], "the disk is gone")
+    with pytest.raises(MoveFailed, match="a restart finishes the move, once its directories work"):
+        move.finish()
+
+
+def test_a_copy_that_cannot_get_its_name_takes_the_target_offline() -> None:
+    disk = FaultyDisk()
+    storage = open_storage(disk)
+    log = open_log(storage)
+    log.append_bytes(batch(b"x"), 0)
+    move, real = begin(storage), disk.rename
+
+    def rename(source: str, target: str) -> None:
+        if target == "/b/events-0":
+            raise OSError(errno.EIO, "injected", target)
+        real(source, target)
+
+    disk.rename = rename                    # type: ignore[method-assign]
+    move.swap()
+    assert "could not be renamed" in move.left and move.committed
+    assert [each.offline is None for each in storage.directories] == [True, False]
+    with pytest.raises(MoveFailed, match="could not be renamed"):
+        move.finish()
+    disk.rename = real                      # type: ignore[method-assign]
+    disk.kill()
+    storage = open_storage(disk)
+    assert homes_of(disk) == ["/b"] and values_of(open_log(storage)) == [b"x"]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_copy_that_is_discarded_is_removed_at_once_if_its_disk_works(gone: bool) -> None:
+    storage = open_storage(FaultyDisk())
+    open_log(storage).append_bytes(batch(b"x"), 0)
+    move = begin(storage)
+    if gone:
+        storage.fail(storage.directories[1], "the disk is gone")
+    move.give_up()
+    move.discard()
+    assert storage.deletions.due() == ([] if gone else [move.directory])

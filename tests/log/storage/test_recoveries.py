@@ -201,3 +201,74 @@ def test_space_is_reserved_in_the_directory_that_is_asked_for(disk: FaultyDisk) 
     reserve = storage.keep_reserve(storage.directories[1])
     assert storage.reserve is reserve and disk.exists("/b/.ottla-reserve")
     assert not disk.exists("/a/.ottla-reserve")
+
+
+def test_a_log_in_a_directory_that_failed_is_refused_with_the_reason(disk: FaultyDisk) -> None:
+    storage = opened(disk)
+    storage.fail(storage.directories[0], "a disk died")
+    with pytest.raises(StorageFailed, match="log directory /a is offline: a disk died"):
+        storage.get_or_create("t", 0, ID, CONFIG)
+    assert storage.logs == {} and log_of(storage, 1) == [b"1"]
+
+
+def test_a_log_without_files_is_empty_and_of_no_epoch(disk: FaultyDisk) -> None:
+    storage = opened(disk)
+    fresh = storage.get_or_create("none", 0, ID, CONFIG)
+    unavailable = storage.unavailable_log(("none", 1), ID, CONFIG, "a sector is bad")
+    for log in (fresh, unavailable):
+        assert (log.latest_epoch, log.segment_count, log.size_bytes) == (-1, 0, 0)
+        assert log.last_stable_offset == 0
+
+
+def test_a_partition_that_was_in_two_directories_keeps_nothing_of_the_other_one() -> None:
+    disk = FaultyDisk()
+    storage = opened(disk)
+    log_of(storage, 0)
+    storage.logs["t", 0].append_bytes(batch(b"x"), 0)
+    storage.close()
+    disk.makedirs("/b/t-0")
+    storage = opened(disk)
+    a, b = storage.directories
+    b.recovery_points["t", 0] = b.log_starts["t", 0] = 1
+    assert ("t", 0) in a.closed and ("t", 0) in b.partitions
+    assert log_of(storage, 0) == [b"x"]
+    assert a.closed == b.closed == {}, "the log is open"
+    assert b.partitions == set() and b.recovery_points == b.log_starts == {}
+    assert a.partitions == {("t", 0)} and storage.rivals == {}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_log_that_nobody_asked_for_is_deleted(disk: FaultyDisk, there: bool) -> None:
+    storage = opened(disk)
+    if not there:
+        disk.rename("/a/t-0", "/a/elsewhere")
+    storage.delete("t", 0, topic_stays=True)
+    assert not disk.exists("/a/t-0") and ("t", 0) not in storage.homes
+    [(_, target)] = storage.deletions.directories
+    assert disk.exists(target) is there and target.endswith("-delete")
+
+
+def test_a_deleted_logs_files_are_removed_with_its_directory_alone(disk: FaultyDisk) -> None:
+    storage = opened(disk)
+    log_of(storage, 0)
+    storage.deletions.add_files(["/a/t-0/x.deleted", "/a/t-2/x.deleted"], 0)
+    storage.delete("t", 0)
+    assert storage.deletions.due_files() == ["/a/t-2/x.deleted"]
+
+
+def test_a_topic_that_is_deleted_is_forgotten_unless_partitions_of_it_stay(
+    disk: FaultyDisk
+) -> None:
+    storage = opened(disk)
+    storage.delete("t", 0)
+    assert [each.topic_ids for each in storage.directories] == [{}, {}]
+
+
+def test_a_partition_whose_deletion_fails_is_forgotten(disk: FaultyDisk) -> None:
+    storage = opened(disk)
+    disk.errors, disk.failing = {"name": EIO}, "/a/t-0"
+    with pytest.raises(StorageFailed, match="t-0 could not be renamed for its deletion"):
+        storage.delete("t", 0)
+    assert ("t", 0) not in storage.homes and ("t", 2) in storage.homes
+    assert storage.directories[0].offline is not None
+    assert storage.deletions.directories == []

@@ -10,6 +10,7 @@ from ottla.log.partition.config import LogConfig
 from ottla.log.storage.known_directories import DIRECTORIES
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.storage import Hooks, Storage
+from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch
 from tests.log.faulty_disk import FaultyDisk, FaultyFile
@@ -48,8 +49,9 @@ def test_a_directory_that_cannot_be_used_is_offline_and_leaves_the_others(
     assert told == [("/b", b.offline)] and not b.known
     if path != "/b":
         assert "/b/.lock" in closed and "/a/.lock" not in closed, "another process may take it"
-    # A partition that is in no other directory may be in this one.
-    assert storage.unclaimed() == []
+    assert storage.unclaimed() == [] and not storage.started
+    with pytest.raises(StorageFailed, match=r"t-0 is in no other log directory.*/b could"):
+        storage.get_or_create("t", 0, b"t" * 16, LogConfig())
     storage.started = True
     storage.get_or_create("t", 0, b"t" * 16, LogConfig()).append_bytes(batch(b"x"), 0)
     assert storage.homes["t", 0] is a

@@ -172,6 +172,7 @@ def test_a_member_of_a_group_reads_to_the_end_across_an_election(
 ) -> None:
     wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends=WHOLE)
     read = Reader(monkeypatch, wanted, *polls)
+    read.group_is("Empty")
     assert read.read() == [b"0", b"1"]
     assert read.now.at == 5 * len(polls), "it waited for nobody"
 
@@ -211,7 +212,7 @@ def test_a_member_that_waits_long_looks_at_its_group_once_a_second(
     read.library.seconds = 0.25
     read.group_is("PreparingRebalance")
     assert read.read() == [b"0", b"1"]
-    assert read.looks == [30, 31, 32, 33, 34]
+    assert read.looks == [5, 30, 31, 32, 33, 34], "first of all to say what it waits for"
 
 
 def test_a_member_waits_for_partitions_that_others_have(monkeypatch: pytest.MonkeyPatch) -> None:

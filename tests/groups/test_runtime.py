@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,8 +16,13 @@ from ottla.groups.record_codec import decode_record
 from ottla.groups.records import NO_PRODUCER, Marker, Producer
 from ottla.groups.result import Result
 from ottla.groups.routing import java_hash, partition_for
+from ottla.groups.runtime import Runtime
 from ottla.groups.shard import Shard
-from ottla.groups.shard_runtime import GATHERED_RECORDS_MAX
+from ottla.groups.shard_runtime import (
+    CHANGE_SECONDS_MAX,
+    FIRE_SECONDS_MAX,
+    GATHERED_RECORDS_MAX,
+)
 from ottla.wire.errors import ErrorCode, NotLeaderOrFollower, ProtocolError, StorageFailed
 from tests.groups.bench import Workbench
 
@@ -373,6 +379,44 @@ def test_the_host_is_asked_to_wake_for_the_next_timer_and_for_each_earlier_one()
     assert asked == [4_000, 5_000, 7_000, expiry_ms]
     after(1_000)
     assert asked[-1] == 8_000
+
+
+@pytest.mark.parametrize(("over", "fired"), [(0.0, 3), (0.0001, 1)])
+def test_timers_and_operations_on_all_shards_take_their_time_and_no_more(
+    over: float, fired: int
+) -> None:
+    bench = Workbench(offsets_topic_num_partitions=3)
+    groups = [next(f"g{n}" for n in range(99) if bench.partition(f"g{n}") == index)
+              for index in range(3)]
+    for group in groups:
+        bench.runtime.turn(group, lambda s, r, group=group: r.set_timer("x", group, after_ms=5_000))
+    done: list[int] = []
+    for shard in bench.runtime.shards():
+        shard.fire = lambda key, result: done.append(0)
+    bench.clock.elapsed_ms = 5_000
+    bench.turn_goes_on = True
+    for limit, call in (
+        (FIRE_SECONDS_MAX, bench.runtime.fire),
+        (CHANGE_SECONDS_MAX, lambda: bench.runtime.change_all(lambda s, r: done.append(1))),
+    ):
+        begins = 2 if limit == FIRE_SECONDS_MAX else 1
+        looks = [5.0] * begins + [5.0 + limit + over] * 99
+        with mock.patch.object(bench.clock, "monotonic", mock.Mock(side_effect=looks)):
+            call()
+        assert len(done) == fired
+        bench.runtime.fire()
+        bench.end_turn()
+        assert len(done) == 3
+        done.clear()
+
+
+def test_a_coordinator_is_alone_unless_it_is_told_otherwise() -> None:
+    bench = Workbench()
+    runtime = Runtime(bench.settings, bench.clock, bench, bench.new_id)
+    result = Result(1, 1)
+    runtime.begin_load(0).confirm("g", result)
+    Shard(0, bench.settings, bench.new_id).confirm("g", result)
+    assert result.records == []
 
 
 def test_a_commit_that_cannot_be_encoded_does_not_touch_those_gathered_with_it() -> None:

@@ -278,6 +278,7 @@ def test_a_static_member_that_restarts_fences_the_requests_of_its_former_self() 
     assert old not in table.group.members and table.group.state is ClassicState.PREPARING
     table.join("b once more", instance_id="two")
     assert isinstance(table.last("b again"), FencedInstance)
+    assert table.group.members[table.group.last_joined].deadline_ms == 10_000
     table.join("a", table.last("a").member_id, instance_id="one")
     assert table.last("a").generation == table.last("b once more").generation == 2
     table.sync("a", 2, a="x")

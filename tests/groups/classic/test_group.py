@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.subscription import Subscription, write_subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
+from ottla.groups.records import (
+    ClassicMemberValue,
+    CommittedOffset,
+    GroupKey,
+    GroupValue,
+    Record,
+)
 
 
 def member(
@@ -150,8 +159,97 @@ def test_a_static_member_is_replaced_by_its_next_incarnation() -> None:
     assert (value.generation, value.leader) == (3, "c")
     assert [each.member_id for each in value.members] == ["b", "c"]
     assert group.with_successor("b", member("d"), 9).leader == "a"
-    old = group.replace_static("a", member("c", instance="i"))
+    assert group.common_protocols() == {"range"}
+    old = group.replace_static("a", member("c", "range", "sticky", instance="i"))
     assert old.member_id == "a" and group.leader == "c" and group.static_members == {"i": "c"}
     assert list(group.members) == ["b", "c"]
-    group.replace_static("b", member("d"))
+    group.replace_static("b", member("d", "sticky"))
+    assert group.common_protocols() == {"sticky"}
     assert group.leader == "c" and group.static_members == {"i": "c"}
+
+
+def stored(*members: ClassicMemberValue, leader: str | None = "a", **changes: Any) -> GroupValue:
+    fields = {"protocol_type": "consumer", "generation": 3, "protocol": "range", "state_ms": 8}
+    return GroupValue(**{**fields, **changes}, leader=leader, members=members)
+
+
+def of_member(name: str, rebalance_ms: int = 60_000, instance: str | None = None) -> Any:
+    return ClassicMemberValue(
+        name, instance, "client", "/h", rebalance_ms, 10_000, b"data", b"owns")
+
+
+def test_a_group_that_is_read_is_stable_with_the_members_of_its_record() -> None:
+    group = ClassicGroup("g", must_rejoin=True)
+    group.replay(stored(of_member("a"), of_member("b", -1, "i")), aloud=False)
+    assert (group.state, group.state_ms, group.generation, group.protocol, group.leader) == (
+        ClassicState.STABLE, 8, 3, "range", "a")
+    assert not group.must_rejoin and group.static_members == {"i": "b"}
+    assert [each.assignment for each in group.members.values()] == [b"owns"] * 2
+    assert group.members["a"].protocols == (("range", b"data"),)
+    assert group.members["a"].rebalance_timeout_ms == 60_000
+    assert group.members["b"].rebalance_timeout_ms == 10_000, "as long as its session"
+    kept = group.members["a"]
+    group.replay(stored(of_member("a")), aloud=False)
+    assert group.members == {"a": kept} and group.static_members == {}
+    group.replay(stored(of_member("a", 5)), aloud=False)
+    assert group.members["a"] is not kept and group.members["a"].rebalance_timeout_ms == 5
+    group.replay(stored(leader=None, protocol_type="", protocol=None, generation=4))
+    assert (group.state, group.protocol_type, group.generation) == (ClassicState.EMPTY, None, 4)
+
+
+def test_what_a_group_reads_is_looked_up_again_after_each_record() -> None:
+    group = forming(member("a", topics="t"))
+    group.next_generation(1)
+    assert group.subscribes_to("t") and group.common_protocols() == {"range"}
+    data = write_subscription(Subscription(("u",)), 0)
+    group.replay(stored(ClassicMemberValue("a", None, "client", "/h", 5, 5, data, b""),
+                        protocol="sticky"))
+    assert group.subscribes_to("u") and not group.subscribes_to("t")
+    assert group.common_protocols() == {"sticky"}
+    group.replay(stored(leader=None))
+    assert group.subscribed_topics == frozenset()
+
+
+@pytest.mark.parametrize(("fields", "base_ms"), [
+    ({"protocol_type": None}, 7), ({"state_ms": 9}, 9), ({"state_ms": 0}, 0), ({"state_ms": -1}, 7),
+    ({"state": ClassicState.STABLE, "protocol": "range"}, 7),
+    ({"state": ClassicState.PREPARING, "protocol": "range"}, None),
+    ({"state": ClassicState.STABLE, "protocol": None}, None),
+    ({"state": ClassicState.STABLE, "protocol": "range", "protocol_type": "connect"}, None),
+])
+def test_offsets_expire_after_the_last_use_of_their_group(
+    fields: dict[str, Any], base_ms: int | None
+) -> None:
+    group = group_of(member("a", topics="t"))
+    for name, value in {"protocol_type": "consumer", **fields}.items():
+        setattr(group, name, value)
+    assert group.expiry_base_ms(CommittedOffset(1, commit_ms=7)) == base_ms
+
+
+def test_a_member_that_is_kept_has_all_protocols_of_its_join() -> None:
+    group = ClassicGroup("g")
+    group.replay(stored(of_member("a")), aloud=False)
+    assert group.common_protocols() == {"range"}
+    joined = member("a", "range", "sticky")
+    group.keep(joined)
+    assert group.members["a"] is joined and group.common_protocols() == {"range", "sticky"}
+
+
+def test_the_record_of_a_generation_has_each_member_with_its_assignment() -> None:
+    group = forming(member("a", "x", "y", topics="t"), member("b", "y", instance="i"))
+    group.next_generation(5)
+    value = group.value(9, {"b": b"all"})
+    assert (value.generation, value.protocol, value.leader, value.state_ms) == (1, "y", "a", 9)
+    a, b = value.members
+    assert (a.assignment, b.assignment, b.instance_id) == (b"", b"all", "i")
+    assert (b.rebalance_timeout_ms, b.session_timeout_ms) == (60_000, 10_000)
+    assert a.subscription == group.members["a"].metadata("y") != b""
+    assert group.members["a"].metadata("z") == b""
+    assert group.tombstones() == [Record(GroupKey("g"), None)]
+    assert group.summary == "CompletingRebalance, 2 members"
+
+
+def test_pending_answers_are_taken_once() -> None:
+    group = group_of(member("a"), member("b"))
+    group.members["a"].awaits_join, group.members["b"].awaits_sync = print, repr
+    assert group.take_answers() == [print, repr] and group.take_answers() == []

@@ -207,6 +207,7 @@ def test_who_leaves_is_forgotten_and_its_partitions_are_free_for_the_next_heartb
 def test_who_has_to_give_up_partitions_has_its_rebalance_timeout_for_that() -> None:
     party = Party()
     party.beat("a", rebalance_timeout_ms=5_000)
+    party.bench.wait(7_000)
     party.beat("b")
     assert party.beat("a", 2, owned=parts(0, 1)).assignment == parts(0)
     group = party.bench.consumers()
@@ -223,6 +224,7 @@ def test_who_has_to_give_up_partitions_has_its_rebalance_timeout_for_that() -> N
 def test_who_gave_up_its_partitions_in_time_stays() -> None:
     party = Party()
     party.beat("a", rebalance_timeout_ms=5_000)
+    party.bench.wait(7_000)
     party.beat("b")
     party.beat("a", 2, owned=parts(0, 1))
     party.bench.wait(4_999)
@@ -234,6 +236,7 @@ def test_who_gave_up_its_partitions_in_time_stays() -> None:
 def test_the_rebalance_timeout_begins_anew_when_the_broker_starts() -> None:
     party = Party()
     party.beat("a", rebalance_timeout_ms=5_000)
+    party.bench.wait(7_000)
     party.beat("b")
     party.beat("a", 2, owned=parts(0, 1))
     party.bench.wait(4_000)

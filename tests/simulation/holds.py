@@ -28,7 +28,7 @@ from tests.simulation.options import Options
 from tests.simulation.world import World
 
 PRODUCT = f"{Path(ottla.__file__).parent}{os.sep}"
-"""Where the code is whose lines count; a checkout's folder may be named ottla, too, and has .venv."""
+"""The folder of the code whose lines count. A checkout may be named ottla, too, and has .venv."""
 LINE_SECONDS = 1e-7
 """A line of Python: about 15 million a second."""
 READ_SECONDS = 2e-6

@@ -8,10 +8,12 @@ import pytest
 
 from ottla.log.files import aborted_sizes, checkpoints, topic_ids
 from ottla.log.partition.config import LogConfig
+from ottla.log.storage import checkpoint_task
 from ottla.log.storage.checkpoint_task import (
     ENTRIES_PER_STEP,
     CheckpointTask,
     checkpoint_steps,
+    file_steps,
     log_start_steps,
     note_aborted,
 )
@@ -162,3 +164,54 @@ def test_a_checkpoint_that_fails_makes_its_directory_full_or_offline(
     assert not b.space.full and b.offline is None
     assert a.written_ids != a.topic_ids, "the next checkpoint writes the topics again"
     assert b.written_ids == b.topic_ids == {"t": ID}
+
+
+def test_a_step_handles_as_many_logs_or_lines_as_it_may(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_task, "ENTRIES_PER_STEP", 3)
+    storage = opened(disk, 7)
+    task = CheckpointTask(disk)
+    steps = len(list(file_steps(task, storage.directories[0], "x", iter("abcdefg"))))
+    assert steps == 2, "after the third line and the sixth"
+    assert task.files == [(storage.directories[0], "x", b"a\nb\nc\nd\ne\nf\ng\n")]
+    lines = {name: data.count(b"\n") for name, data in written(gathered(storage)[0], "/a").items()}
+    assert (lines[POINTS], lines[STARTS]) == (5, 5)
+    storage.fail(storage.directories[1], "the disk is gone")
+    _, steps = gathered(storage)
+    assert steps == 3 + 1 + 1, "seven logs, and two files of five lines"
+    storage.checkpoint([])
+    assert len(list(log_start_steps(storage, CheckpointTask(disk), ["/a"]))) == 3 + 1
+
+
+def test_topics_are_written_before_and_after_entries_that_had_none(disk: FaultyDisk) -> None:
+    storage = opened(disk, 1)
+    storage.directories[0].written_ids = None
+    task, _ = gathered(storage)
+    names = [name for home, name, _ in task.files if home.path == "/a"]
+    assert names == [IDS, POINTS, STARTS, IDS]
+
+
+def test_log_starts_are_written_for_each_directory_that_is_asked_for(disk: FaultyDisk) -> None:
+    storage = opened(disk, 4)
+    task = CheckpointTask(disk)
+    list(log_start_steps(storage, task, ["/b"]))
+    assert {home.path for home, _, _ in task.files} == {"/b"}
+    task = CheckpointTask(disk)
+    list(log_start_steps(storage, task, ["/a", "/b"]))
+    assert [*written(task, "/a")] == [*written(task, "/b")] == [POINTS, STARTS, IDS]
+    storage.checkpoint([])
+    for each in storage.directories:
+        each.log_starts.clear()
+    storage.directories[0].topic_ids["v"] = storage.directories[0].written_ids["v"] = b"v" * 16
+    storage.get_or_create("v", 0, b"w" * 16, LogConfig()).append_bytes(batch(b"x"), 0)
+    for each in storage.directories:
+        each.topic_ids.pop("v", None)
+        each.written_ids = dict(each.topic_ids)
+    task = CheckpointTask(disk)
+    list(log_start_steps(storage, task, ["/a", "/b"]))
+    found = {path: checkpoints.decode_offsets(written(task, path)[STARTS]) for path in ("/a", "/b")}
+    homes = {key: home.path for key, home in storage.homes.items()}
+    assert found == {path: {
+        ("t", at): 0 for at in (0, 1, 3) if homes["t", at] == path} for path in ("/a", "/b")
+    }, "its own logs that have files, of topics that are known"

@@ -167,3 +167,43 @@ def test_many_changed_logs_are_flushed_with_one_call(
     for at in range(count):
         log = storage.get_or_create("t", at, b"t" * 16, LogConfig())
         assert values_of(log) == [b"x"]
+
+
+def test_logs_that_have_not_changed_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    for at in range(LOGS_ONE_BY_ONE_MAX + 1):
+        storage.get_or_create("t", at, b"t" * 16, LogConfig()).append_bytes(batch(b"x"), 0)
+    flush_everything(storage)
+    storage.logs["t", 3].append_bytes(batch(b"y"), 0)
+    called: list[str] = []
+    monkeypatch.setattr(disk, "sync_file_system", called.append)
+    flush_everything(storage)
+    assert called == [] and storage.logs["t", 3].recovery_point == 2
+
+
+def test_a_stop_flushes_many_logs_with_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    for at in range(LOGS_ONE_BY_ONE_MAX + 1):
+        storage.get_or_create("t", at, b"t" * 16, LogConfig()).append_bytes(batch(b"x"), 0)
+    called: list[str] = []
+    monkeypatch.setattr(disk, "sync_file_system", called.append)
+    storage.close()
+    assert called == ["/a"] and disk.exists(f"/a/{CLEAN_MARKER}")
+
+
+@pytest.mark.parametrize("kind", ["write", "sync"])
+def test_a_log_that_cannot_be_flushed_leaves_the_others(kind: str) -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    config = LogConfig(index_interval_bytes=50)
+    for at in range(2):
+        log = storage.get_or_create("t", at, b"t" * 16, config)
+        log.health.watch(None)
+        for _ in range(3):
+            log.append_bytes(batch(b"x", producer_id=7, epoch=0, sequence=log.log_end_offset), 0)
+    disk.errors, disk.failing = {kind: EIO}, "/a/t-0"
+    flush_everything(storage)
+    points = [log.recovery_point for log in storage.logs.values()]
+    assert points == [0, 3]

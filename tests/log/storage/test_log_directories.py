@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.log.files import closed_logs
 from ottla.log.files.disk import Disk
+from ottla.log.partition.config import LogConfig
 from ottla.log.storage import known_directories, member_marks
 from ottla.log.storage.known_directories import DIRECTORIES
 from ottla.log.storage.log_directory import StorageRefused
@@ -15,6 +17,8 @@ from ottla.log.storage.member_marks import ASIDE
 from ottla.log.storage.reserve import RESERVE
 from ottla.log.storage.storage import Storage
 from tests.fakes import FakeClock
+from tests.log.batches import batch
+from tests.log.faulty_disk import FaultyDisk
 
 
 @pytest.fixture
@@ -81,6 +85,7 @@ def test_another_directory_in_the_place_of_one_is_told_from_it(paths: list[Path]
     paths[1].rename(paths[2])
     storage = opened([paths[0], paths[2]])
     assert list(offline(storage)) == [f"{paths[2]} ({ids[2]})"]
+    assert [each.directory_id for each in storage.directories] == [ids[0], ids[1], ids[2]]
 
 
 def test_a_directory_that_was_given_up_is_forgotten(paths: list[Path]) -> None:
@@ -209,3 +214,57 @@ def test_only_complete_directories_that_were_stopped_cleanly_are_taken(paths: li
         member_marks.open_stopped(Disk(), [str(path) for path in paths])
     running.close()
     member_marks.close_all(member_marks.open_stopped(Disk(), [str(path) for path in paths]))
+
+
+def test_a_directory_may_have_spaces_in_its_path(tmp_path: Path) -> None:
+    paths = [tmp_path / "one", tmp_path / "the other one"]
+    ids = used(paths)
+    storage = opened(paths[:1])
+    assert list(offline(storage)) == [str(paths[1])]
+    assert [each.directory_id for each in storage.directories] == ids
+
+
+def test_a_conversion_that_is_refused_leaves_the_directories_to_others(paths: list[Path]) -> None:
+    used(paths)
+    (paths[2] / ".kafka_cleanshutdown").unlink()
+    with pytest.raises(StorageRefused, match="was not stopped cleanly"):
+        member_marks.open_stopped(Disk(), [str(path) for path in paths])
+    used(paths)
+
+
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("node.id=0", "node.id=7", r"says node\.id=7, this broker has node\.id=0"),
+    ("cluster.id=", "cluster.id=x", r"says cluster\.id=x"),
+    ("directory.id=", "former.id=", r"b has no directory\.id: start the broker once"),
+])
+def test_directories_that_are_not_one_brokers_are_not_converted(
+    paths: list[Path], old: str, new: str, said: str
+) -> None:
+    used(paths)
+    meta = paths[1] / "meta.properties"
+    meta.write_text(meta.read_text().replace(old, new))
+    with pytest.raises(StorageRefused, match=said):
+        member_marks.open_stopped(Disk(), [str(path) for path in paths])
+
+
+def test_a_conversion_begins_with_directories_that_are_of_no_cluster_yet(
+    paths: list[Path]
+) -> None:
+    used(paths, clustered=True, cluster_id="c")
+    with pytest.raises(StorageRefused, match="belongs to a broker of a cluster already"):
+        member_marks.open_stopped(Disk(), [str(path) for path in paths])
+
+
+def test_the_former_metadata_log_is_aside_for_good_and_no_log_at_rest() -> None:
+    disk = FaultyDisk()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    for name in ("metadata", "t"):
+        storage.get_or_create(name, 0, name.encode().ljust(16), LogConfig()).append_bytes(
+            batch(b"x"), 0)
+    storage.close()
+    [directory] = member_marks.open_stopped(disk, ["/a"])
+    assert not member_marks.is_finished([directory])
+    member_marks.put_aside(directory, ("metadata", 0))
+    assert f"/a/{ASIDE}" in disk.durable_names and "/a/metadata-0" not in disk.durable_names
+    closed = closed_logs.read(disk, f"/a/{closed_logs.CLOSED_LOGS}")
+    assert closed.keys() == {("t", 0)}

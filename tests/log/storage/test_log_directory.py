@@ -199,3 +199,38 @@ def test_the_state_of_closed_logs_counts_after_a_clean_stop_that_nobody_touched(
     directory.forget(("t", 0))
     assert directory.closed == {} and directory.partitions == {("u", 0)}
     assert directory.recovery_points == {("u", 0): 6}
+
+
+def test_a_directory_that_cannot_be_opened_has_nothing_and_is_not_full(disk: FaultyDisk) -> None:
+    away = LogDirectory.unusable(disk, "/away/", OSError("it is not mounted"))
+    assert away.path == "/away" and not away.clean and not away.space.full and not away.known
+    assert away.state == "log directory /away could not be opened: it is not mounted"
+    assert not any(away.checkpointed()) and away.deleted() == []
+    away.close()
+
+
+def test_the_mark_of_a_clean_stop_does_not_come_back_after_a_power_cut(disk: FaultyDisk) -> None:
+    for name in (CLEAN_MARKER, closed_logs.CLOSED_LOGS):
+        disk.write_atomically(f"/d/{name}", b"")
+    directory = LogDirectory(disk, "/d")
+    assert directory.clean
+    directory.remove_marker()
+    disk.cut_power()
+    assert not {CLEAN_MARKER, closed_logs.CLOSED_LOGS} & {*disk.listdir("/d")}
+
+
+@pytest.mark.parametrize(("point", "mark", "start", "upto"), [
+    (1, 1, None, 1), (None, 1, None, 0), (1, None, None, 0), (None, None, None, 0),
+    (5, 7, 4, 5), (7, 5, 4, 5), (5, 5, 5, 0), (5, 5, 6, 0), (1, 1, 0, 1),
+])
+def test_records_are_safe_up_to_where_they_are_durable_and_committed(
+    disk: FaultyDisk, point: int | None, mark: int | None, start: int | None, upto: int
+) -> None:
+    directory, key = LogDirectory(disk, "/d"), ("t", 0)
+    for known, offset in (
+        (directory.recovery_points, point), (directory.high_watermarks, mark),
+        (directory.log_starts, start),
+    ):
+        if offset is not None:
+            known[key] = offset
+    assert directory.written_upto(key) == upto

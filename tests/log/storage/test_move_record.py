@@ -139,3 +139,22 @@ def test_entries_of_copies_that_are_elsewhere_are_forgotten(disk: FaultyDisk) ->
     assert a.recovery_points.keys() == {KEY, ("none", 0)} and a.log_starts.keys() == {KEY}
     assert b.recovery_points.keys() == {("other", 0), ("none", 0)} and not b.log_starts
     assert c.recovery_points.keys() == {("none", 0)} and not c.log_starts
+
+
+def test_each_step_of_a_completed_move_is_durable_before_the_next(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(disk, "/a/events-0")
+    put(disk, f"/b/{COPY}")
+    disk.write_atomically(f"/b/{MOVE_RECORD}", encode(RECORD))
+    directories = opened(disk)
+    seen: list[str] = []
+    rename, unlink, sync = disk.rename, disk.unlink, disk.sync_directory
+    monkeypatch.setattr(disk, "rename", lambda old, to: (seen.append(f"to {to}"), rename(old, to)))
+    monkeypatch.setattr(disk, "unlink", lambda path: (seen.append(f"no {path}"), unlink(path)))
+    monkeypatch.setattr(disk, "sync_directory", lambda path: (seen.append(path), sync(path)))
+    finish_moves(disk, directories)
+    assert seen == [
+        "to /a/events-0.0000018f-delete", "/a", "to /b/events-0", "/b",
+        f"no /b/{MOVE_RECORD}", "/b",
+    ]

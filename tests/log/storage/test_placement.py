@@ -145,3 +145,34 @@ def test_high_watermarks_count_in_a_partitions_own_directory(three: list[LogDire
     placement = Placement(three, lambda path: False)
     assert placement.high_watermarks == {
         ("x", 0): 0, ("/a", 0): 10, ("/b", 0): 11, ("/c", 0): 12}
+
+
+def test_of_a_copy_that_was_begun_without_the_other_directory_the_other_ones_offsets_are_void(
+    three: list[LogDirectory]
+) -> None:
+    for each in three:
+        each.directory_id = f"id-{each.path}"
+        for known in each.checkpointed():
+            known[KEY] = 5
+    for each in (three[0], three[2]):
+        copy(each, ID)
+    three[2].disk.write_atomically("/c/t-0/.ottla-begun-without", b"id-/a")
+    placement = Placement(three, lambda path: False)
+    assert placement.homes == {KEY: three[2]} and placement.rivals == {KEY: [three[0]]}
+    assert not any(three[0].checkpointed()) and all(three[2].checkpointed())
+
+
+def test_a_copy_of_another_topic_does_not_count_as_begun_later(three: list[LogDirectory]) -> None:
+    for each in three:
+        each.directory_id = f"id-{each.path}"
+    copy(three[0], ID)
+    copy(three[2], OTHER)
+    three[2].disk.write_atomically("/c/t-0/.ottla-begun-without", b"id-/a")
+    assert Placement(three, lambda path: False).homes == {KEY: three[0]}
+
+
+def test_one_record_that_is_gone_has_vanished(three: list[LogDirectory]) -> None:
+    three[0].recovery_points[KEY], three[0].topic_ids["t"] = 1, ID
+    assert vanished(three) == ["/a"]
+    with pytest.raises(StorageFailed, match=r"it had the offsets 0 to 0 \(1 record at most\)"):
+        Placement(three, lambda path: False).refuse_vanished(KEY, ID)

@@ -15,7 +15,7 @@ from ottla.log.storage.reserve import (
     is_full,
 )
 from ottla.wire.errors import StorageFailed
-from tests.log.faulty_disk import FaultyDisk
+from tests.log.faulty_disk import FaultyDisk, FaultyFile
 from tests.waiting import exhaust
 
 PATH = f"/a/{RESERVE}"
@@ -87,3 +87,33 @@ def test_a_full_disk_is_known_by_its_cause() -> None:
         error.__cause__ = OSError(code, "no")
         assert is_full(error) == is_full(error.__cause__) == (code != EIO)
     assert not is_full(None)
+
+
+def test_it_is_filled_up_to_its_size_durably_and_no_file_stays_open(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = disk_with(PLENTY)
+    reserve, opened, closed = Reserve(disk, "/a"), list[str](), list[str]()
+    assert not disk.inode(PATH).pending, "it is synced"
+    real = disk.open
+
+    def noted(path: str, create: bool = False) -> FaultyFile:
+        opened.append(path)
+        return real(path, create)
+
+    monkeypatch.setattr(disk, "open", noted)
+    monkeypatch.setattr(FaultyFile, "close", lambda file: closed.append(file.path))
+    assert not reserve.fill(), "it is full"
+    assert reserve.give(0) and reserve.size == RESERVE_SIZE - PORTION_SIZE
+    disk.free = PLENTY - 1
+    assert not reserve.fill()
+    disk.free = PLENTY
+    assert reserve.fill() and reserve.size == disk.size(PATH) == RESERVE_SIZE
+    reserve.sync()
+    assert not disk.inode(PATH).pending
+    assert opened == closed == [PATH] * 3
+    disk.errors = {"truncate": EIO}
+    assert not reserve.give(0) and reserve.size == RESERVE_SIZE
+    disk.unlink(PATH)
+    disk.errors, reserve.size = {"write": EIO}, 0
+    assert not reserve.fill() and reserve.size == 0

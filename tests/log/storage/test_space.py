@@ -157,3 +157,21 @@ def test_a_probe_reserves_what_the_largest_batch_needs(
     monkeypatch.setattr(FaultyFile, "reserve", lambda file, size: reserved.append(size))
     assert Space(disk, "/data").probe(total)
     assert reserved == [size] and disk.listdir("/data") == []
+
+
+def test_a_probe_is_written_to_the_disk_itself_and_leaves_nothing(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, closed, pwrite = list[tuple[int, int]](), list[str](), FaultyFile.pwrite
+
+    def noted(file: FaultyFile, data: bytes, position: int) -> None:
+        written.append((len(data), position))
+        pwrite(file, data, position)
+
+    monkeypatch.setattr(FaultyFile, "pwrite", noted)
+    monkeypatch.setattr(FaultyFile, "close", lambda file: closed.append(file.path))
+    space = Space(disk, "/data")
+    assert space.probe(0) and written == [(4096, 0)] and closed == [f"/data/{PROBE}"]
+    disk.errors = {"sync": ENOSPC}
+    assert not space.probe(0), "some file systems find no space only then"
+    assert disk.listdir("/data") == []

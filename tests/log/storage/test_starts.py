@@ -109,13 +109,16 @@ def test_a_new_directory_listed_first_joins_the_cluster_of_the_others(disk: Faul
 
 @pytest.mark.parametrize("name", ["meta.properties", DIRECTORIES])
 def test_a_directory_with_a_bad_sector_in_a_file_about_it_is_offline(
-    disk: FaultyDisk, name: str
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(FaultyFile, "close", lambda file: closed.append(file.path))
     known, told = start(disk, []).cluster_id, Told()
     disk.unreadable.add(disk.inode(f"/a/{name}"))
     storage = start(disk, told)
     assert [each.offline is None for each in storage.directories] == [False, True]
     assert storage.cluster_id == known and [path for path, _ in told] == ["/a"]
+    assert closed.count("/a/.lock") == 1 and "/b/.lock" not in closed
 
 
 def test_a_start_goes_on_with_the_cluster_of_the_directories_that_work(disk: FaultyDisk) -> None:

@@ -11,6 +11,7 @@ from ottla.log.partition.config import LogConfig
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.log.storage.storage import Storage
 from ottla.log.storage.strays import put_strays_aside
+from ottla.log.storage.void_copies import begin
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
 from tests.log.faulty_disk import FaultyDisk
@@ -122,3 +123,16 @@ def test_only_a_partition_that_begins_without_a_directory_has_one_before_its_fir
     assert [*disk.subdirectories("/a"), *disk.subdirectories("/b")] == ["without-0"]
     assert disk.read_bytes("/b/without-0/.ottla-begun-without").decode() == (
         storage.directories[0].directory_id)
+
+
+@pytest.mark.parametrize("topic_id", [TOPIC_ID, None])
+def test_a_partition_that_begins_without_a_directory_is_there_after_a_power_cut(
+    topic_id: bytes | None
+) -> None:
+    disk = FaultyDisk()
+    home, away = open_storage(disk, "/a", "/b").directories
+    begin(home, KEY, topic_id, [away])
+    assert "/a/events-0" in disk.durable_names
+    disk.cut_power()
+    assert home.topic_id(KEY) == topic_id
+    assert disk.read_bytes("/a/events-0/.ottla-begun-without").decode() == away.directory_id

@@ -22,7 +22,7 @@ HMAC = re.compile(r"(?<!\S)[\w+/]{80,}={0,2}")
 def neutral(text: str) -> str:
     """Without hashes, ids and times; columns are as wide as what is in them."""
     text = HMAC.sub("HMAC", text.replace("hmac :", "hmac : "))
-    text = re.sub(r"\b[\w-]{22}(?=\s)", "ID", text)
+    text = re.sub(r"(?<![\w-])(?=-*\w)[\w-]{22}(?=\s)", "ID", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d|\b\d{13}\b", "TIME", text)
     return re.sub(r"[ \t]+|-{2,}", " ", text)
 

@@ -93,9 +93,8 @@ def test_the_commands_for_a_cluster_work_in_their_order(
     clone.activated = ". .venv/bin/activate\n"
     printed = printed_by("docs/cluster.md", "docs/cluster_operations.md")
     assert printed.count("controller ") >= 2 and "stopped process" in printed
-    assert "and would serve without broker 2" in printed
     assert "removed ottla-metadata-checkpoint from 3 log directories" in printed
-    assert "all replicas in sync" in printed.splitlines()[-1]
+    assert printed.splitlines()[-1] == "there are no partitions yet", "nothing created a topic"
 
 
 def test_the_ways_to_install_work_in_a_fresh_clone(printed_by: Callable[..., str]) -> None:

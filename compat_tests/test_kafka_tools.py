@@ -179,7 +179,7 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
             done = executed.result()
             assert "started moving log directory" in done
             assert "throttle limit was set to 50000000 B/s" in done
-            assert f"{THROTTLE} is now 50000000" in broker.log.read_text()
+            wait_until(lambda: f"{THROTTLE} is now 50000000" in broker.log.read_text(), "it is set")
         producer.flush(60)
         there = f"replica moved-0-{node} completed successfully"
         wait_until(lambda: there in kafka_tool(broker, "reassign", *at, "--verify"), there)

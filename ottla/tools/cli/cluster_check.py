@@ -69,13 +69,12 @@ def check(options: Namespace) -> int:
         for line in summary(partitions, alive, since):
             print(line, file=sys.stderr)
         return 1
-    if not partitions:
+    if partitions:
+        also = f", and would serve without broker {leaving}" if leaving is not None else ""
+        have = counted(len(partitions), "partition has", "partitions have")
+        print(f"{have} a leader and all replicas in sync{also}", file=sys.stderr)
+    else:
         print("there are no partitions yet", file=sys.stderr)
-        return 0
-    count = len(partitions)
-    also = f", and would serve without broker {leaving}" if leaving is not None else ""
-    have = counted(count, "partition has", "partitions have")
-    print(f"{have} a leader and all replicas in sync{also}", file=sys.stderr)
     return 0
 
 

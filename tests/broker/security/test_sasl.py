@@ -238,6 +238,17 @@ def test_the_last_scram_message_has_to_be_right_in_all_its_parts(
     assert answer.error_message == f"{MASKED} SCRAM-SHA-256"
 
 
+def test_an_old_librdkafka_is_told_why_it_cannot_log_in_by_scram(client: WireClient) -> None:
+    """Before 2.6.1 it puts its own nonce before both once more; Debian 12's kcat has 2.0.2."""
+    shake(client, "SCRAM-SHA-256")
+    exchange = ScramClient("SCRAM-SHA-256", "scarlet", "s-secret", {})
+    answer = send_token(client, exchange.first())
+    last = exchange.answer(bytes(answer.auth_bytes)) or b""
+    repeated = last.replace(b"r=", b"r=" + exchange.nonce.encode())
+    answer = send_token(client, repeated)
+    assert answer.error_code and "librdkafka before 2.6.1" in answer.error_message
+
+
 def test_bare_tokens_follow_the_first_version_of_the_handshake(broker: SaslBroker) -> None:
     with WireClient(broker.inside) as client:
         assert shake(client, "PLAIN", 0).error_code == 0

@@ -108,6 +108,11 @@ class ScramExchange(Exchange):
             proof = base64.b64decode(encoded_proof, validate=True)
         except binascii.Error as error:
             raise InvalidExchange("a SCRAM message with broken base64") from error
+        if nonce != self.nonce and nonce.endswith(self.nonce):
+            raise AuthenticationFailed(
+                "Authentication failed: the client repeats its nonce, as librdkafka before 2.6.1"
+                " does: update it, or use PLAIN or another client"
+            )
         # Without this check a captured conversation could be replayed (CVE-2024-56128).
         if not hmac.compare_digest(nonce.encode(), self.nonce.encode()):
             raise InvalidExchange("Invalid client nonce in the final client message.")

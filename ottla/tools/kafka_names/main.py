@@ -86,12 +86,12 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             for word in options.ignored:
                 complain(name, f"'{word}' is not a number; it is ignored, as by Kafka's tool")
             status: int = import_module(command.target).run(options)
-            sys.stdout.flush()
-            return status
+            return status if flushed() else 0
     except Failed as failed:
         if failed.shown:
             print(failed.shown)
-            sys.stdout.flush()
+            if not flushed():
+                return 0
         if failed.near or not (failed.shown and same_file()):
             complain(name, reason_of(failed))
         return failed.status
@@ -99,11 +99,8 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         complain(name, f"{wrong}; see {name} --help")
         return 1
     except (ClientError, OSError) as failed:
-        if isinstance(failed, BrokenPipeError):
-            # The reader of the output has closed the pipe. Java's tools ignore this.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not flushed() or isinstance(failed, BrokenPipeError):
             return 0
-        sys.stdout.flush()
         complain(name, reason_of(failed))
         return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
     except ModuleNotFoundError as missing:
@@ -120,6 +117,19 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             raise
         complain(name, unexpected(bug))
         return 1
+
+
+def flushed() -> bool:
+    """Writes the buffered output; returns False if its reader has closed the pipe, which Java's
+    tools ignore."""
+    if sys.stdout is None:              # closed from the beginning
+        return True
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 def kind_of(failed: Exception) -> str:

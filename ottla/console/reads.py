@@ -26,9 +26,7 @@ from ottla.console.search import (
     RECORDS_MAX,
     SECONDS_MAX,
     Budget,
-    Reader,
     Wanted,
-    search,
 )
 from ottla.tools.admin import configs, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST
@@ -320,14 +318,9 @@ def searched(
     properties: dict[str, str], stop: threading.Event,
 ) -> Row:
     """Search in a thread, or in a process if many records may have to be read."""
-    if wanted.filters.tests():
-        task = search_process.Task(wanted, bounds, begins, bootstrap, properties)
-        return {"key": "id", **search_process.run(task, stop)}
-    reader = Reader(properties, bootstrap, wanted.committed)
-    try:
-        return {"key": "id", **search(wanted, bounds, begins, reader, stop)}
-    finally:
-        reader.close()
+    task = search_process.Task(wanted, bounds, begins, bootstrap, properties)
+    perform = search_process.run if wanted.filters.tests() else search_process.perform
+    return {"key": "id", **perform(task, stop)}
 
 
 def prepared(

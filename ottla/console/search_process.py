@@ -81,11 +81,9 @@ class ConsoleEnded(threading.Event):
 
 def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
     """Search in this process until `stop`. Raises ClientError."""
-    schemas = Schemas(task.schemas) if task.schemas is not None else None
-    wanted = replace(task.wanted, schemas=schemas)
-    reader = Reader(task.properties, task.bootstrap, wanted.committed)
+    reader = Reader(task.properties, task.bootstrap, task.wanted.committed)
     try:
-        return search(wanted, task.bounds, task.begins, reader, stop)
+        return search(task.wanted, task.bounds, task.begins, reader, stop)
     finally:
         reader.close()
 
@@ -105,6 +103,8 @@ def main() -> int:
     ended = ConsoleEnded(task.console)
     result: tuple[str, dict[str, Any]]
     try:
+        if task.schemas is not None:
+            task = replace(task, wanted=replace(task.wanted, schemas=Schemas(task.schemas)))
         result = "", perform(task, ended)
     except ClientError as failed:
         result = str(failed), {}

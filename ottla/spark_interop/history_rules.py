@@ -51,8 +51,7 @@ RULES = {
     "lost_write": "a write that must have happened was passed by readers, and nobody ever read it",
     "unseen_at_end": "an acknowledged value is not in the final read",
     "stale_end": "the final read ends before an acknowledged offset",
-    "stuck_read_committed":
-        "the final read_committed read lacks a value that read_uncommitted has",
+    "stuck_read_committed": "the final read_committed read lacks a value of read_uncommitted",
     "aborted_read": "a value of an aborted transaction or a failed send was read",
     "precommitted_read": "a transaction read what it had sent itself",
     "poll_skip": "a reader went past a committed value",

@@ -7,7 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from ottla.broker.settings.properties import parse_properties
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.sources import Sources
 from ottla.tools.kafka_names.grammar import Options, UsageError
 
 
@@ -47,12 +48,9 @@ def node_id(path: str, overrides: list[str]) -> str:
     """The node id in a property file or its overrides; "" if the file cannot be read, which the
     broker will report."""
     try:
-        properties = parse_properties(Path(path).read_bytes())
-    except (OSError, ValueError):
+        properties = Sources(Path(path), overrides).read()
+    except (SettingsError, OSError):
         return ""
-    for override in overrides:
-        name, _, value = override.partition("=")
-        properties[name.strip()] = value.strip()
     return properties.get("node.id", properties.get("broker.id", "0"))
 
 

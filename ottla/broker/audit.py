@@ -64,8 +64,8 @@ NUMBERS = {
     "election_type": {0: "PREFERRED", 1: "UNCLEAN"},
     "upgrade_type": {1: "UPGRADE", 2: "SAFE_DOWNGRADE", 3: "UNSAFE_DOWNGRADE"},
 }
-"""Fields whose numbers have names. The numbers in ACLs are not listed: they have enumerations
-(`_acl`)."""
+"""Fields whose numbers have names. The numbers in ACLs are not listed here: `_acl` takes their
+names from enumerations."""
 
 
 class Shape:
@@ -106,12 +106,12 @@ class Act:
         self.before = dict(_values_before(request, context))
         self.token = _token_of(request, context)
         self.is_routine = _asks_for_itself(context)
-        """Whether a broker sent the request on its own behalf, such as transaction markers. That is
-        not an administrative act."""
+        """Whether a broker sent the request on its own behalf, for example to write transaction
+        markers. Such a request is not an administrative act."""
 
     def ended(self, response: object) -> None:
-        """Log the outcome; `response` is a message or an exception. At level WARNING only refusals
-        are logged."""
+        """Log the outcome; `response` is a message or an exception. If the logger's level is
+        WARNING, only refusals are logged."""
         if not log.isEnabledFor(logging.WARNING):
             return
         if isinstance(response, EncodedInParts):
@@ -122,8 +122,8 @@ class Act:
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
     def _lines(self, response: object) -> Iterator[None]:
-        """Write the lines, one at each step. With many items, steps that only collect them come
-        first."""
+        """Write one line at each step of the iterator. With many items, the first steps write no
+        line; they only collect the items."""
         key, client = self.context.api_key, self.context.client
         fields = {
             "principal": client.principal, "address": client.host, "client_id": client.client_id,
@@ -186,8 +186,8 @@ class Act:
 
 
 def _asks_for_itself(context: RequestContext) -> bool:
-    """Whether a registered broker sends a request of its own. Tools that have the rights of a
-    broker and use its listener have other client ids."""
+    """Whether a registered broker sent the request on its own behalf. Tools may have a broker's
+    rights and use the inter-broker listener, but their client ids differ from those of brokers."""
     brokers = context.broker.image.brokers
     return context.client.client_id in {client_id_of(node_id) for node_id in brokers} and (
         asks_as_a_broker(context))
@@ -309,8 +309,7 @@ def _setting(
     resource: str, config: Any, before: dict[tuple[str, str], str], of_broker: bool
 ) -> str:
     name, value = config.name, config.value
-    # As in DescribeConfigs: an unknown setting of a broker may belong to a plugin and be a
-    # password.
+    # Hide unknown settings of a broker, as DescribeConfigs does: they may be passwords of a plugin.
     bare = bare_name(name)
     known = bare in BrokerSettings.declared or bare in kafka_settings("broker")
     if (of_broker and not known) or any(word in name.lower() for word in SECRET):

@@ -2,8 +2,8 @@
 """One client: what its frames mean, and who answers them.
 
 `Channel` decides when a frame is handled and when replies are sent; `Conversation` knows the form
-of frames. Produce and Fetch are served directly, everything else by `dispatch`. Frames of a client
-that authenticates may be bare SASL tokens.
+of frames. Produce and Fetch are served directly, everything else by `dispatch`. While a client
+authenticates, its frames may be bare SASL tokens.
 """
 
 from libc.stdint cimport int32_t
@@ -95,7 +95,7 @@ cdef class ClientConnection(Channel):
         return self.write_response(context, head.correlation_id, response)
 
     cdef int called(self, Client client) except -1:
-        """Later requests belong to this client."""
+        """Set the sender of all later requests to `client`."""
         self.client = self.queue.client = client
         return 0
 
@@ -110,7 +110,7 @@ cdef class ClientConnection(Channel):
         return self.hold(late)
 
     def expect_tokens(self, bint expected):
-        """Whether the next frames are SASL tokens, without headers and of any size."""
+        """Set whether the next frames are SASL tokens, without headers and of any size."""
         self.conversation.expect_tokens(expected)
 
     def authenticated(self, str principal, bint by_token):
@@ -134,7 +134,8 @@ cdef class ClientConnection(Channel):
         return 0
 
     def deliver_late(self, LateReply late not None):
-        """Write a late reply that is ready, and send it at once: a turn of the loop costs more."""
+        """Write a late reply that is ready, and send it now: another turn of the event loop would
+        cost more."""
         self.holding = None
         cdef RequestContext context = <RequestContext>late.context
         if context.api_key == TOKEN and self.session.over:
@@ -147,7 +148,7 @@ cdef class ClientConnection(Channel):
             self.end()
             return
         if self.inbox.held() > 0:
-            self.schedule()             # not at once: later frames may need the caller's state
+            self.schedule()             # not now: the caller's state may be half changed
             return
         try:
             self.flush()
@@ -201,7 +202,7 @@ cdef class ClientConnection(Channel):
             Channel.failed(self, error)
 
     def refuse(self, error):
-        """Close on bytes that are no valid request, and log the reason in one line."""
+        """Log the reason in one line, and end the connection."""
         self.listener.refused(self, error)
         self.end()
 
@@ -212,6 +213,6 @@ cdef class ClientConnection(Channel):
             self.listener.closed(self)
 
     def waiting_for(self):
-        """What waits here: the API key of the current request if it waits, otherwise -1, and the
-        number of produces that wait for acknowledgements."""
+        """Return the API key of the current request if it waits for its response, otherwise -1; and
+        the number of produce requests that wait for acknowledgements."""
         return -1 if self.holding is None else self.newest_key, self.queue.waiting()

@@ -50,7 +50,7 @@ class ConnectionLimits:
         self.per_listener: Counter[str] = Counter()
         self.listeners: list[Listener] = []
         self.waiting: dict[str, Callable[[], None]] = {}
-        """The function to call once there is a slot, for each listener that waits for one."""
+        """For each listener that waits for a free slot, the function to call once there is one."""
         self.told = UNLIMITED
         self._tell()
 

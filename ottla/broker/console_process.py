@@ -29,8 +29,8 @@ AGAIN_SECONDS = 5.0
 STOP_SECONDS = 4.0
 CONFIG = "ottla.console.config"
 READY = "ottla console of "
-"""The beginning of the line with the console's address. All its other lines are log lines or
-errors."""
+"""The beginning of the line with the console's address. All other lines of the console are log
+lines or errors."""
 LOGGED = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ([\w.]+): (.*)")
 """A line of the console's log."""
 
@@ -56,14 +56,14 @@ class ConsoleProcess:
                 log.warning("the console does not start: %s", error)
                 return
             assert self.process.stdin is not None and self.process.stdout is not None
-            if self.stopping.is_set():      # perhaps before this process was there to be stopped
+            if self.stopping.is_set():      # stop() may have run before the process existed
                 self.process.stdin.close()
             for line in self.process.stdout:
                 tell(line.rstrip("\n"))
             status = self.process.wait()
             if self.stopping.is_set():
                 return
-            if status in (1, 2):            # it has logged why, and would fail again
+            if status in (1, 2):            # the console has logged why, and would fail again
                 log.warning("the console has ended with status %d", status)
                 return
             log.warning("the console has ended with status %d; it is started again", status)
@@ -82,7 +82,7 @@ class ConsoleProcess:
 
 
 def tell(line: str) -> None:
-    """Pass on what the console has printed, in the form of the broker's own lines."""
+    """Write a line that the console has printed in the format of the broker's own lines."""
     if line.startswith(READY):
         say(line)
     elif (logged := LOGGED.fullmatch(line)) is not None:

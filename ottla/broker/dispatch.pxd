@@ -12,8 +12,8 @@ cdef class Handler:
     cdef readonly object function       # None until the module is imported
     cdef readonly object access         # security.decisions.Decision
     cdef bint audited                   # an administrative request: its outcome is logged
-    cdef bint decided                   # the controller decides it, in a cluster
-    cdef bint asked_again               # of the next controller, if this one is replaced meanwhile
+    cdef bint decided                   # in a cluster, the controller serves it
+    cdef bint asked_again               # if the controller changes meanwhile, the next one is asked
     cdef bint between_brokers           # served on the inter-broker listener only
     cdef bint waits                     # its function is a coroutine
     cdef type request_class

@@ -3,8 +3,8 @@
 
 The schemas say which file of `api` serves which API; a file is imported at the first request for
 one of its APIs, so that a start does not wait for unused handlers. Handlers register themselves
-with `@handles`. The ranges in ApiVersions are those of the schemas, which every handler serves
-whole. Produce and Fetch are served by the connection itself.
+with `@handles`. ApiVersions reports the version ranges of the schemas, and every handler serves its
+whole range. Produce and Fetch are served by the connection itself.
 """
 
 import inspect
@@ -43,8 +43,8 @@ cdef class Handler:
         self.first, self.last = api.versions.start, api.versions.stop - 1
 
     def serves(self, RequestContext context):
-        """Whether this client is served: APIs between brokers are on the inter-broker listener
-        only."""
+        """Whether this client may use the API: APIs between brokers are served on the inter-broker
+        listener only."""
         return (not self.between_brokers
                 or context.broker.role.listener == context.client.listener)
 
@@ -136,16 +136,17 @@ cdef object audited(Handler handler, request, RequestContext context):
 
 
 cdef object for_controller(Handler handler, RequestContext context, bytes data):
-    """Forward a request that only the controller serves, unless this broker is it.
+    """Forward a request to the controller, unless this broker is the controller.
 
-    The handlers decide who issues tokens and which settings are this broker's own.
+    Requests about delegation tokens are always handled here first: their handlers check the
+    client's connection, then forward the request.
     """
     cdef Cursor body = Cursor(data)
     body.elements_max = context.broker.request_elements_max
     request = decode_from(handler.request_class, body, context.version)
     if handler.decided and not context.broker.role.decides():
         return TaskReply(forward(context, data))
-    if not context.forwarded:               # the client's broker asks the next controller itself
+    if not context.forwarded:               # otherwise the sending broker repeats it if needed
         context.body = data
     return admitted(handler, request, context)
 
@@ -183,7 +184,7 @@ def arrival(response):
 
 
 class Arrival:
-    """The receiver of a late reply without a connection: a future of the response."""
+    """Receives a late reply in place of a connection, and sets a future to the response."""
 
     def __init__(self, LateReply late):
         self.future = get_running_loop().create_future()
@@ -220,7 +221,8 @@ cdef object handle(Handler handler, request, RequestContext context):
     if handler.waits:
         return task_of(finish(handler, request, context), context)
     try:
-        # Handlers that avoid the cost of a coroutine return a LateReply, except for long work.
+        # A handler that is a plain function avoids the cost of a coroutine: it returns a response
+        # or a LateReply. Only for long work does it return a coroutine.
         response = handler.function(request, context)
         if type(response) is CoroutineType:
             return task_of(outcome_of(response, context), context)
@@ -251,7 +253,7 @@ cdef object version_of_versions(Handler handler):
 
 
 cdef object refused(Handler handler, request, RequestContext context):
-    """The refusal of the whole request; None if it may be handled."""
+    """Return the error response if the client may not make the request, otherwise None."""
     try:
         handler.access(request, context.access)
     except ProtocolError as error:

@@ -1,5 +1,5 @@
-"""Ends the broker after a failure that it cannot survive. It survives a failed log directory if
-another one is left and the failed one does not hold the metadata."""
+"""Ends the broker after a failure that it cannot survive. The broker survives the failure of a log
+directory if another directory is left and the failed one does not hold the metadata."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ log = logging.getLogger("ottla.server")
 Result = TypeVar("Result")
 
 REPORT_SECONDS = 5.0
-"""How long a broker whose last log directory has failed tries to report it before it ends."""
+"""How long a broker whose last log directory has failed tries to report the failure before it
+ends."""
 
 
 class Failure:
-    """The first failure that a broker does not survive, once there is one."""
+    """Keeps the first failure that the broker cannot survive; `reason` is done once there is
+    one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -56,8 +58,8 @@ class Failure:
 
 
 class DirectoryFailures:
-    """Keeps a broker serving from its other log directories when one fails, unless none is left or
-    the failed one holds the metadata."""
+    """Lets a broker serve from its other log directories when one fails. Ends the broker if no
+    directory is left, or if the failed one holds the metadata."""
 
     def __init__(
         self, storage: Storage, replicas: Replicas, coordinators: Coordinators, role: Role,
@@ -79,9 +81,9 @@ class DirectoryFailures:
             self.failure.fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
-        """End the broker; in a cluster, only once the other brokers know of the failure. The run
-        record cannot be removed from a failed disk, and would still vouch for the records that the
-        disk has lost.
+        """End the broker; in a cluster, report the failure to the other brokers first. The run
+        record cannot be removed from the failed disk, so the next start would still trust the logs
+        on that disk.
         """
         async def reported() -> None:
             with suppress(TimeoutError):

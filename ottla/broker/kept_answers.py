@@ -17,11 +17,11 @@ class KeptAnswers:
 
     topics: dict[str, tuple[TopicImage, object, MetadataResponse.Topic]] = field(
         default_factory=dict)
-    """Metadata's entry for each topic, with the topic image and the circumstances for which it is
-    valid."""
+    """For each topic, its entry in Metadata responses, with the topic image and the conditions for
+    which the entry is valid."""
     new_topic_configs: tuple[Layers, list[CreateTopicsResponse.Topic.Config]] | None = None
     """The settings of a new topic that sets none itself, and the layers from which they were
     read."""
     warned_of_factors: set[tuple[str, int]] = field(default_factory=set)
-    """The settings that were logged as above the number of brokers, each with the factor used
-    instead."""
+    """Each replication factor setting that exceeds the number of brokers and was logged for this
+    reason, with the factor that is used instead."""

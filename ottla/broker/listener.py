@@ -40,9 +40,10 @@ REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0
 """A client that has not authenticated after this time is closed."""
 THROTTLED_MAX = 1000
-"""How many clients above their quota a listener holds; further ones are closed at once."""
+"""How many connections from addresses above their quota a listener keeps open until their delay
+ends; further connections are closed at once."""
 STRANGERS_MAX = 1000
-"""Unauthenticated clients of a listener; when one more connects, the oldest is closed."""
+"""The limit on a listener's unauthenticated clients; if one more connects, the oldest is closed."""
 
 
 class Listener:
@@ -68,7 +69,7 @@ class Listener:
         """The scheduled end of a pause, which was due to the rate of new connections or a lack of
         slots."""
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
-        """Clients of addresses above their quota, until they are closed."""
+        """The connections from addresses above their quota, until the timers close them."""
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes

@@ -92,7 +92,8 @@ def _bound(
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6 and one_of_several:
-            # IPv4 has a socket of its own. Without this option a socket at :: would take its port.
+            # The IPv4 address gets a socket of its own. Without this option, the socket at :: would
+            # also occupy the port for IPv4.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if receive_buffer_size >= 0:
             # Accepted sockets inherit the size; setting it later would not affect the window scale.

@@ -1,4 +1,4 @@
-"""The process that uses a data directory."""
+"""Finds the process that uses a data directory."""
 
 from __future__ import annotations
 

@@ -90,8 +90,8 @@ class Output(logging.Handler):
                 return                  # the terminal is closed or the disk full: keep serving
 
     def shown(self, text: str, level: int) -> str:
-        """A line that is not a log record, such as the ready line, in the form of the log: as it
-        is, or as JSON."""
+        """Return a line that is not a log record, such as the ready line, in the format of the log:
+        unchanged, or as JSON."""
         if not isinstance(self.formatter, JsonLines):
             return text
         line = logging.LogRecord("ottla.server", level, "", 0, "%s", (text,), None)
@@ -117,14 +117,15 @@ def moment(seconds: float) -> str:
 
 
 def shortened(text: str) -> str:
-    """The beginning of a long text, and how much of it is missing."""
+    """Return a text of at most MESSAGE_SIZE_MAX characters unchanged. Cut a longer text, and append
+    the number of characters that were cut."""
     more = len(text) - MESSAGE_SIZE_MAX
     return text if more <= 0 else f"{text[:MESSAGE_SIZE_MAX]}... ({more} more characters)"
 
 
 class TextLines(logging.Formatter):
-    """One line for each record, unless its `block` is true; tracebacks follow in lines of their
-    own."""
+    """Formats each record as one line, unless the record's `block` is true. A traceback follows in
+    lines of its own."""
 
     def __init__(self) -> None:
         super().__init__(TEXT)

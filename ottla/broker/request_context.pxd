@@ -10,7 +10,7 @@ cdef class RequestContext:
     cdef readonly int api_key, version
     cdef readonly Client client
     cdef readonly object session        # of the connection; None without authentication
-    cdef public bint forwarded          # by another broker, whose client it is
-    cdef readonly bytes body            # of a request for the controller, if this broker decides it
+    cdef public bint forwarded          # another broker forwarded it for its client
+    cdef readonly bytes body            # encoded request, if this broker decides as the controller
     cdef public double seconds          # time for which a coroutine handler has run
-    cdef readonly int32_t throttle_ms   # asked for by the handler; quotas may lengthen it
+    cdef readonly int32_t throttle_ms   # set by the handler; quotas may lengthen it

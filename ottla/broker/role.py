@@ -1,4 +1,4 @@
-"""The role of a broker: standalone, or a member of a cluster. Both have one interface.
+"""The role of a broker: standalone, or a member of a cluster. Both roles have the same interface.
 
 `Alone` decides everything itself. `Clustered` (clustered_start.py) asks the controller and the
 other brokers. Parts call their `Role` without checking which of the two it is.
@@ -70,7 +70,8 @@ class Role(Protocol):
         None if there are no other replicas."""
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """How far these other brokers have read the metadata; -1 for those that do not answer."""
+        """The offset up to which each of these brokers has read the metadata; -1 for a broker that
+        does not answer."""
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
         """Whether this broker was the controller and cannot reach ZooKeeper."""
@@ -92,7 +93,7 @@ class Role(Protocol):
         """How often recovery points and high watermarks are written."""
 
     def supported_features(self) -> Mapping[int, Levels] | None:
-        """The levels of features that each broker supports; None if there is only this one."""
+        """The feature levels that each broker supports; None if there is only this broker."""
 
     def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
         """The verifier of transactions with their coordinators; None if all coordinators are
@@ -102,7 +103,8 @@ class Role(Protocol):
         """The sender of markers to other leaders; None if all partitions are led here."""
 
     def compare_space(self) -> None:
-        """Have the fetchers adapt to the space of the log directories."""
+        """Stop fetching partitions whose log directories are full, and resume when there is
+        space."""
 
     def fetch_requests(self) -> dict[int, int]:
         """The number of fetch requests to each leader."""
@@ -121,11 +123,11 @@ class Role(Protocol):
         """Leave the cluster, after everything else has stopped."""
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: remove its run record, which must no longer vouch for its
-        contents."""
+        """Remove the run record of a failed log directory, so that the next start does not trust
+        the directory's contents."""
 
     async def failure_reported(self) -> None:
-        """Return once the others know which log directories have failed."""
+        """Return once the other brokers know which log directories have failed."""
 
     def status(self, image: MetadataImage) -> dict[str, Any]:
         """What the status page says about the cluster."""
@@ -216,7 +218,7 @@ class Alone:
         return {}
 
     def followers(self) -> Iterable[Follower]:
-        """There are none besides the replicas."""
+        """A standalone broker needs none."""
         return ()
 
     async def leave(self) -> None:
@@ -229,7 +231,7 @@ class Alone:
         """There is no cluster to leave."""
 
     def forget_run(self, path: str) -> None:
-        """A standalone broker keeps no such records."""
+        """A standalone broker keeps no run records."""
 
     async def failure_reported(self) -> None:
         """There is no other broker to inform."""

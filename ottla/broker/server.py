@@ -62,7 +62,8 @@ log = logging.getLogger("ottla.server")
 
 
 class Server:
-    """One broker. `start` returns when it serves; `stop` returns when all data are on disk."""
+    """One broker. `start` returns when the broker serves; `stop` returns when all data are on
+    disk."""
 
     storage: Storage
     metadata_log: Metadata
@@ -185,8 +186,8 @@ class Server:
         try:
             await self._open_doors()
         except BaseException:
-            # Everything is recovered now. After this clean stop, the next start need not do it
-            # again.
+            # All partitions are recovered now. After a clean stop, the next start need not recover
+            # them again.
             await self.stop()
             raise
         self._coordinate()

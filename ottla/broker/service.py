@@ -77,7 +77,7 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
         len(server.metadata_log.image.topics), loop.time() - began,
     )
     directories = ",".join(str(path) for path in config.log_directories())
-    Garbage().begin()           # objects of the start live as long as the broker
+    Garbage().begin()           # excludes existing objects: they live as long as the broker
     ready = f"node {config.node_id} on {','.join(addresses)}, data in {directories}"
     for handler in logging.getLogger().handlers:
         handler.flush()                 # so that the ready line is the last one

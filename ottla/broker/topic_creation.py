@@ -66,7 +66,7 @@ def topic_defaults(broker: BrokerContext, image: MetadataImage) -> TopicDefaults
 def attainable_factor(
     broker: BrokerContext, setting: str, wanted: int, image: MetadataImage
 ) -> int:
-    """The replication factor of a setting, limited to what can be attained (`Role`)."""
+    """The replication factor of a setting, limited by `Role.attainable_factor`."""
     factor = broker.role.attainable_factor(wanted, image)
     warned = broker.kept.warned_of_factors
     if factor < wanted and setting in broker.config.static and (setting, factor) not in warned:
@@ -88,8 +88,8 @@ async def create_missing(
 ) -> None:
     """Create the topics in `names` that are legal and do not exist; returns when they are usable.
 
-    With a `client`, its quota of mutations applies (KIP-599); without one, brokers need the topics.
-    A failure is logged, and the topic is then not in the image.
+    If `client` is given, its quota of mutations applies (KIP-599). If not, a broker needs the
+    topics, and no quota applies. A failure is logged, and the topic is then not in the image.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if client is not None and missing:
@@ -135,8 +135,8 @@ async def _create(broker: BrokerContext, missing: Sequence[str], client: Client 
 async def _ask_controller(
     broker: BrokerContext, names: Sequence[str], client: Client | None
 ) -> None:
-    """Ask the controller to create topics: on behalf of the client, so that its quota counts, or
-    without a client on behalf of this broker."""
+    """Ask the controller to create topics. If there is a client, ask on its behalf, so that its
+    quota applies; otherwise on behalf of this broker."""
     from ottla.broker.request_context import RequestContext
     from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
@@ -214,7 +214,8 @@ def automatic_topic(broker: BrokerContext, image: MetadataImage, name: str) -> N
 
 
 def lacking_brokers(broker: BrokerContext, name: str) -> str:
-    """What an internal topic lacks to be created, as the end of a sentence; "" for nothing."""
+    """Say how many brokers the creation of an internal topic still needs, as the end of a sentence;
+    "" if there are enough brokers."""
     wanted = automatic_topic(broker, broker.image, name).replication_factor
     there = len(broker.image.brokers)
     if wanted <= there:

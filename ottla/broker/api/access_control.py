@@ -1,8 +1,8 @@
 """DescribeAcls, CreateAcls, DeleteAcls (29 to 31): the ACLs that the authorizer uses (KIP-290).
 
 Without an authorizer these APIs answer SECURITY_DISABLED, as in Kafka. Clients know this answer:
-MirrorMaker 2, for instance, then does not copy ACLs. If the APIs were missing, it would fail again
-and again.
+MirrorMaker 2, for instance, then does not copy ACLs. If the APIs were missing, MirrorMaker 2 would
+fail again and again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ async def describe_acls(
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        rules_found = []                    # a number of a later version: no ACL has it
+        rules_found = []                    # an unknown number of a later version: no ACL has it
     else:
         keyed = [
             (_order(rule), rule)

@@ -230,7 +230,8 @@ def _parties(token: DelegationToken) -> tuple[str, ...]:
 def _visible(token: DelegationToken, context: RequestContext) -> bool:
     if context.client.principal in _parties(token):
         return True
-    # Without an authorizer, `access` allows everything. Secrets of others must not be shown then.
+    # Without an authorizer, `access` allows everything. Even then, a client must not see the tokens
+    # of others.
     access = context.access.quiet
     return context.broker.authorizer is not None and (
         access.may(Operation.DESCRIBE, Resource.DELEGATION_TOKEN, token.token_id)

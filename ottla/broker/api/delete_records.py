@@ -78,7 +78,7 @@ async def _reached_everywhere(
     waiting: list[Waiting], seconds: float, broker: BrokerContext, slices: Slices
 ) -> None:
     """Return once all live replicas have reached the log starts in the answers. An answer gets an
-    error if this broker no longer leads its partition, or after the timeout."""
+    error if this broker no longer leads the partition, or if the timeout ends first."""
     loop = asyncio.get_running_loop()
     left: dict[Partition, DeleteRecordsResponse.Topic.Partition] = {}
     looks: dict[Partition, Callable[[], None]] = {}
@@ -117,7 +117,8 @@ async def _reached_everywhere(
 def _is_open(
     partition: Partition, answer: DeleteRecordsResponse.Topic.Partition, broker: BrokerContext
 ) -> bool:
-    """Whether some live replica still has records below the answer's log start."""
+    """Whether the answer still waits for a live replica that has records below its log start. If
+    this broker no longer leads the partition, the answer gets an error."""
     if answer.error_code:
         return False
     if not partition.led_here:
@@ -134,8 +135,8 @@ async def _delete_below(
     topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext,
     moved: list[Waiting],
 ) -> DeleteRecordsResponse.Topic.Partition:
-    """Move one log start, and add its partition and answer to `moved`. They refer to the partition
-    itself, since a topic created later may have the same name."""
+    """Move one log start, and add the `Partition` object and the answer to `moved`. The topic's
+    name would not identify the partition: a topic created later may have the same name."""
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )

@@ -28,7 +28,7 @@ SHARE_KEY = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+")
 NO_ERROR = "NONE"
 """The message that Apache Kafka sends below version 4 if there is no error."""
 TOPIC_OF_TYPE = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC}
-"""The internal topic whose partition leaders coordinate keys of this type."""
+"""For each type of key, the internal topic whose partition leaders are the coordinators."""
 
 
 REFUSAL_OF_TYPE = {GROUP: GROUP_REFUSED, TRANSACTION: TRANSACTION_REFUSED}

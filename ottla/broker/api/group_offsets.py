@@ -111,7 +111,8 @@ def offset_commit(
 async def _commit_in_parts(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse:
-    """Commit more offsets than one turn of the loop may handle: in parts, one batch for each."""
+    """Commit offsets that are too many for one turn of the event loop: in parts, each with one
+    batch."""
     waiting = []
     for topic in request.topics:
         for partitions in in_parts(topic.partitions, OFFSETS_AT_ONCE) if topic.partitions else [[]]:
@@ -190,7 +191,8 @@ def commit_code(code: ErrorCode) -> ErrorCode:
 
 
 def _fetch_code(code: ErrorCode) -> ErrorCode:
-    """The same for OffsetFetch. Older Java clients give up after COORDINATOR_NOT_AVAILABLE."""
+    """Translate errors into codes for OffsetFetch. COORDINATOR_NOT_AVAILABLE becomes
+    NOT_COORDINATOR, since older Java clients give up after the former."""
     return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
 
 
@@ -232,7 +234,8 @@ def _refused_group(request: OffsetFetchRequest, version: int) -> OffsetFetchResp
 
 
 def _without_offsets(made: type[Any], topics: Iterable[Any]) -> list[Any]:
-    """Errors for topics; their partitions look as if they had no committed offset."""
+    """Return an entry with an authorization error for each topic. In these entries, partitions have
+    no committed offset (-1)."""
     answers = refused_topics(made, topics, TOPIC_REFUSED)
     for answer in answers:
         for each in answer.partitions:
@@ -287,7 +290,8 @@ async def _fetch_one_group(
 
 
 def _next(offsets: Iterator[FetchedOffset], indexes: list[int]) -> list[FetchedOffset]:
-    """The next results, one for each index: a request may name a topic more than once."""
+    """Take the next results, one for each index. Results are matched to topics by their order,
+    since a request may name a topic more than once."""
     return [next(offsets) for _ in indexes]
 
 
@@ -426,7 +430,8 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # An offset without value and code was lost: its append has failed meanwhile.
+                # An offset with neither a value nor a code does not exist: its append has failed
+                # since the read began.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:

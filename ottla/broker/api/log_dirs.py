@@ -94,7 +94,7 @@ async def _described(
 
 
 def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
-    """A partition that is being copied into the directory."""
+    """Return the entry of a partition that is being copied into the directory."""
     made = DescribeLogDirsResponse.Result.Topic
     copy = made.Partition(
         partition_index=move.key[1],
@@ -106,10 +106,9 @@ def _future(move: Move) -> DescribeLogDirsResponse.Result.Topic:
 
 
 def _unreadable(partition: Partition) -> int:
-    """The number of offsets that clients cannot read since the log is damaged before them; usually
-    0, also after a restart, since a damaged log then ends where the damage begins.
-
-    Kafka reports the lag of a replica in this field.
+    """The number of offsets behind a damaged part of the log, which clients cannot read. It is 0 if
+    the log is not damaged. It is also 0 after a restart: a damaged log then ends where the damage
+    begins. Kafka reports the lag of a replica in this field.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)
@@ -195,8 +194,8 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
 
 def _why_absent(context: RequestContext, topic: str, index: int) -> ErrorCode:
     """The error for a partition without a replica here. The replica may be about to be created:
-    kafka-reassign-partitions requests a directory right after it has started a reassignment. It
-    repeats the request only after REPLICA_NOT_AVAILABLE."""
+    kafka-reassign-partitions requests a directory right after it has started a reassignment. The
+    tool repeats its request only after REPLICA_NOT_AVAILABLE."""
     code = context.broker.replicas.absent(topic, index).code
     if code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
         return ErrorCode.REPLICA_NOT_AVAILABLE

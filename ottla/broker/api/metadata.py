@@ -212,14 +212,15 @@ _seen: dict[str, _Brokers] = {}
 
 
 def _controller_id(image: MetadataImage) -> int:
-    """The controller if it is live, else any live broker: every broker accepts its requests."""
+    """The controller if it is live, else any live broker: every broker accepts requests for the
+    controller."""
     if image.controller_id in image.brokers:
         return image.controller_id
     return min(image.brokers, default=-1)
 
 
 class _View:
-    """The image as one client sees it: with its listener and version.
+    """The image as one client sees it, for the client's listener and version of Metadata.
 
     The entry of a topic stays the same until the topic or the brokers change, so it is cached: with
     ten thousand partitions, building entries is most of the work.
@@ -462,7 +463,8 @@ async def describe_topic_partitions(
 def _told_of_all(
     names: list[str], code: ErrorCode, refused: list[str]
 ) -> DescribeTopicPartitionsResponse:
-    """An error for each topic of `names`, and a refusal for each of `refused`."""
+    """Return an entry with the error `code` for each topic in `names`, and an entry with an
+    authorization error for each topic in `refused`."""
     made = DescribeTopicPartitionsResponse.Topic
     errors = [made(error_code=int(code), name=name) for name in names]
     errors += [made(error_code=TOPIC_REFUSED, name=name, partitions=[]) for name in refused]

@@ -41,9 +41,9 @@ EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The first version that knows each of these special timestamps (KIP-734, KIP-405, KIP-1005)."""
 CONSUMER, ANY_REPLICA = -1, -2
-"""Replica ids that belong to no broker. Followers answer ANY_REPLICA, too, with the ends of their
-own logs: the controller uses it to find the longest log, and tools use it to look at any
-replica."""
+"""Replica ids that belong to no broker. Requests with ANY_REPLICA are also answered by followers,
+with the end offsets of their own logs. The controller uses this id to find the longest log, and
+tools use it to look at any replica."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
 
@@ -175,8 +175,8 @@ async def _look_up(
 async def _searched(
     log: ReadableLog, timestamp: int, end: int, context: RequestContext
 ) -> FoundRecord | None:
-    """The result of a search. A thread searches batches that may take long. If an index turns out
-    to be wrong, a thread rebuilds it and the search begins again."""
+    """Run a search, and return its result. A worker thread searches batches that may take long. If
+    an index turns out to be wrong, a thread rebuilds it and the search begins again."""
     slices, workers = Slices(), context.broker.workers
     rebuilt = None
 

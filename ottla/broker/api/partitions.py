@@ -179,7 +179,7 @@ def _reassigned(
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """The reassignments in progress of the named partitions, or of all."""
+    """List the reassignments in progress of the named partitions, or of all partitions."""
     image, made = context.broker.image, ListPartitionReassignmentsResponse.Topic
     named = None if request.topics is None else {
         each.name: frozenset(each.partition_indexes) for each in request.topics

@@ -1,8 +1,8 @@
 """The quorum of the cluster's metadata: DescribeQuorum (key 55), AddRaftVoter (80), RemoveRaftVoter
 (81); and UnregisterBroker (64).
 
-A single broker has its own metadata log. It is the only voter and always the leader, and every
-entry that it has applied is committed.
+A standalone broker has its own metadata log. The broker is the only voter and always the leader,
+and every entry that it has applied is committed.
 
 In a cluster the metadata log is in ZooKeeper. The leader is the controller. Every live broker is a
 voter, since it may become the controller. The broker that answers asks the other voters how far
@@ -11,7 +11,7 @@ last fetch is the time at which this broker saw them leave. If they left before 
 that time is -1, and they count as last caught up at the time of this broker's start. A controller
 that does not reach ZooKeeper reports that it is not the controller.
 
-Offsets count metadata records, as does the epoch of the finalised features.
+Offsets are numbers of metadata records, and so is the epoch of the finalised features.
 """
 
 from __future__ import annotations
@@ -88,12 +88,13 @@ async def _metadata_partition(
     leader_id = broker.role.controller_id(image)
     if broker.role.has_lost_its_term(image):
         return _without_leader(broker.node_id, version)
-    # A leader that is not registered yet counts as a voter: Kafka's tools expect it among them.
+    # A leader that is not registered yet counts as a voter: Kafka's tools expect the leader among
+    # the voters.
     others = {one.node_id for one in broker.role.brokers(image)} | {leader_id}
     others -= {broker.node_id, -1}
     offsets = await broker.role.metadata_offsets(others, ASK_SECONDS)
     if offsets.get(leader_id, 0) < 0:
-        offsets[leader_id] = image.offset       # the leader has read at least as far
+        offsets[leader_id] = image.offset       # the leader has read at least this far
     offsets[broker.node_id] = image.offset
     end = max(offsets.values())                 # everything in the log is committed
     now_ms = broker.clock.now_ms()

@@ -75,8 +75,8 @@ async def create_topics_api(
     topic's settings if the client may describe them.
     """
     broker, access = context.broker, context.access
-    # A broker asks for an internal topic, or for a client whose right to create the topic it has
-    # checked.
+    # A broker sends this request to create an internal topic, or on behalf of a client. In the
+    # second case, that broker has already checked the client's right to create the topic.
     everywhere = asks_as_a_broker(context) or access.cluster(Operation.CREATE)
     asked, refused = await access.divide(
         request.topics, lambda topic: everywhere or access.topic(Operation.CREATE, topic.name)

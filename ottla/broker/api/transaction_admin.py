@@ -1,5 +1,5 @@
-"""WriteTxnMarkers, DescribeTransactions, ListTransactions, DescribeProducers: transactions
-for brokers and administrators (KIP-664)."""
+"""WriteTxnMarkers, DescribeTransactions, ListTransactions, DescribeProducers: requests of brokers
+and administrators about transactions (KIP-664)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ VERSIONS_FROM = 2
 
 COMMIT_SECONDS = 2.0
 """How long a marker waits for its replicas. After this time the answer is a timeout, and the
-coordinator sends the marker again. All its later markers for this broker wait for the answer."""
+coordinator sends the marker again. All later markers of this coordinator for this broker wait for
+the answer."""
 
 if TYPE_CHECKING:
     Begun = tuple[
@@ -141,7 +142,7 @@ def _refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
 def _begin_write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
 ) -> asyncio.Future[ErrorCode]:
-    """Write a marker; the future has the code once it is committed or refused."""
+    """Write a marker; the future has the code once the marker is committed or refused."""
     transactions = context.broker.coordinators.transactions
     future: asyncio.Future[ErrorCode] = transactions.loop.create_future()
 
@@ -217,7 +218,8 @@ def _described(
 async def list_transactions(
     request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
-    """List the transactional ids here that the client may describe and that pass all filters."""
+    """List this broker's transactional ids that the client may describe and that pass all
+    filters."""
     access = context.access.quiet
     runtime = context.broker.coordinators.transactions.runtime
     if runtime.is_loading:

@@ -152,8 +152,8 @@ def _commit_part(
 async def _check(
     request: TxnOffsetCommitRequest, producer: Producer, index: int, context: RequestContext
 ) -> None:
-    """Have the coordinator check that the group's partition is in the transaction, or add it, as
-    for a batch (KIP-890)."""
+    """Have the transaction's coordinator check that the group's partition of the offsets topic is
+    in the transaction, or add the partition. Produce does the same for a batch (KIP-890)."""
     transactions = context.broker.coordinators.transactions
     partition = (OFFSETS_TOPIC, index)
     version = _PRODUCE_VERSION[min(context.version, EPOCHS_FROM)]
@@ -182,8 +182,8 @@ async def _refused_here(
     version: int,
     context: RequestContext,
 ) -> None:
-    """Raise the final error of this broker's own coordinator, once it is confirmed. Without an
-    error there is nothing to wait for."""
+    """If this broker is the coordinator and has a final error, raise the error once it is
+    confirmed. Without an error, return at once."""
     verifier = context.broker.coordinators.verifier
     partition = context.broker.replicas.partition(*where)
     if verifier is not None and partition is not None:
@@ -200,7 +200,7 @@ async def _checked_elsewhere(
     context: RequestContext,
 ) -> bool:
     """Have a coordinator on another broker check; returns False if this broker is the coordinator.
-    The append has to follow without an await."""
+    The caller must append without another await in between."""
     verifier = context.broker.coordinators.verifier
     if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False

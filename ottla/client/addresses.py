@@ -57,8 +57,9 @@ def show_address(address: Address) -> str:
 
 
 def names_one_of(host: str, names: Container[str]) -> bool:
-    """Whether a Host header has one of these lower-case names, or an IP address. A foreign page
-    whose name resolves to this machine (DNS rebinding) sends its own name, and fails this check."""
+    """Whether a Host header has one of these lower-case names, or an IP address. A foreign web page
+    whose host name resolves to this machine (DNS rebinding) sends that host name, and fails this
+    check."""
     name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower() in names:
         return True

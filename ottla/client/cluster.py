@@ -143,8 +143,8 @@ class ClusterClient:
         self.controller_id, self.cluster_id = metadata.controller_id, metadata.cluster_id
 
     def live(self) -> list[int]:
-        """The ids of the brokers that the cluster considers alive; Metadata may list others for a
-        while."""
+        """The ids of the brokers that the cluster considers alive. Metadata may still list brokers
+        that have stopped."""
         self.refresh()
         if not self.supports(DescribeClusterRequest.API_KEY):
             return sorted(self.brokers)
@@ -155,8 +155,8 @@ class ClusterClient:
     def metadata(
         self, topics: Iterable[str] | None = None, create: bool = False, **fields: Any
     ) -> Any:
-        """Metadata of the named topics, or of all for None. With `create`, the broker may create
-        missing topics."""
+        """Metadata of the topics with these names; None means all topics. With `create`, the broker
+        may create missing topics."""
         wanted = None
         if topics is not None:
             wanted = [MetadataRequest.Topic(name=name) for name in topics]
@@ -167,8 +167,8 @@ class ClusterClient:
         return response
 
     def node(self, node_id: int, *, wait: bool = True) -> Connection:
-        """A connection to the broker with this id; raises Unreachable if there is none. With
-        `wait`, a broker that refuses connections gets time to start."""
+        """A connection to the broker with this id; raises Unreachable or TimedOut if none can be
+        made. With `wait`, a broker that refuses connections gets time to start."""
         known = self._connections.get(node_id)
         if known is not None and known.usable:
             return known
@@ -206,8 +206,9 @@ class ClusterClient:
     def controller(self, *, itself: bool = False) -> Connection:
         """A connection to the controller, for changes of the cluster.
 
-        If the controller cannot be reached, returns any broker, which forwards the changes to the
-        next controller. With `itself`, for data that only the controller has, raises NotConnected.
+        If the controller cannot be reached, returns a connection to any broker, which forwards the
+        changes to the next controller. Use `itself` for data that only the controller has: an
+        unreachable controller then raises NotConnected.
         """
         if self.controller_id < 0:
             self.refresh()
@@ -222,7 +223,8 @@ class ClusterClient:
             return self.any()
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
-        """The coordinator of a group or of a transactional id; waits for it to be available."""
+        """A connection to the coordinator of a group or of a transactional id; waits until the
+        coordinator is available."""
         return self.node(self.coordinator_id(key, kind))
 
     def coordinator_id(self, key: str, kind: int = GROUP) -> int:

@@ -46,7 +46,8 @@ class Connection:
         self.request_seconds = request_seconds
         self.frames = Frames(client_id)
         self.failed = False
-        """Whether sending or receiving has failed: a late response could be taken for another."""
+        """Whether sending or receiving has failed. The connection is then unusable: a late response
+        could be taken for the response to another request."""
         self.unanswered = 0
         self.security = security
         self.in_use = False
@@ -60,8 +61,8 @@ class Connection:
     def call(self, request: Any, version: int | None = None, *, at_most: int | None = None) -> Any:
         """Send a request and return the response to it.
 
-        `version` None means the newest that both sides support, limited by `at_most`. Raises
-        NotSupported, TimedOut, or Unreachable if the broker closed the connection.
+        `version` None means the newest version that both sides support, limited by `at_most`.
+        Raises NotSupported, TimedOut, or Unreachable if the broker closed the connection.
         """
         return self.answer(self.send(request, version, at_most=at_most))
 
@@ -81,7 +82,8 @@ class Connection:
         return found
 
     def answer(self, sent: Sent, *, in_parts: tuple[str, ...] = ()) -> Any:
-        """Receives the response to a request that `send` has sent; it must be the next frame."""
+        """Receives the response to a request that `send` has sent. The response must be the next
+        frame."""
         frame = self.receive_frame()
         self.unanswered -= 1
         self.in_use = True
@@ -118,7 +120,7 @@ class Connection:
             frame = self.receive_frame()
             self.unanswered -= 1
             # A broker that does not support the version answers in version 0 (KIP-511): read only
-            # the code, which is at the same place in all versions.
+            # the error code, which is at the same place in all versions.
             if int.from_bytes(frame[4:6], "big") != ErrorCode.UNSUPPORTED_VERSION:
                 response = self.frames.decode(sent, frame)
                 check(response.error_code, what=show_address(self.address))

@@ -10,7 +10,7 @@ class ClientError(Exception):
 
 
 class Unreachable(ClientError, ConnectionError):
-    """No broker could be reached, or the connection broke and could not be re-established."""
+    """A broker could not be reached, or the connection to it broke."""
 
 
 class NoBroker(Unreachable):
@@ -38,7 +38,8 @@ class Refused(ClientError, ProtocolError):
         known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode(-1)
         text = message or known.name.replace("_", " ").lower()
         if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and what.startswith("topic '"):
-            text = text if what in text else f"{what} not found"    # the message lacks it
+            # Kafka's message does not name the topic.
+            text = text if what in text else f"{what} not found"
         ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
         self.number = code
         self.said = message

@@ -1,8 +1,8 @@
 """Encodes requests to frames and decodes responses, in versions that both sides support. No IO.
 
 A frame is a length of four bytes, a header and a body. `Frames` numbers the requests of one
-connection and stores the broker's ApiVersions; moving the bytes is left to the caller
-(`connection` with a blocking socket, an event loop elsewhere).
+connection and stores the broker's ApiVersions; the caller sends and receives the bytes
+(`connection` with a blocking socket, other callers with an event loop).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sent(NamedTuple):
 
 
 class Frames:
-    """The numbering and the versions of one connection."""
+    """Encodes and decodes the frames of one connection."""
 
     def __init__(self, client_id: str | None) -> None:
         self.client_id = client_id
@@ -103,8 +103,8 @@ class Frames:
 
 
 def frame_size(data: bytes | bytearray | memoryview, where: str) -> int:
-    """The length before a frame from the server `where`; raises BadResponse if no frame is that
-    long."""
+    """Decodes the length that precedes a frame; raises BadResponse if it is impossible. `where` is
+    the server's address, for the message."""
     (size,) = struct.unpack(">i", data)
     if bytes(data) == b"HTTP":
         raise BadResponse(f"{where}: this is an HTTP server, not a listener for Kafka clients")

@@ -51,7 +51,8 @@ def parse_jaas(text: str) -> LoginModule:
     while at < len(tokens) and tokens[at] != ("mark", ";"):
         key = tokens[at][1]
         if len(tokens) < at + 3 or tokens[at + 1] != ("mark", "=") or tokens[at + 2][0] == "mark":
-            # Kafka's message has the key; this one does not: it may be part of a bare password.
+            # Kafka's message names the key. This message does not: the key may be a part of a
+            # password that should have been quoted.
             raise JaasError(f"Value not specified for option {len(options) + 1} in JAAS config")
         options[key] = tokens[at + 2][1]
         at += 3

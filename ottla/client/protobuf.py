@@ -1,7 +1,7 @@
 """Handles Protobuf values with the official Python library, without generated classes.
 
 protoc compiles a .proto text to a descriptor set, and the library creates the class of a message
-from this set. Both are imported only when they are needed.
+from this set. protoc and the library are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ class BadProto(ClientError):
 
 
 def compile_proto(text: str, name: str = "schema.proto") -> bytes:
-    """Compiles a .proto text to a FileDescriptorSet, as bytes, with its imports of google/protobuf.
+    """Compiles a .proto text, with its imports of google/protobuf, to the bytes of a
+    FileDescriptorSet.
 
-    Raises BadProto if the text does not compile or imports other files. protoc then writes its own
-    message to standard error.
+    Raises BadProto if the text does not compile or imports other files; protoc has then written its
+    own message to standard error.
     """
     import tempfile
 
@@ -48,8 +49,8 @@ def compile_proto(text: str, name: str = "schema.proto") -> bytes:
 
 @lru_cache(CLASSES_MAX)
 def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,)) -> Any:
-    """The class of a message: by its full name, or by its path of indexes in the last file. Raises
-    BadProto."""
+    """Returns the class of a message. The message is given by its full name or, if `name` is None,
+    by its path of indexes in the set's last file. Raises BadProto."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = descriptor_pb2.FileDescriptorSet.FromString(compiled)

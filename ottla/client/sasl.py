@@ -47,7 +47,7 @@ class PlainClient(ClientMechanism):
         return f"\0{self.user}\0{self.password}".encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """The exchange is complete."""
+        """Returns None: PLAIN is complete after the first token."""
         return None
 
 
@@ -71,8 +71,8 @@ class ScramClient(ClientMechanism):
         return f"n,,{self.bare}".encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """Returns the client's proof, and at the next call checks the server's proof. Raises
-        ClientError."""
+        """The first call returns the client's proof. The second call checks the server's proof.
+        Raises ClientError."""
         if self.verifier is not None:
             proved = LAST.fullmatch(token)
             if proved is None or not hmac.compare_digest(decoded(proved[1]), self.verifier):
@@ -107,7 +107,7 @@ def decoded(text: bytes) -> bytes:
 def client_mechanism(
     mechanism: str, user: str, password: str, extensions: Mapping[str, str] | None = None
 ) -> ClientMechanism:
-    """The client's part of a mechanism. Raises ClientError for an unknown one."""
+    """The client's part of a mechanism. Raises ClientError for an unknown mechanism."""
     if mechanism == "PLAIN":
         return PlainClient(user, password)
     if mechanism in HASHES:

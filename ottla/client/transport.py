@@ -1,6 +1,6 @@
 """Makes connections: TCP, then TLS, then the SASL login.
 
-`Security` holds a client's security settings, under Kafka's names of client properties.
+`Security` holds a client's security settings, which it reads from Kafka's client properties.
 `open_transport` returns a connected socket, encrypted and logged in as these settings require.
 """
 
@@ -30,14 +30,14 @@ UNNAMED = ("", "none")
 """Values of ssl.endpoint.identification.algorithm that disable the check of the host name, in Java
 and in librdkafka."""
 UNTRUSTED = (7, 18, 19, 20, 21)
-"""OpenSSL's codes for an untrusted issuer. Code 7, a wrong signature, occurs if a trusted issuer
-has the same name."""
+"""OpenSSL's codes for an untrusted issuer. Code 7, a wrong signature, occurs if the untrusted
+issuer has the same name as a trusted one."""
 PEM_ONLY = "only PEM files are read here; openssl pkcs12 -in store.p12 -out store.pem converts one"
 
 
 @dataclass(frozen=True)
 class Security:
-    """How to protect connections; the names are Kafka's client properties."""
+    """How to protect connections: the protocol, the login, the TLS certificates."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str = ""
@@ -66,7 +66,7 @@ class Security:
         mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI"))
         if "sasl.username" in properties and "sasl.jaas.config" not in properties:
             user, password = properties["sasl.username"], properties.get("sasl.password", "")
-            client_mechanism(mechanism, user, password)     # raises if it is unknown
+            client_mechanism(mechanism, user, password)     # raises if the mechanism is unknown
             return cls(protocol, mechanism, user, password, {}, tls)
         try:
             options = parse_jaas(properties.get("sasl.jaas.config", "")).options
@@ -74,7 +74,7 @@ class Security:
             raise ClientError(f"sasl.jaas.config: {error}") from error
         token = {"tokenauth": "true"} if options.get("tokenauth") == "true" else {}
         user, password = options.get("username", ""), options.get("password", "")
-        client_mechanism(mechanism, user, password)     # raises if it is unknown
+        client_mechanism(mechanism, user, password)     # raises if the mechanism is unknown
         return cls(protocol, mechanism, user, password, token, tls)
 
     def login(self) -> ClientMechanism | None:
@@ -157,7 +157,8 @@ def open_transport(
 
 
 def perhaps_another(protocol: str) -> str:
-    """A hint if a broker closes a connection before its first answer."""
+    """Returns a hint for the message about a broker that closes a connection before its first
+    answer."""
     wanted = {
         "PLAINTEXT": "TLS or a login", "SSL": "a login", "SASL_PLAINTEXT": "TLS", "SASL_SSL": "",
     }[protocol]
@@ -197,7 +198,7 @@ def network_reason(error: OSError) -> str:
         return "no answer in time"
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved"
-    if reason := getattr(error, "reason", None):        # an ssl.SSLError has one
+    if reason := getattr(error, "reason", None):        # only ssl.SSLError has this attribute
         text = getattr(error, "verify_message", None)
         return f"TLS: {reason.lower().replace('_', ' ')}{f': {text}' if text else ''}"
     return (error.strerror or str(error)).lower()

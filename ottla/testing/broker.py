@@ -6,8 +6,8 @@
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=3)
         broker.kill(); broker.start()           # kill -9, and again on the same data
 
-Clients talk to it through a proxy in another process. The proxy injects the faults and records the
-frames, so the broker runs the same code as for users.
+Clients talk to the broker through a proxy in another process. The proxy injects the faults and
+records the frames, so the broker runs the same code as for users.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ TEST_SETTINGS = {
 class Broker:
     """A broker for tests. `start` (or `with`) starts it, `close` ends it.
 
-    `settings` are Kafka's server properties. `directory` keeps the data there permanently. Without
-    it the data are in memory or in a temporary directory, which is removed when the test process
-    ends, even if it is killed. `log_level` is the level of the broker's log, `broker.log`.
+    `settings` are Kafka's server properties. With `directory`, the data stay in this directory.
+    Without it, they are in a temporary directory, in memory if possible, which is removed when the
+    test process ends, even if the process is killed. `log_level` is the level of the broker's log,
+    `broker.log`.
     """
 
     def __init__(
@@ -142,14 +143,14 @@ class Broker:
     # Starting and ending
 
     def start(self) -> Self:
-        """Start the broker and return when it serves. After `kill` or `stop` it has the same data
-        and port as before.
+        """Start the broker and return when it serves. After `kill` or `stop`, the broker has the
+        same data and port as before.
 
         Raises BrokerFailed with the last lines of the broker's log.
         """
         if self.is_running:
             return self
-        if self._broker is not None:        # it ended by itself
+        if self._broker is not None:        # the broker ended by itself
             self.kill()
         if self._proxy is None:
             self._prepare()
@@ -201,7 +202,8 @@ class Broker:
         }
 
     def stop(self) -> None:
-        """Stop the broker cleanly (SIGTERM), as an operator does; the data stay for `start`."""
+        """Stop the broker cleanly (SIGTERM), as an operator does; the next `start` uses the same
+        data."""
         broker = self._running()
         self.resume()
         assert self._proxy is not None
@@ -212,8 +214,8 @@ class Broker:
             raise BrokerFailed(f"the broker ended with status {status}:\n{broker.tail()}")
 
     def kill(self) -> None:
-        """kill -9: the broker's connections break, and its port refuses new ones; the data stay for
-        `start`."""
+        """Kill the broker (kill -9). Its connections break, and its port refuses new ones. The next
+        `start` uses the same data."""
         broker = self._running()
         assert self._proxy is not None
         self._broker = None
@@ -295,7 +297,7 @@ class Broker:
         check(gone.error_code, gone.error_message, name)
 
     def request(self, message: Any, version: int | None = None) -> Any:
-        """Send one of `ottla.wire.messages` to the broker, bypassing the proxy, and return its
+        """Send one of `ottla.wire.messages` to the broker, bypassing the proxy, and return the
         response."""
         from ottla.client.connection import Connection
 
@@ -313,7 +315,7 @@ class Broker:
 
         Timestamps, retention, sessions and the expiry of transactions and ids use this clock.
         Clients' clocks do not move, so a long advance expires the sessions of group members.
-        Returns the broker's time in ms since 1970. A restart keeps the advance.
+        Returns the broker's time in ms since 1970. After a restart, the clock is still advanced.
         """
         if unnamed or others:
             raise TypeError(no_duration(unnamed, others))
@@ -355,9 +357,9 @@ class Broker:
     ) -> Fault:
         """Answer the next `count` requests of an API ("Produce") with an error.
 
-        The broker does not get the request. With `after` it does, and the proxy replaces its
-        answer; Metadata, DescribeCluster and ApiVersions requests always reach the broker.
-        `count` None means all until `Fault.end`; `client_id` None means all clients.
+        The broker does not get these requests. With `after`, it gets them, and the proxy replaces
+        its answers. Metadata, DescribeCluster and ApiVersions requests always reach the broker.
+        `count` None means all requests until `Fault.end`; `client_id` None means all clients.
         """
         from ottla.testing.faults import ANSWER
 

@@ -2,8 +2,8 @@
 
     python -m ottla.testing.broker_process PARENT_PID PASSED_MS LOG_LEVEL KEY=VALUE…
 
-It writes `{"ready": PORT}` when it serves, then executes control lines. Nothing else differs from
-the broker that users start. It ends at once when the test process is gone.
+The process writes `{"ready": PORT}` when the broker serves, then executes the test's commands. It
+ends at once when the test process is gone. Nothing else differs from the broker that users start.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class MovedClock(Clock):
 
 
 class BrokerProcess:
-    """One broker, and the test's operations on it; made on the broker's loop."""
+    """One broker, and the test's operations on it. The constructor has to run on the broker's event
+    loop."""
 
     def __init__(self, config: BrokerConfig, clock: MovedClock, passed_ms: float) -> None:
         clock.passed_ms = passed_ms
@@ -76,7 +77,7 @@ class BrokerProcess:
             self.clock.passed_ms = target_ms - ms * (step - 1) / STEPS
             for _ in range(TURNS_PER_STEP):
                 await asyncio.sleep(0)
-        for _ in range(ROUNDS_AT_END):      # the upkeep thread deletes files, in order
+        for _ in range(ROUNDS_AT_END):      # wait for the upkeep thread, which deletes files
             await self.server.upkeep_thread.run(lambda: None)
             await asyncio.sleep(0)
         return self.clock.now_ms()

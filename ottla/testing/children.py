@@ -40,7 +40,7 @@ class Child:
             )
 
     def wait_until_ready(self, seconds: float) -> int:
-        """Wait for the first line; returns its port. Raises BrokerFailed."""
+        """Wait for the line `{"ready": PORT}` and return the port. Raises BrokerFailed."""
         port = int(self._answer(seconds)["ready"])
         self.is_ready = True
         return port
@@ -90,7 +90,7 @@ class Child:
         return "\n".join(lines[-TAIL_LINES:])
 
     def kill(self) -> None:
-        """kill -9: the process has ended when this returns."""
+        """Kills the process (kill -9) and waits for its end."""
         self.process.kill()
         self._reap(None)
 
@@ -101,7 +101,8 @@ class Child:
         self._reap(seconds)
 
     def terminate(self, seconds: float) -> int:
-        """SIGTERM, and wait; returns the exit status. Raises BrokerFailed if it does not end."""
+        """Sends SIGTERM, waits, and returns the exit status. Raises BrokerFailed if the process
+        does not end in time."""
         self.process.terminate()
         try:
             status = self.process.wait(seconds)

@@ -1,8 +1,8 @@
 """The child's side of the pipes: reads commands, answers them, notices that the test process ended.
 
 A line is one JSON object. A command's answer is one line, `{"ok": …}` or `{"error": "…"}`. Usually
-the pipe closes when the test process ends. A process that it forked may keep the pipe open, so a
-pidfd watches the test process itself too.
+the pipe closes when the test process ends. A process that the test process forked may keep the pipe
+open, so a pidfd watches the test process itself too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Control:
             self._end()
 
     def _watch(self, parent_pid: int) -> None:
-        if os.getppid() != parent_pid:      # the test process ended while this one began
+        if os.getppid() != parent_pid:      # the test process ended while this process started
             self._end()
         elif hasattr(os, "pidfd_open"):
             self.parent_fd = os.pidfd_open(parent_pid)

@@ -1,4 +1,4 @@
-"""Where a test's broker keeps its data: in memory if there is enough, and never permanently.
+"""Makes the temporary directory for a test broker's data, in memory if enough is free.
 
 A directory is locked by its test run. A directory without a lock was left by a run whose processes
 could not clean up, and the next run removes it.
@@ -39,7 +39,7 @@ def make_directory(base: Path) -> tuple[Path, int]:
 
 
 def lock(path: Path) -> int:
-    """Locks a directory; the descriptor is passed to the process that removes it."""
+    """Locks a directory. The descriptor is passed to the process that removes the directory."""
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd
@@ -52,7 +52,7 @@ def remove_leftovers(base: Path) -> None:
             status = path.lstat()
             fresh = time.time() - status.st_mtime < LEFT_AFTER_SECONDS
             if status.st_uid != os.getuid() or fresh:
-                continue                # a fresh one may be about to be locked
+                continue                # a fresh directory may be about to be locked
             fd = lock(path)
         except OSError:
             continue

@@ -1,8 +1,9 @@
 """Error answers made from a request, for an API in any version.
 
-Kafka's own code has this for every request class (`getErrorResponse`). Here one function handles
-all of them. It sets every `error_code` of the answer. An array of the answer gets an element for
-each element of the corresponding array of the request, with the fields that identify the element.
+Kafka's own code has a method for every request class (`getErrorResponse`). Here, `error_answer`
+handles all requests. It sets every `error_code` of the answer. An array of the answer gets an
+element for each element of the corresponding array of the request, with the fields that identify
+the element.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def element(
 
 
 def copy_name(answer: Struct, field: Field, request: Struct, asked: list[Field]) -> None:
-    """Copies the fields that identify an element; never a flag, a time or an error."""
+    """Sets `field` of the answer to the field of the request that has the same meaning, if there is
+    one. Errors and the throttle time are not copied."""
     if field.is_struct or field.name in ("error_code", "error_message", "throttle_time_ms"):
         return
     for name in SAME_PLACE.get(field.name, (field.name,)):
@@ -104,7 +106,7 @@ def copy_name(answer: Struct, field: Field, request: Struct, asked: list[Field])
 
 
 def mark(answer: Struct, version: int, code: ErrorCode) -> bool:
-    """Sets every error code in the answer; returns whether it has one."""
+    """Sets every error code in the answer; returns whether the answer has an error code."""
     found = False
     for field in type(answer).LAYOUT.fields:
         if version not in field.versions:

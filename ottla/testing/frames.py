@@ -163,8 +163,8 @@ class FrameWriter:
 
 
 class Recording:
-    """The frames of all connections since `broker.record()`. As a context manager, the recording
-    ends with the block."""
+    """The frames of all connections since `broker.record()`. If used as a context manager, the
+    recording ends with the block."""
 
     def __init__(self, path: Path, end: Any) -> None:
         self.path, self._end = path, end
@@ -180,11 +180,11 @@ class Recording:
         return list(read_frames(self.path))
 
     def requests(self, api: str | None = None) -> list[Frame]:
-        """The requests so far, of one API if it is named ("Produce")."""
+        """The requests so far. With `api` ("Produce"), only the requests of this API."""
         return self._of("request", api)
 
     def responses(self, api: str | None = None) -> list[Frame]:
-        """The responses so far, of one API if it is named."""
+        """The responses so far. With `api`, only the responses of this API."""
         return self._of("response", api)
 
     def _of(self, direction: str, api: str | None) -> list[Frame]:
@@ -196,7 +196,7 @@ class Recording:
         ]
 
     def stop(self) -> None:
-        """End it; the frames stay readable after the broker is gone."""
+        """Ends the recording; its frames stay readable after the broker is gone."""
         if self._kept is None:
             self.left_out = self._end()
             self._kept = list(read_frames(self.path))

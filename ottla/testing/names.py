@@ -44,8 +44,8 @@ def similar(name: str, known: Iterable[str]) -> str:
 
 
 def api_key_of(name: str | None) -> int | None:
-    """The key of the API with this name of Kafka's; None without a name, which means all APIs.
-    Raises ValueError for an unknown name."""
+    """The key of the API with this Kafka name. For None, which means all APIs, returns None. Raises
+    ValueError for an unknown name."""
     from ottla.wire.apis import APIS
 
     if name is None:
@@ -58,7 +58,7 @@ def api_key_of(name: str | None) -> int | None:
 
 
 def error_of(error: ErrorCode | str | int) -> ErrorCode:
-    """The error with this name of Kafka's, or with this code. Raises ValueError."""
+    """The error with this Kafka name, or with this code. Raises ValueError."""
     from ottla.wire.errors import ErrorCode
 
     if not isinstance(error, str):
@@ -94,8 +94,9 @@ def no_attribute(name: str) -> str:
 
 
 def settings_of(given: object) -> dict[str, str]:
-    """The settings of a broker. Raises TypeError if they are no mapping but, say, an image's name,
-    and ValueError for a setting that neither Kafka nor Ottla has."""
+    """The settings of a broker, as texts. Raises TypeError if `given` is not a mapping but, say,
+    the name of a container image. Raises ValueError for a setting that neither Kafka nor Ottla
+    has."""
     if not given and (given is None or isinstance(given, Mapping)):
         return {}
     if isinstance(given, Mapping):

@@ -97,7 +97,7 @@ class Proxied:
             length = await self.from_client.readexactly(LENGTH_SIZE)
             size = int.from_bytes(length, "big", signed=True)
             if not 8 <= size <= FRAME_SIZE_MAX:
-                # not Kafka's protocol: the broker reports it
+                # not Kafka's protocol: the broker reports the error
                 await self._pump(length, to_broker)
                 return
             frame = await self.from_client.readexactly(size)
@@ -207,7 +207,7 @@ def _is_silent(header: RequestHeader, body: bytes) -> bool:
     if header.api_key != ApiKey.PRODUCE:
         return False
     at = 0
-    if header.version >= 9:             # compact: the length plus one, as a varint
+    if header.version >= 9:             # a compact transactional id: its length + 1, as a varint
         size = shift = 0
         while True:
             size |= (body[at] & 0x7F) << shift

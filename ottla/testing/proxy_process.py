@@ -67,7 +67,8 @@ class Proxy:
         await self.disconnect()
 
     async def end(self) -> None:
-        """Kills the broker too: a paused broker (SIGSTOP) cannot notice the end of the tests."""
+        """Closes all connections and kills the broker: a paused broker (SIGSTOP) cannot itself
+        notice the end of the tests."""
         if self.broker_fd >= 0:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.broker_fd, signal.SIGKILL)

@@ -36,8 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One broker for all tests of a run (with pytest-xdist: one for each worker).
 
-    After each test the plug-in ends its faults, frees its disk, and starts it if necessary. The
-    clock keeps the time to which tests have advanced it.
+    After each test, the plug-in ends the test's faults, frees the broker's disk, and starts the
+    broker if it is down. The broker's clock stays advanced.
     """
     from ottla.testing.broker import Broker
 
@@ -72,7 +72,7 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
 
 def unused_name(request: pytest.FixtureRequest) -> str:
-    """A unique topic name derived from the test's name, with valid characters only. """
+    """A unique topic name derived from the test's name, with valid characters only."""
     import secrets
 
     readable = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_MAX].strip("-.")

@@ -105,8 +105,8 @@ def let_go(storage: Storage, clean: bool) -> None:
 
 
 def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
-    """The topics that do not exist yet. Raises ImportRefused if the name of one collides with
-    another topic's."""
+    """The topics that do not exist yet. Raises ImportRefused if a topic's name collides with the
+    name of another topic in the target."""
     topics = []
     for topic in plan.topics:
         there = image.topics.get(topic.name)

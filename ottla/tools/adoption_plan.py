@@ -40,8 +40,8 @@ from ottla.wire.wording import counted
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
-"""Files that can be rebuilt from the segments. If a partition has a wrong one, the import adopts
-none of them."""
+"""Files that can be rebuilt from the segments. If one such file of a partition is wrong, the import
+adopts none of the partition's."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,8 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """The offset in the first 8 bytes. If the message contains others, it is the last one's."""
+        """The offset in the first 8 bytes. If the message contains others, this is the last one's
+        offset."""
         return int.from_bytes(self.data[:8], "big", signed=True)
 
     @property
@@ -94,7 +95,7 @@ def read_batches(
     """The batches of a file with their positions, up to an incomplete one.
 
     Reads only within the first `size_max` bytes of the file, and `slice_max` bytes from `position`.
-    Raises OSError, or DamagedFile if a length is too small.
+    Raises OSError, or DamagedFile for bytes that cannot be a batch.
     """
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
         end = os.fstat(file.fileno()).st_size

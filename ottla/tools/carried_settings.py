@@ -1,8 +1,8 @@
 """The settings of topics that an import carries over.
 
 If a retention setting cannot be carried over, the import is refused: with other settings, the first
-start would delete records. This includes settings that topics get from the brokers' dynamic
-settings. If the settings are unknown, records are kept until an operator decides.
+start would delete records. This is also the case for a setting that topics get from the brokers'
+dynamic settings. If the settings are unknown, records are kept until an operator decides.
 """
 
 from __future__ import annotations

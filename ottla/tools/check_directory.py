@@ -76,7 +76,7 @@ def held(path: str) -> Iterator[None]:
 
 
 def partitions_in(path: str) -> dict[Partition, str]:
-    """The partitions that have a directory here."""
+    """The partitions in a log directory, with the paths of their directories."""
     directories: dict[Partition, str] = {}
     for name in sorted(os.listdir(path)):
         whole = os.path.join(path, name)

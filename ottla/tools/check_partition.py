@@ -109,7 +109,7 @@ class PartitionCheck:
         self.producer_id_max = -1
 
     def add(self, name: str, what: str, advice: str, note: bool = False) -> None:
-        """Report something about a file of this partition."""
+        """Reports a finding about a file of this partition."""
         self.report.add(Finding(f"{self.path}/{name}", what, advice, note=note))
 
     def look_at_names(self) -> None:
@@ -196,7 +196,8 @@ class PartitionCheck:
         return found
 
     def segments(self) -> None:
-        """Checks every segment; while a broker is running, every closed and durable segment."""
+        """Checks every segment. While a broker is running, checks only closed and durable
+        segments."""
         start = self.bases[0] if self.bases else 0
         producers = self.snapshot(start) or Producers()
         self.end_offset = start
@@ -217,7 +218,7 @@ class PartitionCheck:
             self.compare_snapshot(self.end_offset, producers)
 
     def segment(self, base: int, following: int | None, producers: Producers) -> None:
-        """Checks one segment, and that the next segment begins where it ends."""
+        """Checks one segment, and that the next segment begins where this one ends."""
         path = f"{self.path}/{base:020d}.log"
         size = os.stat(path).st_size
         self.size += size

@@ -1,6 +1,6 @@
 """Checks one segment, batch by batch: the properties that readers rely on, and its small files.
 
-Memory is bounded: it holds one batch, the indexes of one segment, and each producer's state.
+Memory is bounded: the check holds one batch, the indexes of one segment, and each producer's state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ numbers may then start again."""
 
 
 def open_to_read(path: str) -> File:
-    """A file that will not be written to. Raises OSError."""
+    """Opens a file for reading only. Raises OSError."""
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
@@ -59,15 +59,15 @@ class SegmentCheck:
         self.max_timestamp = -1
         self.aborted: list[tuple[int, int, int]] = []
         self.epoch_starts: list[tuple[int, int]] = []
-        """The leader epochs of the batches, each with the offset of its first one."""
+        """The leader epochs of the batches, each with the offset of the epoch's first batch."""
         self.producer_id_max = -1
         self.fault: tuple[int, str] | None = None
 
     def tell(
         self, what: str, position: int, advice: str = RESTORE, *, note: bool = False, kind: str = ""
     ) -> None:
-        """Reports a finding about the batch at `position`. Of each kind, a partition's first
-        finding is printed and the others are counted."""
+        """Reports a finding about the batch at `position`. With `kind`, only the partition's first
+        finding of this kind is printed; the others are counted."""
         finding = Finding(self.path, what, advice, position, self.end_offset, note)
         if kind:
             self.repeats.add(kind, finding)
@@ -81,7 +81,7 @@ class SegmentCheck:
 
     def run(self) -> bool:
         """Checks the segment. Returns whether every batch is sound; if not, `fault` describes the
-        first one that is not."""
+        first unsound batch."""
         file = open_to_read(self.path)
         try:
             scan = BatchScan(file, 0, self.size)
@@ -117,7 +117,7 @@ class SegmentCheck:
             file.close()
 
     def check_batch(self, data: bytes, position: int) -> None:
-        """Checks one batch. It sets `fault` for errors after which a reader could not continue."""
+        """Checks one batch. Sets `fault` for an error after which a reader could not continue."""
         batch = BatchView(data)
         if not batch.crc_holds():
             self.fault = position, "the checksum does not match the bytes"
@@ -210,8 +210,8 @@ class SegmentCheck:
             )  # fmt: skip
 
     def check_transactions(self) -> None:
-        """Checks that the index lists all aborted transactions. The records of an unlisted one
-        would look committed."""
+        """Checks that the index lists all aborted transactions. The records of an unlisted
+        transaction would look committed."""
         path = self.path.removesuffix(".log") + ".txnindex"
         try:
             with open(path, "rb") as file:
@@ -259,7 +259,7 @@ class IndexWalk:
         self.next = next(self.entries, None)
 
     def ascending(self, entries: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """The entries in use, up to one that is not ascending, which sets `wrong`."""
+        """Yields the entries in use. At an entry that does not ascend, sets `wrong` and stops."""
         before = (-1, -1)
         for number, entry in enumerate(used(entries, self.offset_at)):
             if number == 0 and entry == (0, 0):
@@ -271,8 +271,8 @@ class IndexWalk:
             yield entry
 
     def at_batch(self, position: int, last_offset: int) -> None:
-        """Compares an offset index with the next batch: an entry for its position must have its
-        last offset."""
+        """Compares an offset index with the next batch: an entry for the batch's position must have
+        the batch's last offset."""
         while self.next is not None and self.next[1] <= position:
             if self.next != (last_offset - self.base_offset, position):
                 offset = self.base_offset + self.next[0]
@@ -283,8 +283,8 @@ class IndexWalk:
             self.next = next(self.entries, None)
 
     def at_time(self, timestamp: int, last_offset: int) -> None:
-        """Compares a time index with the next batch: an entry for its last offset must have its
-        newest timestamp."""
+        """Compares a time index with the next batch: an entry for the batch's last offset must have
+        the batch's newest timestamp."""
         while self.next is not None and self.base_offset + self.next[1] <= last_offset:
             if self.base_offset + self.next[1] == last_offset and self.next[0] != timestamp:
                 self.wrong = self.wrong or (

@@ -34,7 +34,8 @@ class Feature(NamedTuple):
 
 
 def brokers(cluster: ClusterClient, *, fenced: bool = False) -> Any:
-    """DescribeCluster: id, controller, brokers."""
+    """The response of DescribeCluster: the cluster's id, controller and brokers; with `fenced`,
+    fenced brokers too."""
     response = cluster.any().call(DescribeClusterRequest(include_fenced_brokers=fenced))
     check(response.error_code, response.error_message)
     return response
@@ -92,8 +93,8 @@ def update_feature(
 
 
 def quorum(cluster: ClusterClient, asked: Connection | None = None) -> tuple[Any, list[Any]]:
-    """The metadata partition, and the addresses of its voters, from any broker or from
-    `asked`. Waits while a controller is being elected."""
+    """The state of the metadata partition, and the addresses of its voters. Asks the broker of
+    `asked`, or any broker. Waits while a controller is being elected."""
     topic = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.Partition(partition_index=0)])]

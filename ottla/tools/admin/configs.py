@@ -51,7 +51,7 @@ SCRAM_ITERATIONS = 4096
 
 
 def resource_text(kind: int, name: str) -> str:
-    """The text for a resource in messages."""
+    """How messages name a resource."""
     if kind in (BROKER, BROKER_LOGGER):
         return f"broker {name}" if name else "all brokers"
     return f"{NOUNS[kind]} {name!r}"
@@ -184,7 +184,7 @@ def alter_quotas(
 
 
 def scram_users(cluster: ClusterClient, wanted: Sequence[str] | None = None) -> list[Any]:
-    """Users with SCRAM credentials: mechanism and iterations of each."""
+    """The SCRAM credentials, without secrets, of these users or (None) of all users."""
     names = None
     if wanted is not None:
         names = [DescribeUserScramCredentialsRequest.User(name=name) for name in wanted]

@@ -95,8 +95,8 @@ def list_groups(
 
 
 def list_surely(cluster: ClusterClient) -> list[Listed]:
-    """Like `list_groups`, but waits while a coordinator is being elected: until then, no broker
-    lists its groups."""
+    """Like `list_groups`, but waits until all coordinators are elected: no broker lists the groups
+    of a coordinator that is still being elected."""
     return of_all_coordinators(cluster, OFFSETS_TOPIC, partial(list_groups, cluster))
 
 
@@ -226,7 +226,8 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
 
 
 def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
-    """The other partitions of the topics in `places`, without deleted topics."""
+    """The partitions that are not in `places` although their topics are. Deleted topics have
+    none."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
     return {

@@ -38,7 +38,7 @@ class ListedOffset(NamedTuple):
 
     @property
     def known(self) -> int | None:
-        """The offset, None if the partition did not answer."""
+        """The offset, None after an error."""
         return None if self.error else self.offset
 
 
@@ -97,7 +97,7 @@ def _ask(
 
 
 def ends(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, ListedOffset]:
-    """The end of each partition."""
+    """The end offset of each partition."""
     return at(cluster, dict.fromkeys(places, LATEST))
 
 
@@ -175,7 +175,8 @@ def delete_records(
 
 
 def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
-    """Whether to send a partition: it has no result yet, or one after which a retry helps."""
+    """Whether to send a partition in the next request: it has no result yet, or its error is one
+    after which a retry helps."""
     return place not in results or results[place][0] in MOVED | EARLY
 
 

@@ -106,8 +106,8 @@ def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
 def elect(
     cluster: ClusterClient, election: int, places: Iterable[Place] | None
 ) -> dict[Place, tuple[int, str | None]]:
-    """Elects leaders of these partitions, or of all for None. Returns the error code and message of
-    each affected partition."""
+    """Elects leaders of these partitions; None means all partitions. Returns the error code and
+    message of each affected partition."""
     topics = None
     if places is not None:
         kind = ElectLeadersRequest.TopicPartition
@@ -142,8 +142,8 @@ def log_dirs(
 
 
 def replicas(cluster: ClusterClient, places: Iterable[Place] | None = None) -> list[Replica]:
-    """The log directory and size of every replica, without those of brokers that cannot be
-    reached."""
+    """The log directory and size of every replica. Replicas on brokers that cannot be reached are
+    left out."""
     wanted = None if places is None else list(places)
     found = []
     for broker in cluster.live():

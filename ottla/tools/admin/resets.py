@@ -39,8 +39,8 @@ def clamp(
 def to_timestamp(
     cluster: ClusterClient, places: Sequence[Place], timestamp: int
 ) -> tuple[dict[Place, int], list[Place]]:
-    """Each partition's first offset at or after a time, else its end; and the partitions that have
-    no record at or after it."""
+    """Returns each partition's first offset at or after a time, or the partition's end if it has no
+    such record. Also returns the partitions without such a record."""
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
     late = [place for place in places if found[place] < 0]
     return found | offsets.required(cluster, dict.fromkeys(late, LATEST)), late

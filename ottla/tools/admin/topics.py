@@ -29,7 +29,7 @@ PARTITIONS_PER_RESPONSE = 2000
 
 @dataclass
 class Partition:
-    """One partition: brokers by their ids, leader -1 if there is none."""
+    """One partition. Brokers are given by their ids; `leader` is -1 if there is none."""
 
     index: int
     leader: int
@@ -69,7 +69,8 @@ def names(cluster: ClusterClient, *, internal: bool = True) -> list[str]:
 
 
 def brokers(asked: Connection) -> set[int]:
-    """The live brokers, as the broker of this connection knows them. Metadata may list others."""
+    """The live brokers, as the broker of this connection knows them. Metadata may also list brokers
+    that have stopped."""
     try:
         return {broker.broker_id for broker in asked.call(DescribeClusterRequest()).brokers}
     except NotSupported:
@@ -151,7 +152,7 @@ def topic_id(cluster: ClusterClient, name: str) -> bytes:
 
 
 def leaders(cluster: ClusterClient, wanted: Iterable[str]) -> dict[tuple[str, int], int]:
-    """The leader of every partition of these topics; raises Refused for an unknown one."""
+    """The leader of every partition of these topics; raises Refused for an unknown topic."""
     found = {}
     for topic in cluster.metadata(wanted).topics:
         check(topic.error_code, what=f"topic {topic.name!r}")
@@ -164,8 +165,9 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
     """The result of `ask`, which queries all coordinators: the leaders of the internal topic
     `name`.
 
-    Waits until all of them are elected, and repeats `ask` if one has changed meanwhile. While a
-    coordinator is being elected, no broker lists its groups or transactions.
+    Waits until every partition of this topic has a leader, and repeats `ask` if a leader has
+    changed meanwhile. While a coordinator is being elected, no broker lists its groups or
+    transactions.
     """
 
     def answer() -> Result:
@@ -180,8 +182,9 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
 
 
 def _led_by(cluster: ClusterClient, name: str) -> dict[int, tuple[int, int]]:
-    """The leader of each partition, and its epoch; raises Refused if one is being elected."""
-    [topic] = cluster.metadata([name]).topics       # no partitions if the user may not describe it
+    """The leader and the leader epoch of each partition; raises Refused if a partition has no
+    leader."""
+    [topic] = cluster.metadata([name]).topics       # no partitions if not authorized
     for part in topic.partitions:
         if part.leader_id < 0:
             what = f"{name}-{part.partition_index}"
@@ -210,9 +213,9 @@ def create(
     configs: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> Any:
-    """Create a topic, or only validate the request; returns the broker's description of it.
+    """Create a topic, or only validate the request; returns the broker's description of the topic.
 
-    -1 stands for the broker's defaults; `assignments` are the replicas of each partition.
+    -1 means the broker's default; `assignments` are the replicas of each partition.
     """
     kind = CreateTopicsRequest.Topic
     placed = [
@@ -245,7 +248,8 @@ def grow(
     *,
     dry_run: bool = False,
 ) -> None:
-    """Increase a topic's partitions to `count`; `assignments` are the replicas of the new ones."""
+    """Increase a topic's partitions to `count`; `assignments` are the replicas of the new
+    partitions."""
     kind = CreatePartitionsRequest.Topic
     placed = None
     if assignments is not None:
@@ -262,7 +266,7 @@ def grow(
 
 
 def delete(cluster: ClusterClient, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:
-    """Delete topics; returns the code and message of each."""
+    """Delete topics; returns each topic's error code and message."""
     connection = cluster.controller()
     if connection.version_of(ApiKey.DELETE_TOPICS) >= 6:
         topics = [DeleteTopicsRequest.Topic(name=name) for name in wanted]

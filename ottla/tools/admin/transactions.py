@@ -75,7 +75,8 @@ def list_transactions(
 
 
 def describe(cluster: ClusterClient, transactional_id: str) -> tuple[int, Any]:
-    """The coordinator of a transactional id and its state; raises Refused if it is unknown."""
+    """The broker id of a transactional id's coordinator, and the state of the transactional id.
+    Raises Refused if the transactional id is unknown."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
 
     def ask() -> tuple[int, Any]:
@@ -124,8 +125,8 @@ def _producers(cluster: ClusterClient, wanted: Sequence[Place]) -> dict[Place, l
 
 
 def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -> list[Hanging]:
-    """Open transactions without a new record for `minutes_max` minutes that no coordinator lists as
-    ongoing in their partition."""
+    """The hanging transactions: they are open in a partition, have had no new record there for
+    `minutes_max` minutes, and no coordinator lists them as ongoing there."""
     now = int(time.time() * 1000)
     old = [
         (place, producer)
@@ -147,7 +148,7 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
 
 
 def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """The producer ids of transactions, each with a partition of the transaction, according to the
+    """The pairs of a producer id and a partition of its transaction, according to the
     coordinators."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):

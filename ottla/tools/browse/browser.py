@@ -59,7 +59,7 @@ class Browser:
 
     @property
     def waits(self) -> bool:
-        """Whether the browser waits for a key. While it searches, it has other work."""
+        """Whether the browser waits for a key. It does not wait while a search runs."""
         return self.search is None
 
     def press(self, key: str) -> None:
@@ -210,7 +210,7 @@ class Browser:
         self.message = f"searching from offset {begin}: any key stops it"
 
     def search_on(self) -> None:
-        """One step of the search."""
+        """Do one step of the search, which is one fetch."""
         page = self.views[-1]
         assert self.search is not None and isinstance(page, Page)
         offset, found = next(self.search, (-1, False))
@@ -225,7 +225,7 @@ class Browser:
             self.message = f"searching at offset {offset} of {page.bounds.next}: any key stops it"
 
     def screen(self, width: int) -> tuple[list[str], int]:
-        """All lines from top to bottom, and the number of the selected one (-1 for none)."""
+        """All lines from top to bottom, and the number of the selected line (-1 for none)."""
         view = self.views[-1]
         lines, chosen = view.lines(width, self.rows)
         bottom = self.message or view.keys

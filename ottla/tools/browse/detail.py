@@ -13,7 +13,7 @@ MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}
 
 
 class Detail:
-    """A record whose lines are scrolled."""
+    """One record as lines that can be scrolled."""
 
     keys = "↑ ↓ PgUp PgDn scroll   ← → other record   Esc back   q quit"
     heading = ""

@@ -17,7 +17,8 @@ LONGEST = 16
 def decode(text: str) -> list[str]:
     """The keys in the bytes of one read, without unknown sequences.
 
-    A terminal sends a sequence in one piece, so an escape at the end is the Escape key.
+    A terminal sends a sequence in one piece, so an escape character without a sequence behind it is
+    the Escape key.
     """
     names: list[str] = []
     while text:
@@ -38,7 +39,8 @@ def decode(text: str) -> list[str]:
 
 
 def length(text: str) -> int:
-    """Characters of the sequence that begins with `[` or `O`: up to its final letter or tilde."""
+    """The length of the sequence at the start of `text`. The sequence begins with `[` or `O` and
+    ends with a letter or a tilde."""
     if text[0] == "O":
         return min(2, len(text))
     for place, character in enumerate(text[1:LONGEST], 1):

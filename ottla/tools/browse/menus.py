@@ -38,20 +38,20 @@ class Menu:
         self.cursor = max(0, min(self.cursor + step, len(self.rows) - 1))
 
     def lines(self, width: int, height: int) -> tuple[list[str], int]:
-        """The shown rows, and the number of the selected one."""
+        """The shown rows, and the number of the selected row."""
         top = self.cursor // height * height
         shown = [cut(printable(text), width) for _, text in self.rows[top : top + height]]
         return shown, self.cursor - top
 
 
 def of_topics(topics: list[tuple[str, int]]) -> Menu:
-    """All topics."""
+    """The list of all topics."""
     rows = [(name, f"{count:>10}  {name}") for name, count in topics]
     return Menu("", f"{'PARTITIONS':>10}  TOPIC", rows)
 
 
 def of_partitions(topic: str, bounds: dict[int, Bounds]) -> Menu:
-    """The partitions of one topic."""
+    """The list of one topic's partitions."""
     rows = [
         (str(index), f"{index:>9}  {one.first:>14}  {one.next:>14}  {one.next - one.first:>14}")
         for index, one in sorted(bounds.items())

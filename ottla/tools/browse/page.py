@@ -87,13 +87,13 @@ class Page:
         self.records, self.cursor = [*earlier, *fetched], len(earlier)
 
     def show_end(self) -> None:
-        """The last records, with the last one selected."""
+        """Shows the last records, and selects the last one."""
         self.following = False
         self.records = self.back(self.bounds.next, self.height)
         self.cursor = max(0, len(self.records) - 1)
 
     def back(self, offset: int, count: int) -> list[Record]:
-        """The records before an offset."""
+        """The last `count` records before an offset."""
         return self.source.before(self.place, self.bounds.first, offset, count)
 
     def resize(self, height: int) -> None:
@@ -167,5 +167,5 @@ class Page:
         self.cursor = max(0, len(self.records) - 1)
 
     def lines(self, width: int, height: int) -> tuple[list[str], int]:
-        """The rows, and the number of the selected one."""
+        """The rows, and the number of the selected row."""
         return [row(record, width) for record in self.records[:height]], self.cursor

@@ -57,7 +57,7 @@ class Source:
         """Fetches records from an offset on. Returns the records of one fetch, and the offset after
         them.
 
-        At the partition's end, this is the given offset. Control records are skipped.
+        At the partition's end, the returned offset is the given one. Control records are skipped.
         """
         leader = topics.leader(self.cluster, place)
         request = fetch_request(
@@ -87,7 +87,7 @@ class Source:
         return collected[:count]
 
     def before(self, place: Place, first: int, offset: int, count: int) -> list[Record]:
-        """The last `count` records before an offset; `first` is where the partition begins.
+        """The last `count` records before an offset; `first` is the partition's first offset.
 
         Compaction and transactions leave gaps, so this may have to read more offsets than records.
         """

@@ -51,7 +51,7 @@ class Terminal:
             pass  # the terminal is closed: nothing to restore
 
     def ended(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM: end through `__exit__`."""
+        """Handles SIGTERM with an exception, so that `__exit__` restores the terminal."""
         raise SystemExit(128 + number)
 
     def size(self) -> tuple[int, int]:
@@ -62,7 +62,7 @@ class Terminal:
         return max(reported.columns, SMALLEST[0]), max(reported.lines, SMALLEST[1])
 
     def draw(self, lines: list[str], chosen: int) -> None:
-        """Show a screen; only changed lines are written."""
+        """Show a screen. If nothing has changed, nothing is written."""
         styled = [self.style(line, place, chosen) for place, line in enumerate(lines)]
         if styled == self.drawn:
             return

@@ -16,7 +16,7 @@ class ClusterSide(Protocol):
     """replica.lag.time.max.ms."""
 
     def follow(self, image: MetadataImage) -> None:
-        """Answer all later calls from this image."""
+        """Use this image for all later calls."""
 
     def broker_epoch_of(self, node_id: int) -> int:
         """A broker's registered epoch; -1 if it is not registered, or is shutting down."""
@@ -25,8 +25,8 @@ class ClusterSide(Protocol):
         """A follower may join the in-sync set: send `Partition.propose_isr` to the controller."""
 
     def flush(self, partition: Partition) -> None:
-        """Flush this partition's log: acknowledgements, or the follower's next fetch, wait for
-        that."""
+        """Flush this partition's log: acknowledgements, or the follower's next fetch, wait for the
+        flush."""
 
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""

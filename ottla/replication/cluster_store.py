@@ -2,11 +2,11 @@
 
     /cluster/id                  {"version":"1","id":…}
     /controller                  the current controller; ephemeral (`election`)
-    /controller_epoch            its epoch; every write checks this node's version
+    /controller_epoch            the controller's epoch; every write checks this node's version
     /brokers/ids/N               the registered brokers; ephemeral (`registration`)
     /metadata/log/0000000000042  one entry
     /metadata/newest             the snapshot that a reader starts from
-    /metadata/snapshots/42/3     one piece of that snapshot
+    /metadata/snapshots/42/3     one piece of the snapshot at entry 42
 
 Each write of an entry checks that the writer is still the controller, and that the preceding entry
 exists. So the log has no gaps, and a deposed controller can write nothing.
@@ -104,8 +104,8 @@ class Behind(Exception):
 
 
 def number_of(name: str, digits: int = 0) -> int | None:
-    """Parse the name of an entry, or of a snapshot, which has no leading zeros (`digits` 0). None
-    for any other name, even one that `int` could parse: callers ignore such nodes."""
+    """Parse the name of an entry, or of a snapshot, which has no leading zeros (`digits` 0).
+    Returns None for any other name, even if `int` could parse it: callers ignore such nodes."""
     if len(name) > ENTRY_DIGITS or not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -271,7 +271,7 @@ class ClusterStore:
             raise GoneBack(entry)
 
     async def newest(self, image: MetadataImage) -> MetadataImage:
-        """The image of the newest snapshot, or `image` if it is newer."""
+        """The image of the newest snapshot, or `image` if no snapshot is newer."""
         tried = None
         while True:
             newest = await self._newest()
@@ -326,8 +326,8 @@ class ClusterStore:
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
 
     async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
-        """Write the pieces of a snapshot that replaces the one at entry `before`. Returns the bytes
-        for `/metadata/newest`: readers use the snapshot once that node has them."""
+        """Write the pieces of a snapshot that replaces the snapshot at entry `before`. Returns the
+        bytes for `/metadata/newest`: readers use the snapshot once these bytes are in that node."""
         assert before < image.entry, "a snapshot replaces an older one"
         records = list(snapshot_records(image))
         header = EntryHeader(

@@ -10,7 +10,7 @@ An implementation promises:
 - When the connection breaks, requests in flight fail with ConnectionLost. The outcome of a write is
   then unknown; no request is ever sent twice.
 - A watch is called once: when the watched node changes, or after a reconnect, since the node may
-  have changed meanwhile. One call may stand for several changes, so the watch has to read the node.
+  have changed meanwhile. One call may report several changes, so the watch has to read the node.
 - Watches and listeners are called on the event loop, each after the answers that arrived before it.
 """
 
@@ -44,7 +44,7 @@ class CoordinationError(Exception):
 
 
 class CoordinationRefused(CoordinationError):
-    """The server has refused the request: no part of it was done."""
+    """The server has refused the request: no part of it was executed."""
 
 
 class NoNode(CoordinationRefused):
@@ -64,8 +64,8 @@ class NotEmpty(CoordinationRefused):
 
 
 class Forbidden(CoordinationError):
-    """ZooKeeper's ACLs do not allow the request: no part of it was done. Unlike other
-    refusals, it does not occur in normal operation."""
+    """ZooKeeper's ACLs do not allow the request: no part of it was executed. Unlike other
+    refusals, this one does not occur in normal operation."""
 
 
 class NotConnected(CoordinationError):
@@ -92,7 +92,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Require that the node exists, and has this version; -1 stands for any."""
+    """Require that the node exists, and has this version; -1 matches any version."""
 
     path: str
     version: int = -1
@@ -110,7 +110,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """Set a node's data, if it has this version; -1 stands for any."""
+    """Set a node's data, if the node has this version; -1 matches any version."""
 
     path: str
     data: bytes
@@ -119,7 +119,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a node without children, if it has this version; -1 stands for any."""
+    """Delete a node without children, if it has this version; -1 matches any version."""
 
     path: str
     version: int = -1
@@ -129,8 +129,8 @@ Operation = Check | Create | Set | Delete
 
 
 class Latencies:
-    """Counts durations: `buckets[n]` counts those from 2^(n-1) to less than 2^n microseconds; the
-    last bucket counts all longer ones as well."""
+    """Counts durations: `buckets[n]` counts durations from 2^(n-1) to less than 2^n microseconds;
+    the last bucket counts all longer durations as well."""
 
     __slots__ = ("buckets",)
 
@@ -202,11 +202,13 @@ class Coordination(Protocol):
         ...
 
     def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
-        """A node or None; `watch` is called when it is created, changed or deleted."""
+        """The `Stat` of a node, None if it does not exist; `watch` is called when the node is
+        created, changed or deleted."""
         ...
 
     def children(self, path: str, watch: Watch | None = None) -> PendingAnswer[list[str]]:
-        """The names of a node's children, sorted; `watch` is called when one is created or deleted.
+        """The sorted names of a node's children; `watch` is called when a child is created or
+        deleted.
 
         Raises NoNode, in which case no watch is set.
         """

@@ -99,7 +99,7 @@ class Election:
         return Term(epoch, stat.version + 1)
 
     async def resign(self) -> None:
-        """Resign if this session is the controller."""
+        """Delete `/controller` if this session has created it."""
         _, stat = await self.coordination.get(CONTROLLER_EPOCH)
         holder = await self.holder()
         if holder is None or holder.session_id != self.coordination.session_id:

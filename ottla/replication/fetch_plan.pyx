@@ -60,14 +60,14 @@ cdef class FetchPlan:
         item = FetchedPartition.__new__(FetchedPartition)
         item.partition, item.key, item.epoch = partition, key, partition.leader_epoch
         item.is_cut = partition in self.cut
-        # The session may still have the partition, which then counts as named.
+        # If the removal of the key was not sent yet, the fetch session still has the partition.
         item.named = self.removed.pop(key, False)
         item.told_epoch, item.told_in = -1, self.requests + 1
         self.items[key] = self.changed[key] = item
         self.news = True
 
     def drop(self, Partition partition not None):
-        """Stop fetching a partition, unless a recreated one is fetched in its place."""
+        """Stop fetching a partition, unless another Partition object is fetched in its place."""
         key = (partition.topic_id, partition.index)
         if key in self.items and (<FetchedPartition>self.items[key]).partition is partition:
             self.remove(key)
@@ -175,7 +175,7 @@ cdef class FetchPlan:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
         assert self.outstanding <= OUTSTANDING_MAX and len(named) <= NAMED_MAX
-        self.news = bool(self.changed)                  # more than NAMED_MAX have changed
+        self.news = bool(self.changed)                  # more than NAMED_MAX partitions changed
         return frame
 
     def choose(self):
@@ -237,7 +237,7 @@ cdef class FetchPlan:
         cdef FetchedPartition item = self.items.get((topic_id, index))
         if item is not None and (not self.is_followed(item) or self.is_late(item)):
             if item.named and item.told_in <= self.replies:
-                self.name_again(item)                   # the session needs its new offset
+                self.name_again(item)                   # the session needs the new offset
             reached("a fetch answer was late for its partition")
             item = None
         return item
@@ -260,11 +260,11 @@ cdef class FetchPlan:
         return 0
 
     cdef int rest(self, FetchedPartition item, int64_t ms) except -1:
-        """Fetch a partition again after this time; -1: only in another leader epoch."""
+        """Fetch a partition again after `ms`; with -1, only in another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
-        # Remove it from the session meanwhile: otherwise the leader would answer each request at
-        # once.
+        # The next request removes the partition from the session meanwhile: otherwise its records
+        # or its error would make the leader answer each request at once.
         return self.name_again(item)
 
     cdef int rest_longer(self, FetchedPartition item) except -1:

@@ -11,12 +11,12 @@ cdef class FetchedPartition:
     fetch again."""
     cdef Partition partition
     cdef tuple key                      # topic id, index
-    cdef int32_t epoch                  # the leader epoch in which it is followed
-    cdef bint named                     # it is in the fetch session
+    cdef int32_t epoch                  # the leader epoch in which the partition is followed
+    cdef bint named                     # the partition is in the fetch session
     cdef int64_t told_offset, told_start
     cdef int32_t told_epoch, told_last_epoch
-    cdef int64_t told_in                # number of the last request that named it
-    cdef int64_t again_ms               # no fetch before this; NOT_BEFORE_NEWS: until `follow`
+    cdef int64_t told_in                # number of the last request that named the partition
+    cdef int64_t again_ms               # no fetch before this time; NOT_BEFORE_NEWS: until `follow`
     cdef int64_t backoff_ms
     cdef bint is_cut                    # its truncation must be checkpointed first
     cdef bint is_syncing                # flush.messages requires a flush first

@@ -24,8 +24,8 @@ cdef bytes fetch_frame(
     FetchSettings settings, int64_t number, int32_t session_id, int32_t session_epoch, list named,
     list forgotten, int32_t node_id, int64_t broker_epoch
 ):
-    """The whole frame of request `number`, which names these partitions and removes the `forgotten`
-    keys from the session."""
+    """The whole frame of request `number`, which names the partitions `named` and removes the keys
+    `forgotten` from the session."""
     cdef Writer frame = Writer()
     frame.write_int32(0)
     frame.write_int16(FETCH)

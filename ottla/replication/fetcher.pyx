@@ -3,7 +3,7 @@
 followed partitions as the bytes arrive: whole batches go from the receive buffer into segments.
 
 There is one Fetcher for each broker from which partitions are fetched. Its FetchPlan decides what
-to request and which answers to accept; its ReplyParser passes on the parts of replies. Logs that
+to request and which answers to accept; its ReplyParser splits replies into parts. Logs that
 diverge are truncated by epochs (`FollowerReplica.diverged`). If a truncation must be in a
 checkpoint before the next fetch, the partition stays in the plan's `cut` until `checkpointed` is
 called.
@@ -94,7 +94,7 @@ cdef class Fetcher(ReplyReceiver):
         cdef Py_ssize_t taken, wanted
         cdef Partition partition
         if self.item is not None and not self.plan.is_current(self.item):
-            self.item = None                            # its role changed during the reply
+            self.item = None                            # the role changed during the reply
             reached("a partition changed its role amid a fetch reply")
         if self.item is None or self.partition_error != 0 or self.cut_short:
             return size

@@ -35,7 +35,7 @@ from ottla.replication.metadata import (
 
 FIRST = 1
 NO_RUN = 0
-"""The broker epoch of the standalone broker's last run; every registration has a higher one."""
+"""The broker epoch of the standalone broker's last run; every registration has a higher epoch."""
 
 
 class Root(Enum):
@@ -51,8 +51,9 @@ def as_first_member(
 ) -> MetadataImage:
     """Convert a standalone broker's image to the image of a cluster whose only broker is stopped.
 
-    `broker` is that broker with its log directories; `min_isr` is its min.insync.replicas, which
-    becomes the value for the whole cluster. Raises ValueError if a partition has other replicas.
+    `broker` is the standalone broker with its log directories; `min_isr` is its
+    min.insync.replicas, which becomes the value for the whole cluster. Raises ValueError if a
+    partition has a replica on another broker.
     """
     node_id = broker.node_id
     topics = {
@@ -83,8 +84,8 @@ def _without_leader(
             f"{topic.name}-{index} has the replicas {list(state.replicas)} instead of only broker"
             f" {node_id}"
         )
-    # The states of a cluster have complete leader epochs, without `raised`. The partition gets a
-    # new epoch, as after every stop.
+    # In a cluster, a partition's state has the whole leader epoch: `raised` is always 0. The
+    # partition gets a new epoch, as after every stop.
     epoch = image.leader_epoch(topic, state) + 1
     return PartitionState(NO_LEADER, epoch, state.replicas, state.replicas,
                           state.partition_epoch + 1)

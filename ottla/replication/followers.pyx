@@ -6,10 +6,10 @@ that are proposed for it (the maximal ISR, KIP-497). A follower that was caught 
 replica.lag.time.max.ms counts as well: it could otherwise never reach the high watermark while
 producers continue.
 
-The lag clock: a fetch in a session names only partitions that changed, so nothing is heard of a
-follower that is at the end of an idle partition. It therefore stays caught up until the next
-append, which starts its clock. If a follower fetches from the log end that its previous fetch saw,
-it had caught up at the time of that previous fetch, and its clock is set to that time.
+The lag clock: a fetch in a session names only partitions that changed, so the leader hears nothing
+of a follower that is at the end of an idle partition. Such a follower counts as caught up until the
+next append, which starts its clock. If a follower fetches from the log end that its previous fetch
+saw, it had caught up at the time of that previous fetch, and its clock is set to that time.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -96,8 +96,8 @@ cdef class Followers:
         elif follower.stuck_ms < 0:
             follower.stuck_ms = now_ms
         if follower.broker_epoch != broker_epoch and not follower.in_isr:
-            # The follower has restarted and is not in sync. Fetches before the restart must not
-            # make it hold back the high watermark.
+            # The follower has restarted and is not in sync. Because of fetches before the restart
+            # alone, the high watermark must not wait for the follower.
             follower.caught_up_ms = follower.seen_ms = NEVER
         if offset >= log_end:
             follower.caught_up_ms = AT_END
@@ -146,8 +146,9 @@ cdef class Followers:
 
     cdef int32_t closest(self, object nodes, int64_t offset) except -2:
         """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392), or -1.
-        The replica is in sync, live and has that offset. Of several replicas, this returns the one
-        with the most records; of equal ones, the one that caught up last."""
+        The replica is in sync, live and has that offset. Of several such replicas, this returns the
+        one with the highest log end; of replicas with the same end, the one that caught up
+        last."""
         cdef Follower *follower
         cdef Follower *best = NULL
         cdef int at

@@ -67,7 +67,8 @@ class PartitionState(NamedTuple):
 class TopicImage(NamedTuple):
     """A topic in one image; `partitions[n]` is partition n.
 
-    `raised_at` is the image's `raised` at its creation; see `MetadataImage.leader_epoch`.
+    `raised_at` is the value of `MetadataImage.raised` when the topic was created; see
+    `MetadataImage.leader_epoch`.
     """
 
     name: str
@@ -169,7 +170,8 @@ class BrokerGone(NamedTuple):
 
 
 class BrokerLeaving(NamedTuple):
-    """A broker is shutting down cleanly: it leads nothing any more and joins no in-sync set."""
+    """A broker is shutting down cleanly: it gives up its leadership wherever another replica can
+    lead, and joins no in-sync set."""
 
     node_id: int
 
@@ -214,11 +216,13 @@ class BackupAdopting(NamedTuple):
 
 
 class BackupAdopted(NamedTuple):
-    """Leader epochs and producer ids are above those of all logs again."""
+    """The adoption of a backup has ended: leader epochs and producer ids are above those of all
+    logs again."""
 
 
 class EpochsRaised(NamedTuple):
-    """Every existing partition has a new leader epoch, since the broker has restarted."""
+    """The leader epoch of every existing partition rises by `by`: the standalone broker has
+    restarted."""
 
     by: int = 1
 
@@ -302,7 +306,8 @@ class MetadataImage:
         return None if name is None else self.topics[name]
 
     def leader_epoch(self, topic: TopicImage, state: PartitionState) -> int:
-        """The leader epoch of a topic's partition; states do not include `raised`."""
+        """The leader epoch of a topic's partition: the epoch in its state, plus all EpochsRaised
+        since the topic was created."""
         return state.leader_epoch + self.raised - topic.raised_at
 
     def is_registered(self, node_id: int, incarnation: str) -> bool:
@@ -312,7 +317,8 @@ class MetadataImage:
         return broker is not None and broker.incarnation == incarnation
 
     def last_known(self, node_id: int) -> BrokerImage | None:
-        """A broker's registration, or its last one; None for a new broker."""
+        """A broker's registration, or its last registration if it is gone; None for a broker that
+        was never registered."""
         return self.brokers.get(node_id) or self.former.get(node_id)
 
     def config_of(self, resource_type: str, resource_name: str) -> Mapping[str, str]:
@@ -325,7 +331,7 @@ class MetadataImage:
         return at_once(self.applying(records))
 
     def applying(self, records: Iterable[MetadataRecord]) -> Steps[MetadataImage]:
-        """As `apply`, in steps of one record."""
+        """Do the same as `apply`, in steps of one record."""
         draft = _Draft(self)
         for record in records:
             draft.add(record)

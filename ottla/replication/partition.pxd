@@ -20,14 +20,17 @@ cdef class Promise:
 
 
 cdef class ReplicaRole:
-    """The behaviour of a partition in its role. This base class is for partitions without one."""
-    cdef readonly bint replicated       # it is one of several replicas
-    cdef readonly bint following        # another broker leads, and this one copies its log
+    """The behaviour of a partition in its role. This base class is for partitions without a
+    role."""
+    cdef readonly bint replicated       # the partition has several replicas
+    cdef readonly bint following        # another broker leads, and this broker copies its log
     # This follower has compared its log with the leader's in this leader epoch: up to its high
     # watermark, both logs have the same records.
     cdef readonly bint in_step
     cdef readonly bint alone            # this broker leads, and no other replica is in sync
-    cdef readonly bint under_min_isr    # acks=all is refused, the high watermark does not move
+    # Fewer than min.insync.replicas are in sync: acks=all is refused, the high watermark does not
+    # move.
+    cdef readonly bint under_min_isr
     cdef readonly tuple proposed        # the in-sync set that was proposed, or None
 
     cdef int64_t append(
@@ -36,7 +39,7 @@ cdef class ReplicaRole:
     cdef bint wants_flush(self, Partition partition) except -1
     cdef int start_moved(self, Partition partition) except -1
     cdef list repair(self, Partition partition)
-    # Leading several replicas.
+    # Only for the leader of several replicas.
     cdef bint replica_fetched(
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
         int64_t log_start) except -1
@@ -70,7 +73,7 @@ cdef class Partition:
     cdef dict append_watchers               # followers' fetches; None before the first one
     cdef readonly dict start_watchers       # called when a replica's log start has moved
     cdef list promises                      # ordered by required offset
-    cdef readonly int ended_code            # the error with which promises were given up
+    cdef readonly int ended_code            # the error of promises that `give_up` ended
     cdef dict with_sealed                   # partitions with a sealed segment to sync
     # As of the image, for a partition with several replicas.
     cdef readonly tuple replicas, isr

@@ -72,9 +72,10 @@ cdef class ReplicaRole:
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
         int64_t log_start
     ) except -1:
-        """A replica fetches from `offset`, so it has everything below: the fetch has passed the
-        checks of epoch and divergence. Returns False if the fetch does not count: the node is no
-        replica, the broker epoch is not its registered one, or its log directory has failed."""
+        """A replica fetches from `offset`, so it has all records below `offset`: the fetch has
+        passed the checks of epoch and divergence. Returns False if the fetch does not count: the
+        node has no replica, it is not registered under `broker_epoch`, or the replica's log
+        directory has failed."""
         return False
 
     cdef int check_min_isr(self, Partition partition) except -1:
@@ -124,7 +125,7 @@ cdef class Partition:
         dict with_sealed=None, cluster=None, int64_t high_watermark=-1
     ):
         """`cluster` is a ClusterSide, or None on a standalone broker. `high_watermark` is the
-        checkpointed one, -1 if this is the only copy."""
+        checkpointed high watermark, -1 for a partition with a single replica."""
         self.topic, self.index, self.topic_id = topic, index, topic_id
         self.log = log
         self.leader_id = self.leader_epoch = -1
@@ -153,7 +154,7 @@ cdef class Partition:
     cdef int take_role(
         self, ReplicaRole role, int leader_id, int leader_epoch, bint led_here
     ) except -1:
-        """Lead or follow from now on; `roles/assignment` decides."""
+        """Lead or follow from now on; only `roles/assignment` calls this."""
         assert leader_epoch >= self.leader_epoch, "leader epochs never fall"
         assert not (led_here and role.following), "a leader does not follow"
         self.role = role
@@ -233,7 +234,8 @@ cdef class Partition:
             self.append_watchers.pop(watcher, None)
 
     def watch_appends(self, Watcher watcher not None):
-        """Notify a follower's fetch of every append, not only of what clients may read."""
+        """Notify `watcher`, a follower's fetch, of every append, even before clients may read
+        it."""
         if self.append_watchers is None:
             self.append_watchers = {}
         self.append_watchers[watcher] = None
@@ -341,7 +343,8 @@ cdef class Partition:
         return self.log.latest_epoch, self.log.log_end_offset
 
     def low_watermark(self):
-        """The least log start of all live replicas (KIP-107); -1 while one is not known."""
+        """The least log start of all live replicas (KIP-107); -1 while the log start of one of them
+        is unknown."""
         least = self.log.log_start_offset
         for node, broker_epoch, _, log_start, _ in self.role.follower_states():
             registered = self.cluster.broker_epoch_of(node)

@@ -43,7 +43,8 @@ class Rotation:
         self.nodes = _alternating(racks) if self.several else sorted(racks)
 
     def replicas(self, turn: int, rounds: int, replication_factor: int) -> Replicas:
-        """The replicas of a partition, at most one on each broker; the first one is to lead."""
+        """The replicas of a partition, at most one on each broker; the first one is preferred as
+        the leader."""
         first = turn % len(self.nodes)
         if not self.several:
             others = islice(self._others(first, rounds), replication_factor - 1)
@@ -51,7 +52,8 @@ class Rotation:
         return self._over_racks(first, rounds, replication_factor)
 
     def _others(self, first: int, rounds: int) -> Iterator[int]:
-        """All nodes but the first one. A generator: of hundreds of nodes, callers need a few."""
+        """All nodes but the first one. This is a generator since callers need only a few of
+        possibly hundreds of nodes."""
         nodes, size = self.nodes, len(self.nodes)
         for step in range(size - 1):
             yield nodes[(first + 1 + (rounds + step) % (size - 1)) % size]
@@ -84,8 +86,8 @@ def _alternating(racks: Mapping[int, str | None]) -> list[int]:
 
 
 def turn_of(brokers: Mapping[int, BrokerImage], node_id: int) -> int:
-    """The position in the rotation at which this broker leads; its node id if it is not live. The
-    caller places more partitions of a topic from there on."""
+    """The position in the rotation at which the broker `node_id` leads; `node_id` itself if the
+    broker is not live. A caller that adds partitions to a topic continues from that position."""
     return _rotation(brokers).nodes.index(node_id) if node_id in brokers else node_id
 
 

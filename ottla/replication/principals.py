@@ -15,11 +15,11 @@ CLIENT_KEYS = {
     "controller_mutation_rate": "DOUBLE",
 }
 IP_KEYS = {"connection_creation_rate": "INT"}
-"""The types of entities; then the limits for clients and for addresses, each with its type."""
+"""The limits that addresses may have, each with its type; CLIENT_KEYS are the limits of clients."""
 
 Entity = tuple[tuple[str, str | None], ...]
-"""The clients that a quota applies to: pairs of type and name, sorted by type. The name None stands
-for all clients that have no quota of their own."""
+"""The clients that a quota applies to: pairs of type and name, sorted by type. The name None means
+all clients that have no quota of their own."""
 
 Identity = tuple[str, int]
 """A user and the number of a SCRAM mechanism."""

@@ -129,7 +129,8 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, BrokerImage):
         addresses = [[e.listener, e.host, e.port] for e in value.endpoints]
         body = [value.node_id, value.epoch, addresses, value.rack]
-        # A standalone broker has neither: its records keep the shorter form of older versions.
+        # A standalone broker has neither an incarnation nor directories in the image: its records
+        # keep the shorter form of older versions.
         more = [value.incarnation, list(value.directories)]
         return body + more if any(more) else body
     if isinstance(value, ScramCredential):
@@ -141,7 +142,8 @@ def _to_json(value: Any) -> Any:
         if value and isinstance(value[0], tuple) and isinstance(value[0][-1], PartitionState):
             return [[index, *_state(state)] for index, state in value]
         if value and isinstance(value[0], PartitionState):
-            # On one broker all states are equal: ten thousand of them take as long as one.
+            # On a standalone broker, all states are equal: ten thousand partitions are encoded as
+            # one state and their number.
             return [_repeated(state, len(list(same))) for state, same in groupby(value)]
         return [_to_json(item) for item in value]
     return value
@@ -200,7 +202,8 @@ def _from_json(name: str, value: Any) -> Any:
 
 
 def _plain(types: tuple[type, ...], value: Any) -> Any:
-    """A value that is of one of these types. Raises TypeError or ValueError."""
+    """Return the value if it is of one of these types and in range. Raises TypeError or
+    ValueError."""
     if type(value) not in types:
         raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
     if type(value) is int and not 0 <= value <= NUMBER_MAX:
@@ -209,14 +212,14 @@ def _plain(types: tuple[type, ...], value: Any) -> Any:
 
 
 def _each(kind: type, values: list[Any]) -> None:
-    """Raise TypeError unless all of these are of this type."""
+    """Raise TypeError unless all values are of type `kind`."""
     for value in values:
         if type(value) is not kind:
             raise TypeError(f"{value!r:.100} is not of type {kind.__name__}")
 
 
 def _nodes(value: Any) -> tuple[int, ...]:
-    """Node ids."""
+    """Return a list of node ids as a tuple. Raises TypeError or ValueError."""
     if type(value) is not list:
         raise TypeError(f"{value!r:.100} is not a list of nodes")
     for node in value:
@@ -242,7 +245,8 @@ def _broker(
 
 
 def _row(value: Any) -> tuple[PartitionState, int]:
-    """A partition, and how many equal ones there are; one if the number is missing."""
+    """The state in a row, and how many consecutive partitions have it: 1 if the row has no
+    number."""
     if len(value) > 5 and isinstance(value[-1], int):
         *state, count = value
         return _partition(state), _plain(NUMBER, count)

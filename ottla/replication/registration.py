@@ -1,8 +1,8 @@
 """A broker's ephemeral node `/brokers/ids/N`: its address, its process and its features.
 
-The JSON has Apache Kafka's form, version 5, and one object of our own: tools that read Kafka's
-nodes in ZooKeeper find the addresses. The broker epoch is the id of the transaction that created
-the node.
+The JSON has Apache Kafka's form, version 5, so that tools that read Kafka's nodes in ZooKeeper find
+the addresses. Ottla adds the object `ottla`. The broker epoch is the id of the transaction that
+created the node.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Registration:
     held: Held | None = None
 
     def image(self, epoch: int) -> BrokerImage:
-        """The broker as the image has it; `epoch` is its broker epoch."""
+        """The broker's entry in the metadata image; `epoch` is its broker epoch."""
         return BrokerImage(
             self.node_id, epoch, self.endpoints, self.rack, self.incarnation, self.directories
         )
@@ -181,6 +181,6 @@ async def _end_former(
     holder = await Election(coordination, former.node_id, "").holder()
     held = holder is not None and holder.incarnation == former.incarnation
     if holder is not None and held and holder.session_id != coordination.session_id:
-        # Deposes only that controller, not one elected after it.
+        # The former process is the controller: depose it, but not a controller elected after it.
         operations += [Check(CONTROLLER_EPOCH, epoch.version), Delete(CONTROLLER)]
     return operations

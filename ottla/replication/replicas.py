@@ -57,8 +57,8 @@ class Replicas:
         self.node_id, self.incarnation, self.cluster = node_id, incarnation, cluster
         self.storage = storage
         self.checkpointed = {} if cluster is None else storage.placement.high_watermarks
-        """The high watermarks of the last run: the log of one of several replicas may have records
-        that are not committed."""
+        """The high watermarks of the last run, for partitions with several replicas: their logs may
+        have records that are not committed. Empty on a standalone broker."""
         self.roles_changed = roles_changed
         self.changed: dict[Partition, None] = {}
         self.offline_changed: Callable[[], None] = lambda: None
@@ -67,7 +67,7 @@ class Replicas:
         self.gone = PartitionCounters()
         """The counters of partitions that are deleted, or were moved to other brokers."""
         self.leaving: list[deque[Partition]] = []
-        """Partitions of deleted topics that are not counted in `gone` yet."""
+        """Partitions of deleted topics whose counters are not in `gone` yet."""
         self.flush_before_ack = flush_before_ack
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
@@ -152,9 +152,9 @@ class Replicas:
     def takes_part(self, image: MetadataImage) -> bool:
         """Whether the image has a registration of this very process.
 
-        In a cluster, this process takes no role from an image that still has an earlier process
-        with its node id, or none: it would lead in the leader epoch of the earlier process, whose
-        log may have been longer.
+        In a cluster, this process takes no role from an image in which its node id is not
+        registered, or is still registered for an earlier process. It would lead in the leader epoch
+        of the earlier process, whose log may have been longer.
         """
         return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
 
@@ -274,7 +274,8 @@ class Replicas:
         config = self.log_config(image, name)
         partition = self.by_name[name][index] = self._open(topic, index, config)
         with suppress(OSError):
-            # The replica was offline, so the controller has already decided about it.
+            # The replica was reported as offline, so the controller already knows that it may have
+            # lost records. Recovery's notes about truncations need no further report.
             forget_cuts(partition.log)
         state = topic.partitions[index]
         if self.takes_part(image):
@@ -286,7 +287,7 @@ class Replicas:
         return key not in self.offline
 
     def _forget(self, key: Key) -> None:
-        """A partition was opened or removed."""
+        """Remove a partition that was opened or removed from `put_off` and `unreadable`."""
         self.put_off.discard(key)
         self.unreadable.discard(key)
 
@@ -300,7 +301,7 @@ class Replicas:
         ]
 
     def note_failures(self) -> None:
-        """A log directory has failed: end the waiting for its partitions."""
+        """A log directory has failed: end all requests that wait for its partitions."""
         failed = set(self.offline)
         for partition in self:
             if partition.log.offline is not None:
@@ -313,7 +314,8 @@ class Replicas:
         self.offline_changed()
 
     def note_damage(self, partition: Partition) -> None:
-        """Damage was found in a log: end the waiting for its partition, and stop fetching it."""
+        """Damage was found in a log: end all requests that wait for the partition, and stop
+        fetching it."""
         key = partition.topic, partition.index
         partition.give_up()
         if partition.damaged and self.partition(*key) is partition:
@@ -356,7 +358,7 @@ class Replicas:
         if self.unreadable:
             self.unreadable = {key for key in self.unreadable if key[0] != name}
         left = deque(each for each in self.by_name.pop(name, ()) if each is not None)
-        self.by_id.pop(topic.topic_id, None)        # also has topics without a replica here
+        self.by_id.pop(topic.topic_id, None)        # `by_id` has topics without a replica here, too
         self.leaving.append(left)
         try:
             while left:
@@ -389,7 +391,7 @@ class Replicas:
     def reconfigure(
         self, image: MetadataImage, names: Collection[str] | None = None
     ) -> Iterator[None]:
-        """Apply the current settings to the partitions of these topics, or of all."""
+        """Apply the current settings to the partitions of these topics, or of all topics."""
         for name in list(self.by_name.keys() if names is None else names & self.by_name.keys()):
             config = self.log_config(image, name)
             for partition in self.by_name.get(name, ()):

@@ -53,10 +53,10 @@ log = logging.getLogger("ottla.metadata")
 TOPIC = "__ottla_metadata"
 KEPT_FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
 SNAPSHOT = b'["Snapshot",'
-"""The beginning of a snapshot's mark. The image's offset follows, so that the count of records
-continues after a snapshot."""
+"""The beginning of the mark with which a snapshot begins. The image's offset follows it, so that
+the count of records continues after a snapshot."""
 SNAPSHOT_AFTER_RECORDS = 20_000
-"""No snapshot is written before this many records follow the last one."""
+"""No snapshot is written before this many records follow the last snapshot."""
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
@@ -67,8 +67,8 @@ RESERVE_FLOORS = {
     EpochsRaised: RESERVE_SIZE // 2,
     FeatureSet: RESERVE_SIZE // 2,
 }
-"""The bytes of the reserve that a record must leave on a full disk; other records leave all of
-it."""
+"""The bytes of the reserve that each kind of record must leave on a full disk; all other kinds must
+not use the reserve."""
 METADATA_SIZE_MAX = 1 << 30
 
 
@@ -108,7 +108,7 @@ class StandaloneWrite:
             try:
                 self.store.forget_before(self.snapshot)
             except (OSError, StorageFailed) as error:
-                # The records are kept nevertheless. The next snapshot removes the rest.
+                # The write has succeeded nevertheless. The next snapshot removes the old records.
                 log.error("old metadata could not be removed: %s", error)
 
 
@@ -185,7 +185,7 @@ class StandaloneStore:
         return self._begin(encoded.records, floor)
 
     def _begin_snapshot(self, image: MetadataImage, encoded: list[bytes]) -> StandaloneWrite:
-        # The snapshot has a segment of its own: once it is synced, earlier ones are not needed.
+        # The snapshot has a segment of its own: once it is synced, earlier segments are not needed.
         self.log.roll()
         mark = b"%b%d]" % (SNAPSHOT, image.offset)
         write = self._begin([mark, *encoded], RESERVE_SIZE)
@@ -224,7 +224,7 @@ class StandaloneStore:
         return self.log.append_bytes(batch, 0)
 
     def forget_before(self, base: int) -> None:
-        """The snapshot at `base` is durable: what precedes it may be deleted."""
+        """Delete the log before `base`, where a durable snapshot begins."""
         assert base < self.log.recovery_point, "the snapshot that replaces them is durable"
         self.log.delete_before(base)
         for path in remove_below_start(self.log):
@@ -236,8 +236,8 @@ class StandaloneStore:
 
 def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage, int]:
     """The image after all batches of the log, and how many records follow its last snapshot."""
-    # Records before the snapshot are not checked: while their segments are being removed the log
-    # may begin anywhere, and a record may refer to one that is gone.
+    # Records before the snapshot are not checked: while their segments are being removed, the log
+    # may begin anywhere, and a record may refer to a record that is gone.
     last: list[list[bytes]] = []
     for batch in log:
         if batch[0].startswith(SNAPSHOT):
@@ -257,7 +257,8 @@ def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage
 def read_stopped(directory: LogDirectory) -> MetadataImage:
     """The image of a broker that was stopped cleanly, from the directory that has its metadata.
 
-    This only reads. Raises UnreadableMetadata if the log is not as the stop left it, or OSError.
+    This changes nothing on disk. Raises UnreadableMetadata if the log does not end where the clean
+    stop ended it, or is damaged; raises OSError if it cannot be read.
     """
     path = directory.file(f"{TOPIC}-0")
     expected = directory.recovery_points.get((TOPIC, 0))

@@ -14,8 +14,8 @@ class MetadataWrite(Protocol):
     """A write in progress. `run` blocks and may run in any thread; `finish` completes the write on
     the event loop.
 
-    Either method raises OSError or StorageFailed if the records could not be stored; then none of
-    them counts.
+    Either method raises OSError or StorageFailed if the records could not be stored; then no record
+    takes effect.
     """
 
     task: FlushTask | None
@@ -60,7 +60,7 @@ class MetadataStore(Protocol):
         image: MetadataImage,
         encoded: Encoded | None = None,
     ) -> MetadataWrite:
-        """Write `records`, which count once the write has run and finished.
+        """Write `records`, which take effect once the write has run and finished.
 
         `image` is the image that includes them. Without `encoded`, the records are encoded here.
         Raises OSError or StorageFailed.

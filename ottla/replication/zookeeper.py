@@ -73,7 +73,8 @@ STATES = {
 }
 RECONNECT_DELAY_SECONDS_MAX = 1.0
 ANSWER_SHARE = 1 / 3
-"""The part of the session timeout that one attempt to connect may take: there is time for three."""
+"""The part of the session timeout that one attempt to connect may take, so that there is time for
+three attempts."""
 SAID_AGAIN_SECONDS = 60.0
 Contexts = Callable[[], ssl.SSLContext]
 """Returns the TLS context of the next connection: certificates are renewed while a broker runs."""
@@ -176,7 +177,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
 
 
 class Client(KazooClient):  # type: ignore[misc]
-    """kazoo's client with these connections."""
+    """kazoo's client, with a ZooKeeperConnection in place of kazoo's connection."""
 
     def __init__(self, granted: Callable[[int], None], hosts: str, **settings: Any) -> None:
         super().__init__(hosts, **settings)
@@ -228,7 +229,7 @@ class ZooKeeper:
 
     @property
     def session_id(self) -> int:
-        """As in `Stat.owner`; 0 before the first connection."""
+        """The session's number, as in `Stat.owner`; 0 before the first connection."""
         client_id = self.client.client_id
         return int(client_id[0]) if client_id else 0
 

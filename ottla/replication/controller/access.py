@@ -14,7 +14,7 @@ from ottla.wire.errors import InvalidRequest, ProtocolError, UnsupportedVersion
 
 CLUSTER_NAME = "kafka-cluster"
 EVERYTHING = "*"
-"""The literal resource name that stands for all names."""
+"""The literal resource name that matches every name."""
 NETWORKS_FROM = 32
 """The level of metadata.version, 4.4-IV1, from which ACLs may have networks as hosts."""
 
@@ -192,7 +192,8 @@ def _matches_name(rule: AccessRule, pattern: int, name: str | None) -> bool:
 
 
 def is_about(rule: AccessRule, name: str) -> bool:
-    """Whether an ACL applies to the resource of this name; the caller has compared the types."""
+    """Whether an ACL applies to the resource of this name; the caller has already compared the
+    resource types."""
     if rule.pattern_type == Pattern.PREFIXED:
         return name.startswith(rule.resource_name)
     return rule.resource_name in (name, EVERYTHING)

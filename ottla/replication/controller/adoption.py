@@ -7,8 +7,8 @@ starts with the backup reports the highest epoch and producer id in its logs. Th
 and no new producer ids until every broker in the metadata has reported or is unregistered. Then
 epochs and ids continue above all reported ones.
 
-    first report ──► BackupAdopting, which awaits the others
-    last report, or the last of the others is unregistered ──► leader epochs, topic after topic
+    first report ──► BackupAdopting, which awaits the other brokers
+    the last awaited broker reports or is unregistered ──► leader epochs, topic after topic
                  ──► ProducerIdsTaken and BackupAdopted
 
 A broker that registers without a report has read no newer metadata than the backup's. If such a
@@ -38,7 +38,8 @@ LEADER_EPOCH_MAX = 2**31 - 1
 
 
 def report(image: MetadataImage, node_id: int, held: Held | None) -> Decision[None]:
-    """A broker is about to be registered; `held` is its report, None without one."""
+    """Record the report of a broker that is about to be registered; `held` is None if it sends no
+    report."""
     adopting = image.adopting
     if adopting is None:
         if held is None:
@@ -54,8 +55,8 @@ def report(image: MetadataImage, node_id: int, held: Held | None) -> Decision[No
 
 
 def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
-    """Set the leader epochs of a topic's partitions, from `first` on, above those that were
-    reported. Returns whether the topic has more."""
+    """Set the leader epochs of a topic's partitions, from `first` on, above all reported epochs.
+    Returns whether the topic has more partitions to change."""
     adopting, topic = image.adopting, image.topics.get(name)
     if adopting is None or topic is None:
         return Decision((), False)
@@ -71,7 +72,7 @@ def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool
 
 
 def end_adoption(image: MetadataImage) -> Decision[None]:
-    """Continue producer ids above those that were reported, and end the adoption."""
+    """Continue producer ids above all reported ids, and end the adoption."""
     adopting = image.adopting
     if adopting is None:
         return Decision((), None)

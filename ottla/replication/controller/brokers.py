@@ -7,8 +7,8 @@ in-sync set, since each has everything committed, and there is no leader until o
 
 How a broker's last run ended decides whether its replicas are trusted (`elections`).
 
-A large change takes several decisions; if it removes a broker, the first decision does so. The
-image shows what remains to be done, so `repair` finds it even under another controller.
+A large change takes several decisions. If the change removes a broker, the first decision removes
+it. The image shows what remains to be done, so `repair` finds it even under another controller.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Deposed(ProtocolError):
 
 
 class StaleBrokerEpoch(ProtocolError):
-    """The broker has registered again since then."""
+    """The broker is not registered, or has registered again under another broker epoch."""
 
     code = ErrorCode.STALE_BROKER_EPOCH
 
@@ -117,7 +117,8 @@ def _not_awaited(image: MetadataImage, node_id: int) -> Iterator[Change]:
 
 
 def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decision[None]:
-    """The first entry of a term. Raises Deposed if a later term has begun meanwhile."""
+    """Record the election of a controller, as the first entry of its term. Raises Deposed if a
+    later term has begun meanwhile."""
     if epoch <= image.controller_epoch:
         raise Deposed(f"broker {image.controller_id} has been elected in epoch"
                       f" {image.controller_epoch}, after epoch {epoch}")
@@ -127,14 +128,14 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
 def brokers_gone(
     image: MetadataImage, gone: Mapping[int, int], company: tuple[int, ...] = ()
 ) -> Decision[bool]:
-    """Remove brokers that have gone. `gone` maps each one to its epoch; a broker that has another
-    epoch by now stays.
+    """Remove brokers that have gone. `gone` maps their ids to their broker epochs; a broker that
+    has registered under another epoch meanwhile stays.
 
     Live in-sync replicas become leaders, and the brokers leave every in-sync set that has a live
-    member. Brokers that go at the same time belong in one decision: removed one after the other,
-    each would leave in-sync sets in favour of the next, which is gone as well. `company` are
-    brokers that an earlier decision has removed shortly before. The result says whether `repair` is
-    needed for the rest.
+    member. Brokers that go at the same time belong in one decision. If they were removed one after
+    the other, in-sync sets would shrink to a broker that is gone as well. `company` are brokers
+    that an earlier decision has removed shortly before. Returns whether `repair` is needed for the
+    rest.
     """
     first: list[MetadataRecord] = [
         BrokerGone(node_id, company) for node_id, epoch in gone.items()
@@ -149,8 +150,8 @@ def broker_registered(
 ) -> Decision[bool]:
     """Add a broker whose former incarnation is gone; it may lead partitions that have no leader.
 
-    `stop`, `lost` and `adopts` are as in `distrust`; the caller calls `distrust` first if that
-    takes several decisions.
+    `stop`, `lost` and `adopts` are as in `distrust`. If distrusting the replicas takes several
+    decisions, the caller calls `distrust` first.
 
     Raises StaleBrokerEpoch for an epoch that is not above the one in the image.
     """
@@ -192,10 +193,10 @@ def distrust(
 ) -> Decision[bool]:
     """Stop trusting replicas of a returning broker, before it is registered.
 
-    `stop` is how its last run ended (`log/storage/run_record`), `lost` are the partitions whose
-    logs are missing there. With `adopts` the image may be older than the logs, so its in-sync sets
-    may be outdated: any replica may have the longest log. Returns whether there is more to do.
-    Nothing happens if this process is registered already and only has a new session.
+    `stop` is how the broker's last run ended (`log/storage/run_record`), `lost` are the partitions
+    whose logs are missing on the broker. With `adopts`, the image may be older than the logs, so
+    its in-sync sets may be outdated: any replica may have the longest log. Returns whether there is
+    more to do. Nothing happens if the same process was registered last and only has a new session.
     """
     changes = list(islice(_distrusted(image, broker, stop, lost, adopts), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME

@@ -64,8 +64,8 @@ class ConfigRules:
     """The rules for the settings of one type of resource.
 
     `default` returns the default of a setting of type list, and None for other settings. `check`
-    gets the resource's name, all settings that it would have, and the names of those that change;
-    it raises a ProtocolError if they are not allowed.
+    gets the resource's name, all settings that the resource would have, and the names of the
+    settings that change; it raises a ProtocolError if the settings are not allowed.
     """
 
     default: Callable[[str], str | None]
@@ -117,8 +117,8 @@ def _alter(
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
-    # If a value that names a file is set again, the broker reads the file again: it may have
-    # changed, such as a renewed certificate (KAFKA-14136).
+    # If a value that names a file is set again, the broker reads the file again: its content may
+    # have changed, such as a renewed certificate (KAFKA-14136).
     again = changed - {MIN_ISR} if kind == "broker" else frozenset()
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),
@@ -159,8 +159,9 @@ def forget_eligible(
     image: MetadataImage, alteration: Alteration, rules: Mapping[str, ConfigRules]
 ) -> Decision[bool]:
     """Remove some of the eligible leaders that an alteration of min.insync.replicas would remove,
-    before the alteration itself: in a large cluster, all of them do not fit into one entry of the
-    log. Returns whether there are more. This is safe on its own: only fewer replicas can lead."""
+    before the alteration itself. In a large cluster, the changes of all partitions do not fit into
+    one entry of the log. Returns whether there are more. This is safe even if the alteration does
+    not follow: fewer replicas are eligible as leaders."""
     try:
         changed = _alter(image, alteration, rules[alteration.resource_type])
     except ProtocolError:
@@ -177,7 +178,7 @@ def forget_eligible(
 
 
 def adopt_min_isr(image: MetadataImage, value: int) -> Decision[None]:
-    """Make the first controller's min.insync.replicas the cluster's (KIP-966)."""
+    """Make the first controller's min.insync.replicas the cluster-wide value (KIP-966)."""
     if MIN_ISR in image.config_of("broker", ""):
         return Decision((), None)
     return Decision([ConfigSet("broker", "", MIN_ISR, str(value))], None)

@@ -1,8 +1,8 @@
 """The controller's decision about log directories: AssignReplicasToDirs (KIP-858).
 
-If a log directory fails while a broker runs, the broker reports its replicas with the directory id
-LOST. With any other id it reports replicas that it could open later. The image keeps only whether a
-replica is offline: no other broker needs to know the replica's directory.
+If a log directory fails while a broker runs, the broker reports the directory's replicas with the
+directory id LOST. If the broker can open a replica again later, it reports it with another id. The
+image keeps only whether a replica is offline: no other broker needs to know its directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = AssignReplicasToDirsResponse.Directory.Topic.Partition
 def assign_replicas(
     image: MetadataImage, request: AssignReplicasToDirsRequest
 ) -> Decision[AssignReplicasToDirsResponse]:
-    """Note which replicas of a broker are offline; each partition has its own result.
+    """Record which replicas of a broker are offline; each partition has its own result.
 
     A replica that goes offline no longer leads, and leaves the in-sync set if another trusted
     member is live. A replica that works again becomes the leader if the partition was waiting for
@@ -65,7 +65,8 @@ def assign_replicas(
 def _replica(
     topic: TopicImage | None, index: int, node_id: int
 ) -> tuple[PartitionState | None, int]:
-    """A partition with a replica on this broker, and the error if there is none."""
+    """The state of a partition that has a replica on the broker `node_id`, and 0; None and an error
+    code if there is no such replica."""
     if topic is None:
         return None, int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= index < len(topic.partitions) or (

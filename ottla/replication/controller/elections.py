@@ -9,7 +9,7 @@ elected among live replicas, in the order of assignment:
    min.insync.replicas members remained. The high watermark does not move while the set is so small,
    so the replica has everything committed;
 3. the longest log of all live replicas, if all in-sync replicas are doubtful but live, and all
-   *awaited* replicas are live too (`awaited`: they were gone shortly before a doubtful one);
+   *awaited* replicas are live too (`awaited`: replicas that stopped shortly before a doubtful one);
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of all live
    replicas.
 
@@ -89,8 +89,9 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
 
 
 def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """Those of `nodes` that are registered and whose log directory works, in their order. Empty
-    while a backup is being adopted, since its leader epochs may belong to other records."""
+    """Those of `nodes` that are registered and whose log directory works, in the order of `nodes`.
+    Empty while a backup is being adopted: after the backup was made, its next leader epochs may
+    have been used for other records."""
     if image.adopting is not None:
         return ()
     offline = (state.extra or NONE).offline
@@ -166,8 +167,8 @@ def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> 
 
 
 def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int, Nodes]:
-    """The new leader and its in-sync set by rules 1 and 2, or by rule 3 if only one replica is
-    live.
+    """The new leader and its in-sync set by rules 1 and 2 of this module's docstring, or by rule 3
+    if only one replica is live.
 
     A leader that is shutting down continues to lead if no other replica can, until it has left.
     """
@@ -210,7 +211,8 @@ def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
     election; none if the partition has a leader, or has to wait for other replicas."""
     if state.leader != NO_LEADER or not (unclean or all_doubtful(image, state)):
         return ()
-    # If all live replicas have lost their logs, ask them nevertheless: an operator may accept that.
+    # If all live replicas have lost their logs, ask them nevertheless: an operator may accept the
+    # loss.
     return _candidates(image, state) or available(image, state, state.replicas)
 
 
@@ -249,7 +251,8 @@ def longest(
 
 
 def led_alone(state: PartitionState, leader: int) -> PartitionState:
-    """A leader that may lack records: it alone is in sync, and no other replica is eligible."""
+    """The state with a leader that may lack records: it alone is in sync, and no other replica is
+    an eligible leader."""
     extra = (state.extra or NONE)._replace(
         elr=(), last_elr=(), doubtful=(), lost=(), awaited=()
     )
@@ -277,12 +280,15 @@ def distrusted_state(
     image: MetadataImage, state: PartitionState, node_id: int, lost: bool, wanted: int,
     adopts: bool = False,
 ) -> PartitionState:
-    """A partition after the return of a broker whose machine stopped without warning; `lost` if its
-    log is missing. The broker's replica is no longer an eligible leader. It leaves the in-sync set
-    if another trusted member is live; with a missing log, if there is any other member. If it stays
-    in the set, it is doubtful or lost, and the replicas that stopped shortly before it are awaited.
-    With `adopts`, the image may be older than the logs, so all replicas outside the set are
-    awaited."""
+    """A partition after the return of a broker whose machine stopped without warning; `lost` is
+    True if the replica's log is missing.
+
+    The broker's replica is no longer an eligible leader. It leaves the in-sync set if another
+    trusted member is live. A replica without its log leaves the set if there is any other member. A
+    replica that stays in the set is doubtful or lost, and the replicas that stopped shortly before
+    it are awaited. With `adopts`, the image may be older than the logs, so all replicas outside the
+    set are awaited.
+    """
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:
         return state
@@ -298,7 +304,7 @@ def distrusted_state(
         doubtful = tuple(node for node in extra.doubtful if node != node_id)
         gone = tuple(node for node in extra.lost if node != node_id)
         if lost or node_id in extra.lost:
-            # A log that was missing once stays lost: the present log began after that.
+            # A log that was missing once stays lost: the present log was created after the loss.
             gone += (node_id,)
             reached("the only replica in sync has lost its log")
         else:
@@ -308,7 +314,7 @@ def distrusted_state(
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
-            # If it was doubtful before, it has not led since: `awaited` is right already.
+            # If the replica was doubtful before, it has not led since: `awaited` is still correct.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
             if awaited:
                 reached("a doubtful replica waits for those that stopped with it")

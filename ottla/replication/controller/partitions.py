@@ -120,7 +120,7 @@ def _has_changed(
     before: MetadataImage | None, image: MetadataImage, topic: str, index: int
 ) -> bool:
     """Whether an existing partition was recreated, or has changed its state, since `before`. A
-    replica may have led it meanwhile, so the reported ends may be outdated."""
+    replica may have led the partition meanwhile, so the reported ends may be outdated."""
     if before is None:
         return False
     one, other = before.topics.get(topic), image.topics[topic]
@@ -133,8 +133,8 @@ def _has_changed(
 def _led_alone(
     image: MetadataImage, topic: str, state: PartitionState, leader: int
 ) -> PartitionState:
-    """The state with a leader that may lack records. If a reassignment wants only this replica, the
-    reassignment is complete: no joining replica would complete it later."""
+    """The state with a leader that may lack records. A reassignment to only this replica is
+    completed at once: otherwise it would wait for another replica to join the in-sync set."""
     return completed(image, led_alone(state, leader), min_isr(image, topic))
 
 

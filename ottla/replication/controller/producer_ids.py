@@ -16,7 +16,8 @@ class StaleBrokerEpoch(ProtocolError):
 
 
 class BackupBeingAdopted(ProtocolError):
-    """The metadata come from a backup, and the ids that were used after it are not known yet."""
+    """The metadata come from a backup, and the producer ids that were allocated after the backup
+    are not known yet."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -38,8 +39,8 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
 def allocate_producer_ids(
     image: MetadataImage, node_id: int, broker_epoch: int
 ) -> Decision[range]:
-    """As `take_producer_ids`, for another broker. Raises StaleBrokerEpoch if the broker is not
-    registered under `broker_epoch`."""
+    """Allocate a block of producer ids for another broker. Raises StaleBrokerEpoch if the broker is
+    not registered under `broker_epoch`."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         known = "none" if broker is None else broker.epoch

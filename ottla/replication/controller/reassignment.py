@@ -2,9 +2,9 @@
 
 During a reassignment, a partition has its target replicas and the replicas to remove (`removing`).
 `adding` are the target replicas that are new. The reassignment is complete once all new replicas
-are in sync, and at least min.insync.replicas of the target replicas; the others may be away. Each
-step that changes the replicas begins a new leader epoch, so that leader and followers agree on the
-replicas that count. A broker that is no longer a replica deletes its log of the partition.
+and at least min.insync.replicas target replicas are in sync; other target replicas may be away.
+Each step that changes the replicas begins a new leader epoch, so that leader and followers agree on
+the set of replicas. A broker that is no longer a replica deletes its log of the partition.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _begun(
     may_change_factor: bool,
     least: int,
 ) -> PartitionState:
-    # A broker that is away may keep its replicas, as in Apache Kafka.
+    # A target broker that is away is accepted if it already has a replica, as in Apache Kafka.
     require_assignment(target, {*image.brokers, *state.replicas}, None, cordoned(image))
     original = _original(state)
     if not may_change_factor and len(target) != len(original):
@@ -169,7 +169,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
     _require_everything(image, state, original)
     reached("a reassignment was cancelled")
     extra = before._replace(adding=(), removing=())
-    # Replicas that were to be removed come last; their former preference is not kept.
+    # Replicas that were to be removed come last: their former positions are not restored.
     return _placed(image, state, original, extra, least)
 
 

@@ -25,7 +25,7 @@ SALTED_PASSWORD_SIZE_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class NewCredential:
-    """A credential as a client wants it; `salted_password` is Hi(password, salt, iterations)."""
+    """A credential that a client sends; `salted_password` is Hi(password, salt, iterations)."""
 
     user: str
     mechanism: int

@@ -49,7 +49,7 @@ def create_token(
     times: TokenTimes,
     now_ms: int,
 ) -> Decision[DelegationToken]:
-    """Issue a token, and forget those that have expired."""
+    """Issue a token, and remove all tokens that have expired."""
     lifetime = min(lifetime_ms, times.lifetime_ms_max) if lifetime_ms > 0 else times.lifetime_ms_max
     max_ms = now_ms + lifetime
     expires_ms = min(max_ms, now_ms + times.renewal_ms)
@@ -76,8 +76,8 @@ def renew_token(
 def expire_token(
     image: MetadataImage, token_id: str | None, who: str, period_ms: int, now_ms: int
 ) -> Decision[int]:
-    """Make a token expire after `period_ms`, or at once if that is negative; the result is its new
-    expiry time."""
+    """Make a token expire after `period_ms`, or remove it at once if `period_ms` is negative; the
+    result is the token's new expiry time."""
     if period_ms < 0:
         token = _known(image, token_id, who)
         return Decision([TokenSet(token.token_id, None)], now_ms)
@@ -86,12 +86,12 @@ def expire_token(
 
 
 def has_expired_tokens(image: MetadataImage, now_ms: int) -> bool:
-    """Whether there is something for `remove_expired_tokens` to do."""
+    """Whether `remove_expired_tokens` would remove any token."""
     return any(each.expires_ms < now_ms for each in image.tokens.values())
 
 
 def remove_expired_tokens(image: MetadataImage, now_ms: int) -> Decision[int]:
-    """Forget the tokens that have expired; the result is their number."""
+    """Remove the tokens that have expired; the result is their number."""
     gone = _removals(image, now_ms)
     return Decision(gone, len(gone))
 

@@ -67,7 +67,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDefaults:
-    """The values that -1 stands for, and the check of settings."""
+    """The defaults that replace -1 in a NewTopic, and the function that checks settings."""
 
     num_partitions: int = 1
     replication_factor: int = 1
@@ -145,7 +145,7 @@ def create_topics(
 
 
 def _count(topic: NewTopic, defaults: TopicDefaults) -> int:
-    """How many partitions a requested topic would have, valid or not."""
+    """How many partitions a requested topic would have, even if the request is not valid."""
     if topic.assignments:
         return len(topic.assignments)
     return defaults.num_partitions if topic.num_partitions == -1 else max(topic.num_partitions, 0)
@@ -226,7 +226,7 @@ def delete_topics(
     wanted: Sequence[tuple[str | None, bytes]],
     permit: Permit = lambda partitions: None,
 ) -> Decision[list[TopicAnswer]]:
-    """Delete topics, each given by its name or by its id (the other one None or zero)."""
+    """Delete topics. Each item of `wanted` has a name and a zero id, or None and an id."""
     names = Counter(name for name, _ in wanted if name is not None)
     ids = Counter(topic_id for _, topic_id in wanted if topic_id != NO_ID)
     records: list[MetadataRecord] = []
@@ -240,7 +240,7 @@ def delete_topics(
                 raise InvalidRequest("Duplicate topic id.")
             known_name, known_id = _find_topic(image, name, topic_id)
             if names[known_name] and ids[known_id]:
-                name, topic_id = known_name, known_id        # one answer with both
+                name, topic_id = known_name, known_id        # one answer, with name and id
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )

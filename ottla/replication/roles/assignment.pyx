@@ -16,8 +16,8 @@ cdef SoleReplica SOLE = SoleReplica()
 def lead_alone(
     Partition partition not None, int leader_id, int leader_epoch, bint led_here
 ):
-    """The image has a new leader epoch for a partition whose only replica is here. The partition is
-    not `led_here` while the image has no leader."""
+    """Lead a partition whose only replica is here, in a new leader epoch of the image. `led_here`
+    is False while the partition has no leader in the image."""
     if led_here and leader_epoch > partition.leader_epoch:
         partition.log.assign_epoch_start(leader_epoch)
     partition.take_role(SOLE, leader_id, leader_epoch, led_here)
@@ -30,7 +30,8 @@ def assume(
 ):
     """Lead or follow among several replicas, as the image says; `node_id` is this broker. A call
     with an older leader epoch or partition epoch is ignored. `offline` are replicas in failed log
-    directories: they do not count. `adding` is how many replicas a reassignment adds."""
+    directories: the leader ignores their fetches. `adding` is how many replicas a reassignment
+    adds."""
     cdef bint led = leader_id == node_id, was_led = partition.led_here, begins, counts_again
     cdef ReplicaRole before = partition.role, role = before
     assert leader_id < 0 or leader_id in replicas, "only a replica leads"

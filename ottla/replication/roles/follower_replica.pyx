@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
 """The role of a follower in one leader epoch. It copies the leader's batches and offsets, and
-truncates its log to where it diverges from the leader's."""
+truncates its log to the offset from which its log and the leader's log differ."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -34,7 +34,7 @@ cdef class FollowerReplica(ReplicaRole):
         cdef int64_t start = log.log_start_offset
         assert self.following, "only a follower takes its leader's batches"
         if base_offset(data) < log.log_end_offset:
-            # The log was to begin in the middle of this batch.
+            # The leader's log start, from which this log begins, is in the middle of this batch.
             self.start_anew(partition, base_offset(data))
         log.append_run(data, size)
         assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was taken"
@@ -72,14 +72,14 @@ cdef class FollowerReplica(ReplicaRole):
     # -- truncation ------------------------------------------------------------------------------
 
     def diverged(self, Partition partition not None, int epoch, int64_t end, int64_t leader_start):
-        """Truncate the log to where it diverges from the leader's (KIP-101, KIP-279, KIP-595).
-        `epoch` is the leader's last epoch that is not above the last one of this log; it ends at
-        `end`.
+        """Truncate the log where it diverges from the leader's log (KIP-101, KIP-279, KIP-595).
+        `epoch` is the leader's last epoch that is not above the last epoch of this log. In the
+        leader's log, this epoch ends at `end`.
 
-        The high watermark decides only if this log has no epochs. The next fetch checks again,
+        Only a log without epochs is truncated to the high watermark. The next fetch checks again,
         until both logs agree. Returns True if the truncation must be in the checkpoints before the
-        next append, since a restart relies on their recovery point and high watermark. Raises
-        StorageFailed.
+        next append, since a restart relies on the checkpoints' recovery point and high watermark.
+        Raises StorageFailed.
         """
         cdef PartitionLog log = partition.log
         cdef int64_t cut = min(end, log.log_end_offset)
@@ -101,7 +101,8 @@ cdef class FollowerReplica(ReplicaRole):
         return partition.log.first_dirty_offset
 
     def cut_to(self, Partition partition not None, int64_t offset):
-        """Remove everything from `offset` on; returns as `diverged` does."""
+        """Remove everything from `offset` on. Returns True if the checkpoints must be written
+        first, as `diverged` does."""
         cdef PartitionLog log = partition.log
         cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
         log.truncate_to(offset)

@@ -47,8 +47,8 @@ cdef class LeaderReplica(ReplicaRole):
         self.alone = isr == (node_id,)
         self.followers.follow(isr, partition.cluster.broker_epoch_of, partition.offline)
         if partition.must_sync() or self.alone and not was_alone and partition.flush_before_ack:
-            # Until now, other replicas' copies made records durable, and those here may not be on
-            # disk: pending records must be flushed before they are committed.
+            # Until now, other replicas' copies made records durable, and the copies on this broker
+            # may not be on disk: pending records must be flushed before they are committed.
             partition.flush_wanted_upto = partition.log.log_end_offset
         elif not self.alone:
             partition.flush_wanted_upto = 0
@@ -119,9 +119,9 @@ cdef class LeaderReplica(ReplicaRole):
         return partition.flush_wanted_upto > partition.log.durable_offset()
 
     cdef int raise_high_watermark(self, Partition partition, int64_t now_ms) except -1:
-        """Advance the high watermark to the offset that every replica that counts has reached. It
-        never goes back, and does not move while the committed in-sync set is too small
-        (KIP-966)."""
+        """Advance the high watermark to the offset that every replica that counts (`followers`) has
+        reached. The high watermark never goes back, and does not move while the committed in-sync
+        set is too small (KIP-966)."""
         cdef PartitionLog log = partition.log
         cdef int64_t own = log.log_end_offset, durable = log.durable_offset()
         if self.under_min_isr:
@@ -145,7 +145,8 @@ cdef class LeaderReplica(ReplicaRole):
         cdef Follower *follower = self.followers.find(node_id)
         cdef int64_t now_ms
         cdef bint start_moved
-        # A broker that knows of its removal sends -1, which is also the epoch of an unknown broker.
+        # A broker that knows of its removal sends -1. `broker_epoch_of` also returns -1 for a
+        # broker that is not registered, so -1 is refused before the comparison.
         if (follower is NULL or broker_epoch < 0
                 or partition.cluster.broker_epoch_of(node_id) != broker_epoch):
             return False

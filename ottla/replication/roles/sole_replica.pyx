@@ -29,8 +29,8 @@ cdef class SoleReplica(ReplicaRole):
             if not log.duplicate:
                 partition.flush_wanted_upto = log.log_end_offset
             elif log.durable_offset() <= base + last_offset_delta(batch) < partition.high_watermark:
-                # After a crash, recovered records are readable before they are flushed, but are not
-                # acknowledged before.
+                # After a crash, recovered records are readable before they are flushed, but must
+                # not be acknowledged before they are flushed.
                 log.flush()
         elif partition.must_sync():
             # flush.messages: the answer waits for the flush; Kafka flushes during the append.

@@ -8,19 +8,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from ottla.broker.core_dumps import forbid_core_dumps
 from ottla.broker.log_output import start_logging
 from ottla.broker.settings.environment import log_level
 from ottla.broker.settings.sources import Sources
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that reports an error in one line, as the other commands do."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+from ottla.client.command_line import Parser
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +26,6 @@ def parser() -> argparse.ArgumentParser:
     server = commands.add_parser("server", help="run a broker")
     actions = server.add_subparsers(dest="action", metavar="ACTION", required=True)
     start = actions.add_parser("start", help="serve until SIGTERM or SIGINT")
-    start.set_defaults(parser=start)
     start.add_argument("properties", nargs="?", help="a server.properties file with Kafka's names")
     start.add_argument(
         "--override",
@@ -73,12 +65,7 @@ def hold_standard_descriptors() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     root = parser()
-    chosen, unknown = root.parse_known_args(arguments)
-    if unknown:
-        from ottla.client.similar_names import unrecognized
-
-        refusing = getattr(chosen, "parser", root)
-        refusing.error(unrecognized(unknown, refusing._option_string_actions))
+    chosen = root.parse_args(arguments)
     if chosen.version:
         from ottla import __version__
 

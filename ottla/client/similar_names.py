@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
@@ -24,13 +24,6 @@ def similar(name: str, known: Iterable[str]) -> str:
     share = min(0.7, max(0.5, 1 - 1 / max(len(name), 1)))
     found = get_close_matches(name.lower(), by_lower, MOST, share)
     return f"; similar: {', '.join(by_lower[one] for one in found)}" if found else ""
-
-
-def unrecognized(words: Sequence[str], flags: Iterable[str]) -> str:
-    """The error for words of a command line that are neither flags nor their values."""
-    return (
-        f"unrecognized arguments: {' '.join(words)}{similar(words[0].partition('=')[0], flags)}"
-    )
 
 
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:

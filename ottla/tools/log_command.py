@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from ottla.client.command_line import Parser
 from ottla.client.interrupts import interruptible
-from ottla.tools.usage import Parser
 
 ACTIONS = {
     "verify": ("ottla.tools.verify", "check whether log directories are sound"),

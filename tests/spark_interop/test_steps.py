@@ -41,15 +41,24 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('run = "archive"', 'run = "archiv"', "step 1: run = 'archiv' is not one of archive"),
+        ('run = "archive"', 'run = "archiv"', "'archiv' is not a pipeline; similar: archive$"),
+        ('run = "archive"', 'run = "x"', "step 1: run = 'x' is not a pipeline; there are archive,"),
+        ('run = "archive"', 'runs = "archive"', 'step 1 has no run = "PIPELINE"; similar: runs$'),
         ('topic = "flights"\n', "", "step 1: archive needs topic"),
         ("rate = 100", 'rate = "fast"', "step 2: rate must be a number, not 'fast'"),
-        ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; it has path"),
+        ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; similar: rate,"),
+        ("rate = 100", "color = 1", "step 2: replay has no option 'color'; it has path"),
+        ("[[step]]", "[[steps]]", r"has no \[\[step\]\]; similar: steps$"),
         ("[[step]]", "[step]", "is not TOML|has no"),
         (
             'bootstrap = "localhost:1"',
             'color = 1\nbootstrap = "x:1"',
-            "no step has these options: color",
+            "no step has these options: color$",
+        ),
+        (
+            'bootstrap = "localhost:1"',
+            'bootstarp = "x:1"',
+            "no step has these options: bootstarp; similar: bootstrap$",
         ),
     ],
 )

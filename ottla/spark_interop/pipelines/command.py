@@ -10,8 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
+from ottla.client.command_line import Parser
 from ottla.client.interrupts import Interrupts, handled, status_of
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
@@ -21,13 +22,6 @@ from ottla.spark_interop.spark_session import files_of, jar_directory, spark_ver
 from ottla.wire.wording import counted
 
 ADDRESSES = ("bootstrap", "source", "destination")
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one line, as in other `ottla` commands."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE, default_addresses
+from ottla.client.similar_names import similar
 from ottla.spark_interop.errors import PipelineError
 
 KINDS = {
@@ -184,9 +185,8 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
-            raise PipelineError(
-                f"{where}: {step.name} has no option {key!r}; it has {', '.join(known)}"
-            )
+            near = similar(key, known) or f"; it has {', '.join(known)}"
+            raise PipelineError(f"{where}: {step.name} has no option {key!r}{near}")
         kind = KINDS[known[key].kind]
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             continue
@@ -227,21 +227,24 @@ def load_file(
     if bootstrap:
         content["bootstrap"] = bootstrap
     if not isinstance(steps, list) or not steps:
-        raise PipelineError(f"{path} has no [[step]]")
+        raise PipelineError(f"{path} has no [[step]]{similar('step', content)}")
     used: set[str] = set()
     result = []
     for number, step in enumerate(steps, 1):
         where = f"{path}, step {number}"
-        name = step.pop("run", None)
+        if "run" not in step:
+            raise PipelineError(f"{where} has no run = \"PIPELINE\"{similar('run', step)}")
+        name = step.pop("run")
         if name not in BY_NAME:
-            raise PipelineError(f"{where}: run = {name!r} is not one of {', '.join(BY_NAME)}")
+            near = similar(str(name), BY_NAME) or f"; there are {', '.join(BY_NAME)}"
+            raise PipelineError(f"{where}: run = {name!r} is not a pipeline{near}")
         known = {option.name for option in BY_NAME[name].options}
         shared = {key: value for key, value in content.items() if key in known}
         used |= shared.keys()
         result.append((BY_NAME[name], check_options(BY_NAME[name], shared | step, where)))
-    if content.keys() - used:
-        unknown = ", ".join(sorted(content.keys() - used))
-        raise PipelineError(f"{path}: no step has these options: {unknown}")
+    if unknown := sorted(content.keys() - used):
+        near = similar(unknown[0], {option.name for step, _ in result for option in step.options})
+        raise PipelineError(f"{path}: no step has these options: {', '.join(unknown)}{near}")
     return result
 
 

@@ -13,11 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE
+from ottla.client.command_line import Parser
 from ottla.client.interrupts import interruptible, status_of
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.printable import printable
-from ottla.tools.usage import Parser, WrongUsage
+from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag

@@ -6,12 +6,11 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.similar_names import similar
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
-from ottla.tools.kafka_names.main import Failed, complain
+from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import read_properties
 from ottla.wire.errors import ErrorCode
 
@@ -168,7 +167,8 @@ def alter(options: Options, cluster: ClusterClient, entities: list[Entity]) -> N
             unknown = [one for one in [*set_to, *reset] if one not in known]
             if unknown:
                 raise Failed(
-                    f"Invalid broker logger(s): {','.join(unknown)}{similar(unknown[0], known)}")
+                    f"Invalid broker logger(s): {','.join(unknown)}",
+                    mistyped=unknown[0], known=known)
         note = configs.alter(cluster, configs.KINDS[kind], name or "", set_to, reset)
         if note:
             print(note, file=sys.stderr)
@@ -195,8 +195,8 @@ def alter_quotas(
         what = "connection quota" if kinds == ["ips"] else "quota"
         raise Failed(
             f"Only {what} configs can be added for '{kinds[0]}' using --bootstrap-server. "
-            f"Unexpected config names: Set({', '.join(unexpected)})"
-            f"{similar(unexpected[0], allowed)}"
+            f"Unexpected config names: Set({', '.join(unexpected)})",
+            mistyped=unexpected[0], known=allowed,
         )
     entity = {QUOTA_KINDS[kind]: name or None for kind, name in entities}
     current = {}
@@ -204,7 +204,8 @@ def alter_quotas(
         if found == entity:
             current = values
     if missing := [name for name in reset if name not in current]:
-        raise Failed(f"Invalid config(s): {','.join(missing)}{similar(missing[0], current)}")
+        raise Failed(
+            f"Invalid config(s): {','.join(missing)}", mistyped=missing[0], known=current)
     numbers = {}
     for key, value in set_to.items():
         try:
@@ -278,10 +279,9 @@ def describe(options: Options, cluster: ClusterClient, entity: Entity) -> None:
         names = [name]
     else:
         what = {"client-metric": "client-metric", "broker-logger": "broker"}.get(one, one)
-        print(f"The {what} '{name}' doesn't exist and doesn't have dynamic config.")
-        if near := similar(name, everything(cluster, kind)):
-            complain("kafka-configs", f"{what} '{name}' not found{near}")
-        return
+        raise Failed(
+            f"{what} '{name}' not found", status=0, mistyped=name, known=everything(cluster, kind),
+            shown=f"The {what} '{name}' doesn't exist and doesn't have dynamic config.")
     for each in names:
         if each == "":
             print(f"Default configs for {kind} in the cluster are:")

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.client.similar_names import similar
 from ottla.tools.admin import offsets
 from ottla.tools.kafka_names.common import connect, java_regex
 from ottla.tools.kafka_names.java import message_of
@@ -49,7 +48,7 @@ def run(options: Options) -> int:
             names = [topic.name for topic in cluster.metadata().topics]
             raise Failed(
                 "Error occurred: Could not match any topic-partitions with the specified filters",
-                near=similar(options.one("topic", ""), names),
+                mistyped=options.one("topic", ""), known=names,
             )
         wanted = dict.fromkeys(places, timestamp)
         for (topic, index), found in offsets.settled(cluster, wanted).items():

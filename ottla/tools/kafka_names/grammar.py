@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.client.similar_names import similar
+
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
 
@@ -93,7 +95,8 @@ def parse(command: Command, arguments: Sequence[str]) -> Options:
         name, equals, value = word.lstrip("-").partition("=")
         flag = command.flag(name)
         if flag is None:
-            raise UsageError(f"{name} is not a recognized option")
+            known = [one.lstrip("-") for each in command.flags for one in each.names]
+            raise UsageError(f"{name} is not a recognized option{similar(name, known)}")
         values = options.values.setdefault(flag.name, [])
         if not flag.metavar:
             if equals:
@@ -131,6 +134,7 @@ def sub_command(options: Options, known: Sequence[str]) -> str:
         raise UsageError("too few arguments: one of " + ", ".join(known) + " is needed")
     name = options.positional.pop(0)
     if name not in known:
-        raise UsageError(f"invalid choice: '{name}' (choose from {', '.join(known)})")
+        near = similar(name, known) or f" (choose from {', '.join(known)})"
+        raise UsageError(f"invalid choice: '{name}'{near}")
     options.action = name
     return name

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 
 from ottla.client.interrupts import interruptible, status_of
+from ottla.client.similar_names import similar
 from ottla.tools.commands import table
 from ottla.tools.kafka_names.grammar import UsageError, parse
 from ottla.tools.printable import printable
@@ -46,12 +48,17 @@ class Failed(Exception):
     """A tool could not do what was requested.
 
     `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
-    own text is one line for stderr, followed by similar names (`near`) if a name was mistyped.
+    own text is one line for stderr, followed by the `known` names that are similar to a `mistyped`
+    one.
     """
 
-    def __init__(self, message: str, shown: str = "", status: int = 1, near: str = "") -> None:
-        super().__init__(message + near)
-        self.shown, self.status, self.near = shown, status, near
+    def __init__(
+        self, message: str, shown: str = "", status: int = 1, *,
+        mistyped: str = "", known: Iterable[str] = (),
+    ) -> None:
+        self.near = similar(mistyped, known) if mistyped else ""
+        super().__init__(message + self.near)
+        self.shown, self.status = shown, status
 
 
 def main(name: str, arguments: list[str] | None = None) -> int:
@@ -63,8 +70,6 @@ def main(name: str, arguments: list[str] | None = None) -> int:
     tools = table.read("kafka")
     command = tools.get(name)
     if command is None:
-        from ottla.client.similar_names import similar
-
         complain(name, f"no such tool{similar(name, tools)}")
         return 1
     if "--version" in given and command.flag("version"):

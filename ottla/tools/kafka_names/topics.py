@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import NotSupported, Refused
-from ottla.client.similar_names import similar
 from ottla.tools.admin import configs, partitions, topics
 from ottla.tools.admin.uuids import show_uuid, uuid_of
 from ottla.tools.kafka_names.common import connect, matching, needs_server
@@ -61,9 +60,10 @@ def run(options: Options) -> int:
     return 0
 
 
-def failure(message: str, near: str = "") -> Failed:
+def failure(message: str, mistyped: str = "", known: Iterable[str] = ()) -> Failed:
     """The error that prints a message on stdout, as Kafka's TopicCommand does."""
-    return Failed(message, f"Error while executing topic command : {message}", near=near)
+    shown = f"Error while executing topic command : {message}"
+    return Failed(message, shown, mistyped=mistyped, known=known)
 
 
 def check_flags(options: Options) -> None:
@@ -95,7 +95,7 @@ def wanted(options: Options, cluster: ClusterClient, *, required: bool) -> list[
     if required and not matched and pattern is not None:
         if options.has("if-exists"):
             return []
-        raise failure(f"Topic '{pattern}' does not exist as expected", similar(pattern, names))
+        raise failure(f"Topic '{pattern}' does not exist as expected", pattern, names)
     return matched
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
+from ottla.client.similar_names import similar
 from ottla.client.transport import Security
 from ottla.wire.errors import ErrorCode
 
@@ -104,9 +104,8 @@ def check_names(given: Iterable[str]) -> None:
     """Raises ClientError for a name that neither Java's clients nor librdkafka know."""
     for name in given:
         if not is_known(name):
-            similar = get_close_matches(name, [*java_names(), *LOGIN], 2)
-            hint = f"; similar: {', '.join(similar)}" if similar else ""
-            raise ClientError(f"{name} is not a setting of Kafka's clients{hint}")
+            near = similar(name, [*java_names(), *LOGIN])
+            raise ClientError(f"{name} is not a setting of Kafka's clients{near}")
 
 
 def why_misspelled(name: str, value: str) -> str:

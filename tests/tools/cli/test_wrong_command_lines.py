@@ -50,6 +50,21 @@ from tests.tools.command_lines import CREATES_NOTHING
     ("server start --overide x=1", "unrecognized arguments: --overide; similar: --override;"),
     ("topic create t -p -1", "number, 1 or more"),
     ("topics list", "similar: topic"), ("topic create t --partition 3", "similar: --partitions"),
+    ("produce --topic t", "write the topic without it: ottla produce t; see ottla produce --help"),
+    ("consume --topic=t -e", "--topic is not a flag of this command: write the topic without it"),
+    ("topic create --topics t -p 3", "without it: ottla topic create t;"),
+    ("topic delete --topic", "without it: ottla topic delete TOPIC;"),
+    ("group describe --group g", "write the group without it: ottla group describe g;"),
+    ("user delete --user alice", "write the user without it: ottla user delete alice;"),
+    ("server start --properties f", "write the properties without it: ottla server start f;"),
+    ("pipeline run --file f", "write the file without it: ottla pipeline run f;"),
+    ("pipeline archvie", "ottla pipeline: argument NAME: invalid choice: 'archvie'; similar: arch"),
+    ("pipeline nothing", "invalid choice: 'nothing' (choose from "),
+    ("pipeline latest --topic t --path p --evry 1", "--evry 1; similar: --every"),
+    ("log verfy d", "invalid choice: 'verfy'; similar: verify; see ottla log --help"),
+    ("log verify d --quite", "ottla log verify: unrecognized arguments: --quite; similar: --quiet"),
+    ("server start --log-level wraning", "invalid choice: 'wraning'; similar: warning"),
+    ("produce t -z snapy", "invalid choice: 'snapy'; similar: snappy; see ottla produce"),
     ("log verify --nothing", "--nothing"), ("log nothing", "nothing"), ("nothing", "nothing"),
 ])
 def test_a_wrong_command_line_ends_with_2(ottla: Ottla, line: str, said: str) -> None:
@@ -94,6 +109,18 @@ def test_kafkas_tools_add_the_similar_names_on_stderr(strict: Ottla, line: str) 
     """Standard output and exit status stay Kafka's."""
     done = strict(line.format(f"--bootstrap-server {strict.address}"))
     assert "similar: orders" in done.err and "similar" not in done.out, done
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("kafka-topics {} --list --topci t", "topci is not a recognized option; similar: topic"),
+    ("kafka-features {} descrbe", "invalid choice: 'descrbe'; similar: describe; see"),
+    ("kafka-features {} nothing", "invalid choice: 'nothing' (choose from "),
+    ("kafka-configs {} --alter --user u --add-config consumer_byte_rat=1",
+     "Set(consumer_byte_rat); similar: consumer_byte_rate"),
+])
+def test_kafkas_tools_add_similar_flags_and_settings(ottla: Ottla, line: str, said: str) -> None:
+    done = ottla(line.format(f"--bootstrap-server {ottla.address}"))
+    assert done.status == 1 and not done.out and said in done.err, done
 
 
 def test_times_and_sizes_have_units() -> None:

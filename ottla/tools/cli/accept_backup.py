@@ -33,9 +33,9 @@ class Directory:
     node_id: int
     cluster_id: str
     marked: bool
-    """Whether it has the file that names the last entry."""
+    """Whether the directory has the file that names the last entry."""
     entry: int | None
-    """That entry; None if there is none, or the file is damaged."""
+    """The entry that the file names; None if there is no file, or the file is damaged."""
 
 
 def accept(options: Namespace) -> None:
@@ -80,7 +80,8 @@ def accept(options: Namespace) -> None:
 
 
 def log_directories(place: Path) -> list[Path]:
-    """A log directory itself, or those of a broker's property file."""
+    """`place` if it is a log directory, or the log directories that the broker's property file
+    `place` names."""
     if place.is_dir():
         return [place]
     try:

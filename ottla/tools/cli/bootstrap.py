@@ -11,7 +11,7 @@ from ottla.client.transport import Security
 
 def properties_of(options: Namespace) -> dict[str, str]:
     """The properties of --command-config, and those of --property, which take precedence."""
-    if "properties" in options:                 # read already, and misspelled ones reported
+    if "properties" in options:                 # already read; misspelled names are reported
         return dict(options.properties)
     given = getattr(options, "property", [])
     if not options.command_config and not given:

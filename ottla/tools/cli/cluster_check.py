@@ -79,7 +79,8 @@ def check(options: Namespace) -> int:
 
 
 def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for the partitions of a topic that differ only in their number: `0-49`."""
+    """Joins the rows of a topic that differ only in the partition to one row, for partitions
+    `0-49`."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         same = tuple(str(row[name]) for name in row if name != "partition")
@@ -92,7 +93,7 @@ def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def runs(numbers: Iterable[int]) -> str:
-    """Ascending numbers, such as `0-3,5`."""
+    """The text for ascending numbers, such as `0-3,5`."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][1] + 1:
@@ -108,7 +109,8 @@ def away(partitions: list[Partition], alive: set[int]) -> list[int]:
 
 
 class Departure(NamedTuple):
-    """When a broker left, in milliseconds since 1970. With `at_the_latest`, it had left by then."""
+    """When a broker left, in milliseconds since 1970. With `at_the_latest`, the broker left at this
+    time or before."""
 
     at_ms: int
     at_the_latest: bool = False
@@ -117,9 +119,9 @@ class Departure(NamedTuple):
 def departures(
     cluster: ClusterClient, controller: Connection, nodes: list[int], alive: set[int]
 ) -> dict[int, Departure]:
-    """The known times at which brokers left. A broker knows when another one left if it was running
-    then; otherwise it only knows that the other was away when it started. The controller is asked
-    first."""
+    """The times at which brokers left, as far as they are known. A broker that was running when
+    another broker left knows the time. A broker that started later knows only that the other had
+    left before this start. The controller is asked first."""
     known: dict[int, Departure] = {}
     for node in (None, *sorted(alive - {cluster.controller_id})):
         if all(one in known and not known[one].at_the_latest for one in nodes):
@@ -136,7 +138,8 @@ def departures(
 
 
 def moment(at_ms: int, now: datetime) -> str:
-    """A time of the day in the time zone of `now`; with the date if that is another day."""
+    """A time of the day in the time zone of `now`; with the date if this is another day than
+    `now`."""
     at = datetime.fromtimestamp(at_ms / 1000, now.tzinfo)
     return at.strftime("%H:%M %Z" if at.date() == now.date() else "%Y-%m-%d %H:%M %Z")
 
@@ -169,8 +172,8 @@ def summary(
 
 
 def active_controller(cluster: ClusterClient) -> Connection:
-    """A connection to the controller. Raises ClientError if there is none: a broker that stops
-    cannot hand over its leaderships then."""
+    """A connection to the controller. Raises ClientError if the brokers do not agree on a
+    controller: a broker that stops could then not hand over its leaderships."""
     for _ in range(ATTEMPTS):
         controller = cluster.controller(itself=True)
         try:

@@ -6,12 +6,13 @@ steps are:
 1. A snapshot of the metadata is written to ZooKeeper, where nothing reads it yet.
 2. The log directories are marked as unfinished. From then on, no broker can start on them.
 3. One ZooKeeper transaction makes the snapshot a cluster, which other brokers may then join.
-4. Each directory gets a member's files: how its last run ended, and the entry that it has read.
+4. Each directory gets the files of a cluster's member: they record how the broker's last run ended,
+   and which metadata entry the broker has read.
 5. The former metadata log is renamed.
 6. The directories are marked as a member's, so that the broker can start in the cluster.
 
-An interruption before step 2 leaves the broker unchanged. After that, run the same command again to
-continue.
+An interruption before step 2 leaves the broker unchanged. After a later interruption, run the same
+command again to continue.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def create(options: Namespace) -> None:
 
 
 def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
-    """The broker's node.id, from its log directories. Raises ClientError if its settings file has
-    another one."""
+    """The broker's node.id, from its log directories. Raises ClientError if the settings file has
+    another id."""
     known = directories[0].known_ids()
     recorded = known.get("node.id") or known["broker.id"]
     configured = {"node.id", "broker.id"} & config.static.keys()
@@ -245,8 +246,8 @@ class Creation:
             raise UnreadableMetadata(str(error)) from error
 
     async def _given_up(self) -> str:
-        """What follows if ZooKeeper has another cluster at this path. If possible, makes the broker
-        standalone again."""
+        """Returns the end of the error message if ZooKeeper has another cluster at this path. If
+        possible, makes the broker standalone again."""
         if self.begun is None:
             return "Nothing was changed"
         if any(member_marks.ASIDE in each.names for each in self.directories):

@@ -2,8 +2,8 @@
 
 A process that was stopped cleanly is restarted at once, so `ottla cluster restart-broker` only has
 to stop a broker. A process that has crashed is restarted after a second; each further crash soon
-after doubles this delay. `ottla cluster stop-broker` leaves a mark beside the broker's directory,
-and the broker is restarted once this mark is removed.
+after doubles this delay. `ottla cluster stop-broker` creates a file beside the broker's directory,
+and the broker is restarted once this file is removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STEADY_SECONDS = 60.0
 """
 POLL_SECONDS = 0.05
 HELD_SECONDS = 0.5
-"""How often the marks of stopped brokers are checked, while there are any."""
+"""The interval at which the files that keep brokers stopped are checked, while there are any."""
 
 
 class Kept(Protocol):
@@ -51,7 +51,7 @@ class Kept(Protocol):
         """Whether the process must stay stopped."""
 
     def start(self) -> None:
-        """Start it."""
+        """Start the process."""
 
 
 class Restarts:
@@ -145,12 +145,12 @@ class Upkeep:
 
 
 def say(text: str) -> None:
-    """A line of the log of `ottla cluster start`."""
+    """Prints a line of the log of `ottla cluster start`."""
     print(f"{moment(time.time())} {text}", file=sys.stderr, flush=True)
 
 
 def mark_of(directory: Path, broker: int) -> Path:
-    """The file that keeps a broker of a cluster's directory stopped."""
+    """The file that keeps a broker stopped, in the directory of `ottla cluster start`."""
     return directory / f"broker-{broker}.stopped"
 
 
@@ -172,8 +172,8 @@ def stop_broker(options: Namespace) -> None:
 
 
 def restart_broker(options: Namespace) -> None:
-    """`ottla cluster restart-broker`: stop one broker cleanly, unless it is stopped; `ottla
-    cluster start` restarts it. Returns once it serves."""
+    """`ottla cluster restart-broker`: stop one broker cleanly, unless it is stopped already; `ottla
+    cluster start` restarts the broker. Returns once the broker serves requests."""
     directory = Path(options.dir or DIRECTORY)
     mark, log = mark_of(directory, options.broker), directory / f"broker-{options.broker}.log"
     pid = 0 if mark.exists() else process_of(directory, options.broker)

@@ -67,7 +67,7 @@ def words_of(command: Command) -> list[str]:
 
 
 def asks_for(command: Command) -> str:
-    """Returns "topic" or "group" if the command takes names of these, else ""."""
+    """Returns "topic" or "group" if the command takes names of topics or groups, else ""."""
     for flag in command.flags:
         if (
             flag.positional

@@ -58,7 +58,8 @@ def choose_output(options: Namespace) -> None:
 
 
 def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> ProgressLine:
-    """A line for records that go to a file or a pipe, if the number of records is known."""
+    """The progress line. It is shown if the records go to a file or a pipe, and their number is
+    known."""
     line = ProgressLine(options.count or 0)
     if sys.stdout.isatty() or (options.count is None and wanted.ends is None):
         line.wanted = False
@@ -127,10 +128,10 @@ def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> 
 
 
 def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
-    """Read what the group would read next, without joining it or committing."""
+    """Reads the records that the group would read next, without joining the group or committing."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
-    if wanted.group_ends:       # of all partitions, since there are no other members
+    if wanted.group_ends:       # read all partitions: there are no other members
         wanted.ends, wanted.group_ends, wanted.idle_ms = wanted.group_ends, {}, None
     wanted.starts = {
         place: offset for place, (offset, _) in committed.items() if place[0] in wanted.topics
@@ -156,8 +157,8 @@ def by_time(cluster: ClusterClient, wanted: Reading, timestamp: int) -> dict[Pla
 def by_number(
     cluster: ClusterClient, wanted: Reading, number: int, *, last: bool
 ) -> dict[Place, int]:
-    """The offset `number` of each partition, or with `last` its end offset plus the negative
-    `number`, limited to the partition's range."""
+    """The offset `number` in each partition. With `last`, `number` is negative and counts from the
+    partition's end. The offset is limited to the partition's range."""
     places = places_of(cluster, wanted)
     first = offsets.required(cluster, dict.fromkeys(places, EARLIEST))
     ends = offsets.required(cluster, dict.fromkeys(places, LATEST))
@@ -168,7 +169,7 @@ def by_number(
 
 
 def printer(options: Namespace) -> Show:
-    """The conversion of a record to text."""
+    """The function that converts a record to the bytes to print."""
     if options.format is not None:
         return formatted(options.format)
     kind = options.output or "lines"

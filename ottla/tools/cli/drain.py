@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 CORDONED = "cordoned.log.dirs"
 LOOK_SECONDS = 0.5
 TRIES_MAX = 5
-"""How often to request a move again that the broker abandons. The broker's log has the reasons."""
+"""How many times to request a move again if the broker abandons it. The broker's log has the
+reasons."""
 
 
 def drain(options: Namespace) -> None:
@@ -59,7 +60,8 @@ def _broker(cluster: ClusterClient, wanted: int | None) -> int:
 
 
 def _sizes(directory: Any, *, future: bool) -> dict[Place, int]:
-    """The partitions in a directory with their bytes, or those that are being moved there."""
+    """The partitions in a directory with their sizes in bytes. With `future`, the partitions that
+    are being moved to the directory."""
     return {
         (topic.name, part.partition_index): part.partition_size
         for topic in directory.topics for part in topic.partitions

@@ -76,7 +76,7 @@ VALUES: dict[str, Value] = {
 
 
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
-    """The commands of a noun."""
+    """Prints the commands of a noun. Returns the exit status."""
     verbs = {one.words: one.about for one in commands.values() if one.words.startswith(f"{noun} ")}
     if noun == "server":
         verbs = {"server start": "Run a broker until SIGTERM or SIGINT."} | verbs
@@ -114,7 +114,7 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
 
 
 def common_flags(command: Command) -> list[Flag]:
-    """The flags that a command gets from its marks."""
+    """The flags that a command has because of its marks in the table, such as `cluster`."""
     found = []
     if "cluster" in command.marks:
         found += [

@@ -129,7 +129,7 @@ def describe(options: Namespace) -> None:
 def chosen(
     cluster: ClusterClient, options: Namespace, committed: dict[Place, tuple[int, int]]
 ) -> list[Place]:
-    """The partitions selected by --topic, or all with an offset."""
+    """The partitions selected by --topic, or all partitions with a committed offset."""
     if not options.topic:
         if not committed:
             others = {one.id for one in groups.list_surely(cluster)}
@@ -156,7 +156,7 @@ def chosen(
 def planned(
     cluster: ClusterClient, to: str, places: list[Place], committed: dict[Place, tuple[int, int]]
 ) -> dict[Place, int]:
-    """The new offsets."""
+    """The new offset of each partition, according to `to`."""
     if to in ("beginning", "earliest", "start"):
         return resets.to_end(cluster, places, EARLIEST)
     if to in ("end", "latest"):

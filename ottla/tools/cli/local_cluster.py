@@ -1,8 +1,8 @@
 """`ottla cluster start`: ZooKeeper and some brokers on this machine, until Ctrl-C or SIGTERM.
 
 All data and the log files of all processes are in one directory. A later start in the same
-directory continues the cluster. It is for experiments and tests: all replicas share one machine
-and one disk.
+directory continues the cluster. The cluster is for experiments and tests: all replicas share one
+machine and one disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CUT_OFF_STOP_SECONDS = 3.0
 """How long a broker may take to stop without ZooKeeper. It cannot hand over its leaderships then,
-and would try for half a minute. A kill loses no acknowledged record."""
+and would try for half a minute. Killing the broker loses no acknowledged record."""
 BROKERS_MAX = 100
 
 
@@ -125,7 +125,7 @@ class LocalCluster:
     """ZooKeeper, unless `zookeeper` names a running one, and brokers 1 to `brokers`.
 
     `port` is the port of the first broker; the next brokers have the next ports. 0 chooses free
-    ports, which stay the same as long as this object lives.
+    ports, which stay the same for the lifetime of this object.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class LocalCluster:
         return ",".join(broker.address for broker in self.brokers.values())
 
     def start(self) -> None:
-        """Returns once all processes serve requests. Raises ClientError."""
+        """Starts all processes, and returns once they serve requests. Raises ClientError."""
         try:
             if self.zookeeper is not None:
                 self.zookeeper.start()

@@ -87,7 +87,8 @@ class Copied:
             self.offset = message.offset()
 
     def at(self) -> int:
-        """The offset, after a flush. Raises ClientError; NotWritten if the broker refused it."""
+        """The offset, after a flush. Raises ClientError, or NotWritten if the broker refused the
+        record."""
         if self.failure is not None:
             refused = self.failure.code() > 0
             raise (NotWritten if refused else ClientError)(
@@ -124,8 +125,8 @@ class Mirror:
         self.remembered: dict[Place, float] = {}
         """When the progress of each partition was last committed."""
         self.waiting: deque[tuple[Progress, int, Copied]] = deque()
-        """Records that were sent and not acknowledged. Each has its offset in the source, and later
-        in the target."""
+        """Records that were sent and not acknowledged: each record's partition, its offset in the
+        source, and its result."""
         self.writer: Writer
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
@@ -360,7 +361,7 @@ class Mirror:
         copied = Copied()
         stamp = record.timestamp if record.timestamp >= 0 else None
         if stamp == 0:
-            self.settle()       # sent separately; raises if an earlier one was refused
+            self.settle()       # sent separately; raises if an earlier record was refused
         self.writer.send(
             self.names[record.topic], record.key, record.value, record.headers, record.partition,
             stamp, copied.done,
@@ -368,8 +369,8 @@ class Mirror:
         return copied
 
     def settle(self) -> None:
-        """Wait until all sent records are in the target; raises the error of the first one that is
-        not."""
+        """Wait until all sent records are in the target; raises the error of the first record that
+        is not."""
         self.writer.flush()
         while self.waiting:
             found, offset, copied = self.waiting[0]
@@ -431,8 +432,8 @@ class Mirror:
                 self.carry(listed.id, changed)
 
     def carry(self, group: str, changed: dict[Place, int]) -> None:
-        """Commit offsets of a group in the target, except those that its consumers there have
-        already passed."""
+        """Commit offsets of a group in the target, except offsets that the group's consumers in the
+        target have already passed."""
         try:
             there = groups.committed(self.target, group)
             forward = {}

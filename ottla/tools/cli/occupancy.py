@@ -1,7 +1,7 @@
 """Reports a port that another process already uses.
 
-`make run` runs this module as a program. It gets the Makefile's variables for ports, because they
-are what the user has to change.
+`make run` runs this module as a program. Its arguments are the Makefile's variables for ports,
+because the user has to change these variables.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def show(
 
 
 def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Aligned columns; numbers to the right. Colours only on a terminal, never with NO_COLOR."""
+    """Prints aligned columns, with numbers to the right. Colours only on a terminal, never with
+    NO_COLOR."""
     sizes = SIZES if sys.stdout.isatty() else set()
     cells = [
         [size(row.get(one)) if one in sizes else cell(row.get(one)) for one in columns]
@@ -84,14 +85,14 @@ def cell(value: Any) -> str:
 
 
 def bold(text: str) -> str:
-    """Bold on a terminal that wants colours."""
+    """The text in bold if standard output is a terminal on which colours are wanted."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         return f"{BOLD}{text}{PLAIN}"
     return text
 
 
 def done(options: Namespace, text: str) -> None:
-    """Reports on stderr what was done, or would be."""
+    """Reports on stderr what was done, or with --dry-run would be done."""
     prefix = "would have " if getattr(options, "dry_run", False) else ""
     print(prefix + text, file=sys.stderr)
 

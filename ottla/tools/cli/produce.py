@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 RECORD_MAX = 64 << 20
-"""Maximum bytes of one record in the input; a longer one is an error."""
+"""Maximum bytes of one record in the input; a longer record is an error."""
 
 SERVE_SECONDS = 0.5
-"""The interval at which the writer's callbacks are served while no input arrives."""
+"""The interval at which the writer's callbacks are called while no input arrives."""
 PATIENCE_SECONDS = 1.0
 """How long Ctrl-C waits for acknowledgements before it prints that it waits."""
 
@@ -108,7 +108,8 @@ def sent_text(writer: Writer) -> str:
 
 
 class ServedInput(io.FileIO):
-    """Standard input, which serves the writer's callbacks while no input arrives."""
+    """Standard input; while no input arrives, it calls `serve`, which runs the writer's
+    callbacks."""
 
     def __init__(self, number: int, serve: Callable[[], None]) -> None:
         super().__init__(number, closefd=False)
@@ -220,8 +221,8 @@ def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
 def named_partitions(
     file: BinaryIO, delimiter: bytes, start: int | None, first: Line
 ) -> int | None:
-    """How many partitions a file's records need, 0 if they name none. For a pipe, this is unknown:
-    returns None if its first record names a partition."""
+    """How many partitions a file's records need, 0 if they name none. For a pipe, the number is
+    unknown: returns None if the first record names a partition."""
     if start is None:
         return 0 if first.partition is None else None
     here = file.tell()

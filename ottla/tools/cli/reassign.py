@@ -56,7 +56,7 @@ def plan(options: Namespace) -> None:
         moving = partitions.reassignments(cluster)
         racks = {node_id: cluster.racks.get(node_id) for node_id in cluster.live()}
     for topic in described:
-        # Without names, a topic that was deleted meanwhile is skipped.
+        # Without --topic, a topic that was deleted meanwhile is skipped.
         if options.topic:
             check(topic.error, what=f"topic {topic.name!r}")
     assigned = {
@@ -172,7 +172,7 @@ def rehearse_election(
 
 
 def winner(part: topics.Partition, *, unclean: bool) -> int:
-    """The leader after an election; the present one if no election is needed."""
+    """The leader after an election; the present leader if no election is needed."""
     if unclean:
         if part.leader >= 0:
             return part.leader

@@ -1,6 +1,6 @@
 """A Kafka cluster as pipelines see it: its address, its login, its topics.
 
-Spark's source takes properties of the Java client, the Python client takes those of librdkafka.
+Spark's source takes properties of the Java client; the Python client takes librdkafka's properties.
 `Cluster` holds librdkafka's names and derives the Java names from them.
 """
 
@@ -26,7 +26,7 @@ ELECTION = {
     "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "NOT_CONTROLLER",
     "REQUEST_TIMED_OUT", "_TRANSPORT",
 }
-"""Retriable errors of leaders and controllers; librdkafka does not mark all as retriable."""
+"""Retriable errors of leaders and controllers; librdkafka marks only some of them as retriable."""
 # librdkafka's names of the properties that both clients need; the Java names follow from them.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
@@ -69,8 +69,8 @@ class Cluster:
 
     @classmethod
     def reached(cls, where: str | Cluster) -> Cluster:
-        """The Cluster, after a check that one of its addresses accepts connections. Functions for
-        users begin with this, since librdkafka and Spark would wait for a missing broker."""
+        """The Cluster, after a check that one of its addresses accepts connections. Public
+        functions call this first, because librdkafka and Spark would wait for a missing broker."""
         cluster = cls.of(where)
         cluster.reach()
         return cluster
@@ -137,8 +137,8 @@ class Cluster:
     def asked(self, ask: Callable[[Any], Any], what: str = "") -> Any:
         """The result of `ask` with an admin client; errors become a PipelineError of one sentence.
 
-        It retries while a leader or a controller is being elected, and if the broker has stopped
-        and another one accepts connections.
+        Retries while a leader or a controller is being elected, and if the broker has stopped and
+        another broker accepts connections.
         """
         from confluent_kafka import KafkaException
 
@@ -224,12 +224,12 @@ class Cluster:
                 for name, entry in found.items()}  # fmt: skip
 
     def identity(self, topic: str) -> dict[str, str]:
-        """What a checkpoint belongs to: the topic, its id and its cluster. A topic that was created
-        again under the same name has another id."""
+        """The topic's name, its id and the cluster's id. A checkpoint records them, because a topic
+        that was created again under the same name has another id."""
         return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
 
     def exists(self, topic: str) -> bool:
-        """Whether there is such a topic; PipelineError if no broker answers."""
+        """Whether the topic exists; PipelineError if no broker answers."""
         return topic in self._topics()
 
     def _topics(self) -> Any:
@@ -249,7 +249,7 @@ class Cluster:
         return dict(topics[topic].partitions)
 
     def reach(self) -> None:
-        """PipelineError at once if no address of the cluster accepts connections."""
+        """Raises PipelineError at once if no address of the cluster accepts connections."""
         reasons = []
         for address in self.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")
@@ -290,8 +290,8 @@ class Cluster:
     ) -> bool:
         """Creates a topic with the cluster's default replication; False if it exists already.
 
-        Returns once a broker knows its partitions; other brokers may learn them later. With
-        `check_only` the broker only validates the request.
+        Waits until one broker reports the new partitions, at most ANSWER_SECONDS; other brokers may
+        report them later. With `check_only` the broker only validates the request.
         """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
@@ -333,7 +333,8 @@ class Cluster:
         committed: bool = False,
         partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
-        """ListOffsets for every partition, by an OffsetSpec of confluent-kafka; -1 if none fits.
+        """The result of ListOffsets by partition, for an OffsetSpec of confluent-kafka; -1 if no
+        offset fits. `partitions` are all partitions by default.
 
         PipelineError if the election of a leader takes too long.
         """
@@ -360,13 +361,14 @@ class Cluster:
     def ends(
         self, topic: str, committed: bool = True, partitions: Iterable[int] | None = None
     ) -> dict[int, int]:
-        """By partition, the last stable offset or, unless `committed`, the high watermark."""
+        """By partition, the last stable offset if `committed`, else the high watermark."""
         from confluent_kafka.admin import OffsetSpec
 
         return self.offsets(topic, OffsetSpec.latest(), committed, partitions)
 
     def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """The offset of each partition's first record with this time or later; else its end."""
+        """By partition, the offset of the first record with this time or later; the high watermark
+        if there is no such record."""
         from confluent_kafka.admin import OffsetSpec
 
         found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))

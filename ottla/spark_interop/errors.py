@@ -12,7 +12,7 @@ class SparkUnavailable(PipelineError):
 
 
 class NoBroker(PipelineError):
-    """No broker of the cluster answers; one may come back."""
+    """No broker of the cluster answers; a later attempt may succeed."""
 
 
 class DataLost(PipelineError):

@@ -22,12 +22,13 @@ from ottla.spark_interop.value_format import (
 )
 
 AVRO_END = b"\xff" * 10 + b"\x00"
-"""Bytes that are added after each value and read as a fixed field. They are not part of any valid
-Avro number. So if a record is shorter or longer than its value, the field has other bytes."""
+"""Bytes that are appended to each value and decoded as a field of type `fixed`. No valid Avro
+number contains them. So if decoding a record consumes fewer or more bytes than the value has, the
+field differs from AVRO_END."""
 
 
 def struct_of(given: Format) -> Any:
-    """The StructType of a json format; PipelineError if the schema is not one."""
+    """The StructType of a json format; PipelineError if the schema cannot be read."""
     from pyspark.sql.types import StructType
 
     if isinstance(given.schema, StructType):
@@ -135,7 +136,7 @@ def schema_id(column: str) -> Any:
 
 
 def wire_problem(column: str, known: Schemas) -> Any:
-    """The error in a value's prefix of Confluent's wire format, null if it is valid."""
+    """An error text if a value lacks a valid prefix of Confluent's wire format, else null."""
     from pyspark.sql import functions as f
 
     ids = ", ".join(map(str, known.texts))
@@ -150,7 +151,7 @@ def wire_problem(column: str, known: Schemas) -> Any:
 
 
 def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
-    """The frame with a column of bytes: `columns` as one value in the format.
+    """The frame with one more column, `output`: the bytes of a value that consists of `columns`.
 
     raw and text take exactly one column. Avro and protobuf with `schemas` write Confluent's wire
     format with the newest schema.

@@ -1,8 +1,8 @@
 """Large histories: the rules of `history_rules`, applied to each group of rows in a Spark task.
 
-Events are paired by process; sends and reads are grouped by key, the lists by their groups. Rules
-over several keys need little data of each key, so the final check of transactions runs in the
-driver.
+The two events of an operation are paired by process. Sends and polls are grouped by key; the rows
+of the tables in LISTS are grouped by, for example, key and leader epoch. Rules over several keys
+need little data of each key, so the final check of transactions runs in the driver.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
 def check_history(
     spark: SparkSession, path: str | Path, *, idempotent: bool = True, ok_share_min: float = 0.5
 ) -> rules.Verdict:
-    """As `history_rules.check`, for a file of any size; the rows of one key must fit into a task.
+    """Check a file of any size by the same rules as `history_rules.check`. The rows of one key must
+    fit into a task.
 
     Raises HistoryError if events are inconsistent.
     """

@@ -11,14 +11,14 @@ process   runs one operation at a time; after an `info` it continues under a new
 idx       counts the operations of a process
 f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe, seek, init
           (InitProducerId), commit_offsets, fetch_offsets, end_offset, leader
-mops      by f: ["send", key, value, offset or null], ["poll", key, [[offset, value], …]] (a third
-          element false says that the value's checksum is wrong), ["assigned", group, generation,
-          member, key], ["commit", group, key, offset], ["committed", group, key, offset],
-          ["end", key, epoch, offset], ["leader", key, epoch, broker]; a group that has nothing
-          committed answers null or -1
+mops      depending on f: ["send", key, value, offset or null], ["poll", key, [[offset, value], …]]
+          (a third element false says that the value's checksum is wrong), ["assigned", group,
+          generation, member, key], ["commit", group, key, offset], ["committed", group, key,
+          offset] (offset is null or -1 if the group has committed none), ["end", key, epoch,
+          offset], ["leader", key, epoch, broker]
 key       one topic-partition, any text or number; values are unique within a key
 final     true if the operation reads the whole key, from the beginning to its end, after all
-          faults have ended; an empty list says that the key is empty
+          faults have ended; if such a poll has an empty list, the key is empty
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Anomaly:
 class Sends:
     """The values that one operation sent to one key, in the order of the operation.
 
-    Columns instead of an object for each value, because a long history has millions of values.
+    Values and offsets are in lists, without an object for each value, because a long history has
+    millions of values.
     """
 
     op: tuple[Hashable, int]
@@ -87,7 +88,7 @@ class Poll:
     in_txn: bool
     committed_only: bool
     final: bool
-    session: int  # changes whenever the reader may change its position
+    session: int  # another number after each assign, subscribe, seek, rebalance or final read
     began: int
     ended: int
     offsets: list[int]
@@ -101,10 +102,11 @@ def operations(events: Iterable[dict[str, Any]]) -> list[Operation]:
 
 
 def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
-    """Pairs the events of whole processes; yields each operation when it ends. Operations that
-    never completed are `info` and come last.
+    """Pairs the `invoke` of each operation with its completion; yields the operation when it
+    completes. Operations that never completed are `info` and come last.
 
-    Raises HistoryError for an event that lacks a field, and for a completion without an `invoke`.
+    `events` has all events of its processes. Raises HistoryError for an event that lacks a field,
+    and for a completion without an `invoke`.
     """
     open_: dict[tuple[Hashable, int], dict[str, Any]] = {}
     last = 0
@@ -135,8 +137,8 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
 def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
     """The rows of one process's operations, in their order: (table, group, row).
 
-    Tables: send and poll by key, own (anomalies that one operation shows by itself), and the lists
-    end, offset, owner, epoch, leader; txn rows carry the times of transactions.
+    The table is `send` or `poll` (the group is the key), `own` (anomalies that one operation shows
+    by itself), `txn` (the times of transactions), `end`, `offset`, `owner`, `epoch` or `leader`.
     """
     process = ProcessRows()
     for op in ops:
@@ -144,13 +146,13 @@ def spread(ops: Iterable[Operation]) -> Iterator[tuple[str, Hashable, Any]]:
 
 
 class ProcessRows:
-    """`spread` for one process, an operation at a time."""
+    """Makes the rows of `spread` for one process, one operation at a time."""
 
     def __init__(self) -> None:
         self.session = 0
 
     def rows(self, op: Operation) -> Iterator[tuple[str, Hashable, Any]]:
-        """The rows of its next operation."""
+        """The rows of the process's next operation."""
         event, txn = op.event, op.f == "txn"
         if op.f in ("assign", "subscribe", "seek") or event.get("final"):
             self.session += 1

@@ -3,8 +3,8 @@
 `history_events` defines a history. The definitions follow Elle and Jepsen's workload for Kafka:
 write-write cycles are legal, since Kafka does not isolate writes. `check` is for small histories.
 For large ones `history.check_history` applies the same functions to groups of rows in Spark:
-`spread` needs only the rows of one process, `judge_key` those of one key, `judge_lists` one list,
-and `judge_transactions` a few facts about all transactions.
+`spread` needs only the operations of one process, `judge_key` the rows of one key, `judge_lists`
+the rows of one group, and `judge_transactions` a few facts about all transactions.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class KeyFacts:
     anomalies: list[Anomaly]
     seen: dict[tuple[Hashable, int], tuple[int, int]]  # writing txn: values seen, values lost
     reads_from: list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]  # writer, reader
-    unread: list[Hashable] = field(default_factory=list)  # the key, if no final read has it
+    unread: list[Hashable] = field(default_factory=list)  # the key, if no final read succeeded
 
 
 class Versions:
@@ -102,7 +102,7 @@ def judge_key(
     key: Hashable, sends: list[Sends], polls: list[Poll], idempotent: bool = True,
     ended: bool = False,
 ) -> KeyFacts:
-    """Every rule that needs the rows of one key only.
+    """Checks every rule that needs the rows of one key only.
 
     `ended` says that all final reads of the history succeeded, so a value that no final read has
     is lost.
@@ -114,7 +114,8 @@ def judge_key(
     versions = Versions()
     for poll in polls:
         versions.add(poll.offsets, poll.values)
-    # A read value proves its write; for a transaction only a read_committed read does.
+    # A value that was read proves that its write succeeded. If the write belongs to a transaction,
+    # only a read_committed read proves that.
     shown = {False: seen, True: _values_of(poll for poll in good if poll.committed_only)}
     must = {
         value: offset
@@ -142,7 +143,8 @@ def judge_key(
     for each in sends:
         if each.in_txn:
             there, missing = facts.seen.get(each.op, (0, 0))
-            # If a transaction committed, any reader's values count; otherwise read_committed ones.
+            # If the transaction committed, values that any reader saw count; otherwise only values
+            # that a read_committed reader saw.
             there += sum(value in shown[each.kind != "ok"] for value in each.values)
             missing += sum(value in lost for value in each.values)
             if (ended or finals) and each.kind == "info":
@@ -165,7 +167,8 @@ def _values(
     idempotent: bool,
 ) -> list[Anomaly]:
     anomalies = []
-    # The values that a poll may return. Most polls have only these, which one check shows.
+    # The values that a poll may return. Most polls have only such values, which `issuperset` shows
+    # for a whole poll at once.
     allowed = {
         committed_only: {
             value for value, send in writer.items()
@@ -250,7 +253,7 @@ def _known(offset: int | None) -> int:
 def _lacking(
     must: dict[Any, int | None], good: list[Poll], writer: dict[Any, Sends]
 ) -> dict[Any, list[Poll]]:
-    """For each value, the final reads that lack it although it was certain before they began."""
+    """By value, the final reads that lack it although its write was certain before they began."""
     lacking: dict[Any, list[Poll]] = {}
     certain: dict[Any, float] = {}
     for read in good:
@@ -303,8 +306,8 @@ def _polls(
     versions: Versions,
     order: list[int],
 ) -> list[Anomaly]:
-    """Skipped offsets and steps back, within a poll and between polls of the same session."""
-    # For each offset, the next offset that a reader must see: that of a write that happened.
+    """Finds skipped offsets and steps back, within a poll and between polls of one session."""
+    # For each offset, the next offset whose write certainly happened: readers must not skip it.
     due: dict[int, float] = {}
     upcoming = math.inf
     for offset in reversed(order):
@@ -345,7 +348,7 @@ def judge_transactions(
     edges: Iterable[tuple[tuple[Hashable, int], tuple[Hashable, int]]],
     times: dict[tuple[Hashable, int], tuple[str, int, int]],
 ) -> list[Anomaly]:
-    """The rules over several keys: torn transactions, cycles of information."""
+    """Checks the rules over several keys: torn transactions, cycles of information flow."""
     anomalies = []
     for op, (shown, lost) in seen.items():
         if shown and lost:
@@ -421,7 +424,7 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
 
 
 def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
-    """The rules over plain lists: end offsets, committed offsets, owners, epochs, leaders."""
+    """Checks a rule over plain rows: end offsets, committed offsets, owners, epochs or leaders."""
     return {
         "end": _ends, "offset": _offsets, "owner": _owners, "epoch": _epochs, "leader": _leaders,
     }[table](group, rows)  # fmt: skip
@@ -500,8 +503,8 @@ def _leaders(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 @dataclass
 class Verdict:
-    """The outcome: how often each rule was broken, examples, and whether the run proves
-    anything."""
+    """The outcome of a check: how often each rule was broken, examples, and doubts that the run
+    proves anything."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[Anomaly]] = field(default_factory=dict)
@@ -510,7 +513,7 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
-        """No rule was violated, and there was enough to check."""
+        """True if no rule was violated and there are no doubts."""
         return not self.counts and not self.doubts
 
     def add(self, anomaly: Anomaly) -> None:
@@ -522,7 +525,7 @@ class Verdict:
 
     def doubt(self, ok_share_min: float, unread: Sequence[Hashable] = ()) -> None:
         """Adds doubts: a run in which few operations succeeded proves little. `unread` are keys
-        with acknowledged values whose final read did not succeed."""
+        that have values, but no successful final read."""
         whole, ok = sum(self.operations.values()), self.operations.get("ok", 0)
         if not whole:
             self.doubts.append("the history has no operations")
@@ -551,10 +554,10 @@ def check(
     events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5,
     directory: Path | None = None,
 ) -> Verdict:
-    """Check a history. It must fit into memory; with a `directory` for temporary files, only the
-    sends and polls of one key must.
+    """Check a history, which must fit into memory. With a `directory` for temporary files, only the
+    sends and polls of one key must fit into memory.
 
-    `idempotent` says that producers were idempotent; otherwise duplicates are legal. A history is
+    `idempotent` says that producers were idempotent; if false, duplicates are legal. A history is
     not valid if the share of operations that succeeded is below `ok_share_min`. Raises HistoryError
     if events do not fit together.
     """

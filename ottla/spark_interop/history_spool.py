@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 BUFFER_VALUES = 20_000
-"""Values of one key that are kept before they are written."""
+"""If this many values of a key are in memory, they are written to the key's file."""
 
 
 class Spool:
-    """Rows (Sends or Polls) by key. With a directory, a file for each key there has the rows that
-    are not in memory."""
+    """Rows (Sends or Polls) by key. With a directory, older rows are there in one file per key."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
@@ -48,7 +47,7 @@ class Spool:
         known: dict[Any, Any] = {}
         for batch in self._written(key):
             for row in batch:
-                row.values = list(map(known.setdefault, row.values, row.values))   # one object each
+                row.values = list(map(known.setdefault, row.values, row.values))  # without copies
             rows += batch
         return rows + self.buffers.pop(key, [])
 

@@ -1,4 +1,4 @@
-"""JSON values as typed columns. Each value is an object of the schema, or an error.
+"""JSON values as typed columns. A value either is an object of the schema, or gets an error text.
 
 By itself, Spark's from_json ignores text after the first value, reads numbers that are too large
 as infinite, accepts NaN without quotes, and adds today's date to a time of day.

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
-    """Set a group's offsets; PipelineError if it has members, or if a topic does not exist."""
+    """Set a group's offsets; PipelineError if the group has members or a topic does not exist."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     wanted = [TopicPartition(t, p, o) for t, ps in offsets.items() for p, o in ps.items()]
@@ -133,9 +133,10 @@ def _sources(progress: Any) -> list[Any]:
 def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any:
     """A StreamingQueryListener that commits each batch's end offsets to a group.
 
-    `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is a name
-    for every query, or {query name: group} for some. A separate thread commits, so an unreachable
-    broker does not delay queries. Errors are only logged, and the next batch commits again.
+    `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is one group
+    for all queries, or {query name: group}; then other queries are ignored. A separate thread
+    commits, so an unreachable broker does not delay queries. Errors are only logged, and the next
+    batch commits again.
     `close()` waits for pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener
@@ -148,7 +149,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
             self._thread.start()
 
         def onQueryStarted(self, event: Any) -> None:
-            """Nothing to commit yet."""
+            """Does nothing: there is nothing to commit yet."""
 
         def onQueryProgress(self, event: Any) -> None:
             """Queues the end offsets."""
@@ -171,10 +172,10 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
                 return
 
         def onQueryIdle(self, event: Any) -> None:
-            """Nothing new."""
+            """Does nothing: there are no new offsets."""
 
         def onQueryTerminated(self, event: Any) -> None:
-            """Pending offsets are still committed."""
+            """Does nothing: the thread still commits pending offsets."""
 
         def _run(self) -> None:
             while (item := self._pending.get()) is not None:
@@ -196,14 +197,14 @@ def _offsets(text: Any) -> Any:
 
 
 def lag_metrics(query: StreamingQuery) -> str:
-    """The lag of a query's last batch in Prometheus text format, "" before the first.
+    """The lag of a query's last batch in Prometheus text format, "" before the first batch.
 
-        ottla_spark_offsets_behind_latest{query,topic,partition}   offsets from batch to topic end
-        ottla_spark_end_offset{query,topic,partition}              where the last batch ended
+        ottla_spark_offsets_behind_latest{query,topic,partition}   from batch end to topic end
+        ottla_spark_end_offset{query,topic,partition}              the offset where the batch ended
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    Raises nothing: the figures are the query's own; no request is sent.
+    The figures come from the query's progress report, so no request is sent and nothing is raised.
     """
     last = query.lastProgress
     if last is None:

@@ -45,13 +45,13 @@ def for_pipelines() -> Iterator[None]:
 
 
 def compile_proto(text: str, name: str = "schema.proto") -> bytes:
-    """The FileDescriptorSet of a .proto text. Raises PipelineError."""
+    """The FileDescriptorSet of a .proto text; PipelineError if the text is not valid."""
     with for_pipelines():
         return protobuf.compile_proto(text, name)
 
 
 def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,)) -> Any:
-    """The class of a message. Raises PipelineError."""
+    """The class of a message; PipelineError if there is no such message."""
     with for_pipelines():
         return protobuf.message_class(compiled, name, path)
 
@@ -127,7 +127,7 @@ def _compiled(given: Format) -> dict[int, bytes]:
 
 
 def decode(frame: Any, column: str, given: Format) -> Any:
-    """As formats.decode."""
+    """Decodes protobuf values; the result is that of `formats.decode`."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -161,7 +161,7 @@ def decode(frame: Any, column: str, given: Format) -> Any:
 
 
 def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
-    """As formats.encode."""
+    """Encodes columns as protobuf values; the result is that of `formats.encode`."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType, StructField, StructType
 

@@ -5,8 +5,9 @@
 For protobuf the payload begins with the path of the message inside its file: a count and indexes,
 as zigzag varints; a single 0 stands for the first message.
 
-A directory has one file for each schema, named by its id: `7.avsc`, `7.proto`; if it has a folder
-for the subject (`flights-value/`), the files are there. The highest id is the newest.
+A directory has one file for each schema, named by the schema's id: `7.avsc`, `7.proto`. If the
+directory has a folder for the subject (`flights-value/`), the files are in this folder. The schema
+with the highest id is the newest.
 """
 
 from __future__ import annotations

@@ -55,9 +55,9 @@ def session(
 ) -> SparkSession:
     """A SparkSession with the Kafka and Avro modules, in UTC; the running one if there is one.
 
-    `master` is Spark's master, by default `local[*]`. `jars` is a directory: either one with the
-    connector's jars (nothing is downloaded then) or an empty or missing one, to which they are
-    downloaded; by default $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. `memory` is the driver's
+    `master` is Spark's master, by default `local[*]`. `jars` is a directory, by default
+    $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. If it has the connector's jars, nothing is
+    downloaded; if it is empty or missing, the jars are downloaded to it. `memory` is the driver's
     heap, which in local mode is Spark's only heap. `shuffle_partitions` is by default the number of
     processors. `settings` are further settings of Spark, and take precedence.
 
@@ -100,8 +100,9 @@ def session(
 
 
 def _end_jvm(interrupted: KeyboardInterrupt) -> None:
-    """Ends the JVM that was starting: it ignores Ctrl-C, and does not notice the end of its input,
-    because it fails earlier when pyspark has removed the directory for the JVM's port number."""
+    """Ends the JVM that was starting. The JVM ignores Ctrl-C. It would end with its standard input,
+    but it fails before it reads that input, because pyspark has removed the directory to which the
+    JVM writes its port number."""
     for frame, _ in traceback.walk_tb(interrupted.__traceback__):
         for value in frame.f_locals.values():
             if frame.f_code.co_name == "launch_gateway" and isinstance(value, subprocess.Popen):
@@ -157,7 +158,7 @@ def _defaults(memory: str, partitions: int) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.execution.arrow.pyspark.enabled": "false",
-        # A task that writes to date=/hour= directories keeps these many files open and need not
+        # A task that writes to date=/hour= directories keeps this many files open, so it need not
         # sort its records by directory first.
         "spark.sql.maxConcurrentOutputFileWriters": "32",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",

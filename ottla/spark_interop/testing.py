@@ -9,8 +9,8 @@ In a conftest.py: `pytest_plugins = ["ottla.spark_interop.testing"]`. Then
 
 ottla_spark        one SparkSession a run, two threads, UTC, with the Kafka and Avro modules
 ottla_broker       a broker in a fraction of a second (`ottla.testing`)
-ottla_checkpoint   an empty directory for each test, named after it and so the same in every
-                   run; its former content is deleted
+ottla_checkpoint   an empty directory for each test, named after the test, so its path is the
+                   same in every run; its former content is deleted
 
 The session's heap is $OTTLA_SPARK_MEMORY, by default 1g; it uses the same jars as `session`.
 """
@@ -50,7 +50,7 @@ def ottla_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def ottla_checkpoint(request: pytest.FixtureRequest) -> Path:
-    """A directory named after the test, below pytest's cache, and empty when it begins."""
+    """A directory named after the test, below pytest's cache, and empty when the test begins."""
     name = re.sub(r"[^\w.-]+", "-", request.node.nodeid)
     path = Path(str(request.config.cache.mkdir("ottla-checkpoints"))) / name
     shutil.rmtree(path, ignore_errors=True)
@@ -76,10 +76,11 @@ def run_available_now(
 def assert_frames_equal(
     got: DataFrame, expected: DataFrame | Iterable[Sequence[Any]], *, ordered: bool = False
 ) -> None:
-    """AssertionError unless both have the same rows, equally often; columns are compared by order.
+    """Raises AssertionError unless both frames have the same rows, each equally often. Columns are
+    compared by position.
 
-    `expected` is a frame or rows. With `ordered` the order counts. The message has the first ten
-    missing and additional rows.
+    `expected` is a frame or rows. With `ordered` the order of the rows counts. The message has the
+    first ten missing and additional rows.
     """
     columns = got.columns
     rows: Any = expected
@@ -102,7 +103,7 @@ def assert_frames_equal(
 
 
 def _plain(value: Any) -> Any:
-    """Hashable, with bytes as bytes and rows as tuples."""
+    """The value in a hashable form: bytes for a bytearray, tuples for rows, lists and maps."""
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, dict):

@@ -99,8 +99,8 @@ def stream_topic(
 ) -> DataFrame:
     """A topic as a stream, with the columns and formats of `read_topic`.
 
-    `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`); it applies to the
-    first run of a query, later ones continue from their checkpoint. `records_per_batch` limits a
+    `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`). It applies to the
+    first run of a query; later runs continue from the checkpoint. `records_per_batch` limits a
     micro-batch (Spark's maxOffsetsPerTrigger); None reads everything at once, which may need too
     much memory in the first run on a large topic. Raises as `read_topic` does.
     """
@@ -130,10 +130,11 @@ def write_topic(
     """Write rows as records through Spark's sink: at least once, in batches with acks=all.
 
     `key` is the column of record keys (binary or text), `headers` a column like `_headers`, and
-    `partition` an int column; all other columns that do not begin with `_` are the value. For
-    exactly once see `pipelines.transactional`. A batch frame is written at once, and the result is
-    None. A streaming frame needs `checkpoint`; the result is the StreamingQuery, started with
-    Spark's default trigger. json needs no schema here.
+    `partition` an int column. All columns that do not begin with `_`, except `headers` and
+    `partition`, are the value; formats raw and text also leave out the key if there is another
+    column. For exactly once see `pipelines.transactional`. A batch frame is written at once, and
+    the result is None. A streaming frame needs `checkpoint`; the result is the StreamingQuery,
+    started with Spark's default trigger. json needs no schema here.
 
     Raises PipelineError for a missing topic or column, or nothing to write.
     """

@@ -99,10 +99,11 @@ cdef class Strings:
 cdef class Columns:
     """The columns of some records: `add` batches, `take` the buffers.
 
-    `wanted` has some of key, value, offset, timestamp, timestampType and headers. `take` returns by
-    name: for offset and timestamp (in microseconds) the bytes of int64, for timestampType those of
-    int32; for key and value (rows, nulls, bitmap, offsets, data); for headers (list bitmap, nulls,
-    list offsets, keys, values), where keys and values have the form of key and value.
+    `wanted` names some of key, value, offset, timestamp, timestampType and headers. `take` returns
+    the buffers by column name. offset and timestamp (microseconds) are bytes of int64 numbers,
+    timestampType is bytes of int32 numbers. key and value are tuples (rows, nulls, bitmap, offsets,
+    data). headers is a tuple (list bitmap, nulls, list offsets, keys, values), whose keys and
+    values are tuples like the column key.
     """
 
     cdef bint key, value, offset, timestamp, kind, header

@@ -1,10 +1,10 @@
 """Segments on disk: which ones hold a range of offsets, and their committed batches.
 
-A segment is closed once the next one exists; it does not grow any more. Retention or compaction may
-delete or replace its file at any time. A file that is open stays complete; a missing file raises
-`SegmentGone`. The last segment still grows. All batches below the last stable offset that the
-leader reported are complete in the files of every in-sync replica, so the last segment is read up
-to that offset and no byte further.
+A segment does not grow any more once the next one exists. Retention or compaction may delete or
+replace its file at any time. A reader that has opened the file can still read all of it; a missing
+file raises `SegmentGone`. The last segment still grows. All batches below the last stable offset
+that the leader reported are complete in the files of every in-sync replica, so the last segment is
+read up to that offset and no byte further.
 Kafka's file formats: `.log` batches; `.index` pairs of int32, relative offset and position;
 `.txnindex` 34 bytes for each aborted transaction (version, producer id, first, last and last stable
 offset).
@@ -31,7 +31,7 @@ BATCH_BYTES_MAX = 1 << 30
 
 class SegmentGone(Exception):
     """The file lacks planned offsets: it was deleted after it had been listed, has batches of an
-    older format, or is shown without the newest batches (a network file system)."""
+    older format, or is on a network file system that does not show the newest batches yet."""
 
 
 class UnindexedAbort(CorruptMessage):
@@ -153,7 +153,7 @@ def position_of(segment: Segment, offset: int) -> int:
 def committed_batches(
     segment: Segment, start: int, end: int, aborted: list[Aborted]
 ) -> Iterator[memoryview]:
-    """The batches with offsets from `start` to `end`, without control and aborted ones.
+    """The batches with offsets from `start` to `end`, except control and aborted batches.
 
     Reads chunks of CHUNK_BYTES, or one batch if it is larger. Raises SegmentGone if the file is
     missing or a growing segment ends before `end`; CorruptMessage if a length is impossible or the
@@ -187,7 +187,7 @@ def committed_batches(
                     undecided.add(producer_id)
                 yield batch
             if header.next_offset >= end:
-                return                      # the bytes after it may be incomplete
+                return                      # the bytes after this batch may be incomplete
     if segment.growing:
         raise SegmentGone(f"{segment.path} ends before offset {end}")
 
@@ -235,7 +235,7 @@ def batches_in(chunk: memoryview, where: str) -> Iterator[tuple[memoryview, int]
 
 
 def _size(chunk: memoryview, at: int, where: str) -> int:
-    """The size of the batch that begins there, after checking its length field."""
+    """The size of the batch that begins at `at`, after checking its length field."""
     header = BatchHeader(chunk[at:])
     if header.magic < 2:
         raise SegmentGone(f"{where}: batches of format v{header.magic}")

@@ -7,16 +7,16 @@ Only committed records are read. Options:
     kafka.bootstrap.servers   the cluster
     topic                     one topic
     logDirs                   the brokers' log.dirs as the executors see them, with commas between;
-                              partitions without an in-sync replica there come over the wire
-    startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, also below
-                              the topic's name; -2 earliest, -1 latest
-    startingTimestamp, endingTimestamp   epoch ms; the first offset not older, by the time indexes
-    includeHeaders            true adds the column headers
-    failOnDataLoss            false continues if retention was faster, or the log ends earlier
+                              partitions without an in-sync replica there are fetched from brokers
+    startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, or the same
+                              nested, {"TOPIC": {"0": 17, …}}; -2 is earliest, -1 latest
+    startingTimestamp, endingTimestamp   epoch ms: the offset of the first record not older than it
+    includeHeaders            true adds the column `headers`
+    failOnDataLoss            false continues if records were deleted, or the log ends too early
 
-As with Spark's source a query may not start at latest or end at earliest. Spark does not tell a
-Python source which columns a query needs: name them with `.schema("partition INT, offset LONG")`,
-or use `read_in_place(columns=…)`; then only these columns are created.
+A query may not start at latest or end at earliest, as with Spark's own source. Spark does not pass
+the columns that a query needs to a Python source. To create only some columns, name them with
+`.schema("partition INT, offset LONG")` or with `read_in_place(columns=…)`.
 """
 
 from __future__ import annotations
@@ -76,12 +76,13 @@ def read_in_place(
 
     `columns` are some of key, value, topic, partition, offset, timestamp (ms), timestampType (0
     create, 1 append), headers; by default all but headers. `since` (included) and `until`
-    (excluded) select the first offset that is not older, like Spark's startingTimestamp. `options`
-    are further options of the source, such as endingOffsets and failOnDataLoss. Raises
-    PipelineError for an unknown column, or if no broker answers. A missing topic, or log
-    directories of another cluster's topic, raise it only when the rows are read. The query ends
-    with DataLost if records have been deleted meanwhile, and with CorruptMessage if a segment is
-    damaged, or if the transaction index lacks an aborted transaction.
+    (excluded) are times: the range begins and ends at the first record that is not older, like
+    Spark's startingTimestamp. `options` are further options of the source, such as endingOffsets
+    and failOnDataLoss. Raises PipelineError for an unknown column, or if no broker answers. A
+    missing topic, or log directories of another cluster's topic, raise PipelineError only when the
+    rows are read. The query ends with DataLost if records have been deleted meanwhile, and with
+    CorruptMessage if a segment is damaged, or if the transaction index lacks an aborted
+    transaction.
     """
     spark.dataSource.register(OttlaDataSource)
     unknown = [name for name in columns or () if name not in FIELDS]
@@ -142,7 +143,6 @@ class Pieces(InputPartition):
 
     A Python task of Spark needs a tenth of a second before its first row, so small segments share a
     task.
-
     """
 
     partition: int
@@ -174,7 +174,7 @@ class InPlaceReader(DataSourceReader):
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
-        """Every partition's segments and the offsets that are in no file, several per task."""
+        """The tasks: ranges of each partition that are in a segment or in no file."""
         starts, ends = self._bounds()       # read before replicas and files: see `segments_below`
         in_sync = self.cluster.in_sync(self.topic) if self.log_dirs else {}
         parts: list[InputPartition] = []
@@ -284,7 +284,7 @@ class InPlaceReader(DataSourceReader):
         return offsets
 
     def _named(self, which: str, text: str) -> dict[str, Any]:
-        """Offsets by partition, from JSON that may have them below the topic's name."""
+        """Offsets by partition, from JSON that may nest them under the topic's name."""
         try:
             given = json.loads(text)
         except ValueError as error:
@@ -400,7 +400,7 @@ class InPlaceReader(DataSourceReader):
         deadline = time.monotonic() + WIRE_SECONDS
         try:
             while True:
-                # At the end of a partition, `consume` waits for so many records until its timeout.
+                # At the end of a partition, `consume` waits for more records until its timeout.
                 messages = consumer.consume(4096, WIRE_STEP_SECONDS)
                 if not messages:
                     if time.monotonic() > deadline:

@@ -1,8 +1,9 @@
 """Fetches committed batches from the brokers, for offsets of a partition that are in no file.
 
 The batches stay unchanged, so the same code converts batches from brokers and files to columns.
-Aborted transactions are skipped as in consumers: a fetch response names the producer and the first
-offset of each, and the producer's batches are skipped from there to its next marker.
+Aborted transactions are skipped as consumers skip them. A fetch response has the producer id and
+the first offset of each aborted transaction; batches of the producer from this offset to its next
+marker are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Answer = FetchResponse.Response.Partition
 def committed_batches(
     bootstrap: str, topic: str, partition: int, start: int, end: int
 ) -> Iterator[memoryview]:
-    """The batches with offsets from `start` to `end`, without control and aborted ones.
+    """The batches with offsets from `start` to `end`, except control and aborted batches.
 
     Raises SegmentGone if a batch has a format before v2, DataLost if `start` no longer exists,
     PipelineError if no records come for QUIET_SECONDS.
@@ -72,7 +73,7 @@ def committed_batches(
 
 
 def _fetch(cluster: ClusterClient, topic: str, partition: int, offset: int) -> Answer:
-    """One answer; raises Refused with a code that `with_retries` knows."""
+    """The answer of one Fetch for the partition; Refused for an error that may be retried."""
     described = cluster.metadata([topic]).topics[0]
     check(described.error_code, what=topic)
     leaders = {each.partition_index: each.leader_id for each in described.partitions}

@@ -1,12 +1,13 @@
 """Archive: a topic into Parquet files by date and hour, each record exactly once.
 
-The archive keeps every record unchanged, with its partition, offset and timestamp. `verify` proves
-gaps and duplicates, by these offsets and the ranges that each batch read. `table` defines the
-layout and the commits.
+The archive keeps every record unchanged, with its partition, offset and timestamp. `verify` finds
+gaps and duplicates: it compares these offsets with the ranges that each batch read. `table` defines
+the layout and the commits.
 
 Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic string,
 partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0 create, 1 append
-time), and from the directories date (yyyy-MM-dd) and hour (0 to 23), of the timestamp in UTC.
+time). The directory names add the columns date (yyyy-MM-dd) and hour (0 to 23) of the timestamp in
+UTC.
 """
 
 from __future__ import annotations
@@ -57,16 +58,18 @@ def archive(
 ) -> dict[str, Any]:
     """Append the new records of a topic to the archive at `path`; a later run continues.
 
-    `by` is hour, date or none: the directories that records are written to. With `every` None the
-    run ends at the end of the topic; with an interval like `1 minute` it runs until it is stopped.
+    `by` is hour, date or none: there is a directory for each hour or date, or just one. With
+    `every` None the run ends at the end of the topic; with an interval like `1 minute` it runs
+    until it is stopped.
     `starting` is earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch`
     limits memory, and the work that a crash repeats. With `allow_gaps` the run continues if
     retention removed unread records, and `verify` shows the gap. `options` are options of Spark's
     source.
 
     Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
-    records]}} of this run (partitions: of the whole archive). Raises PipelineError for a missing
-    topic, another topic's path, or a full disk; DataLost for records that retention removed.
+    records]}} of this run, but "partitions" of the whole archive. Raises PipelineError for a
+    missing topic, another topic's path, or a full disk; DataLost for records that retention
+    removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
@@ -91,7 +94,7 @@ def archive(
         before = set(target.live), set(target.batches)
 
         def write(batch: DataFrame, number: int) -> None:
-            if number not in target.batches:  # else we committed it before a crash
+            if number not in target.batches:  # a run that crashed may have committed this batch
                 _write_batch(target, batch, number, by, allow_gaps)
 
         shown = query_run.Progress(f"archive {topic}", progress)
@@ -116,11 +119,11 @@ def _write_batch(
     rows = batch.selectExpr(*COLUMNS, *grains)
     writer = rows.write.option("compression", COMPRESSION).partitionBy(*GRAINS[by])
     writer.parquet(target.files.at(stage))
-    # The batch number is in every name, so that names of two batches cannot collide.
+    # Every file name has the batch number, so that files of two batches cannot collide.
     added = target.adopt(stage, f"b{number:08}", lambda *of: ranges(target.files, *of))
     started, ended = batch_offsets(target.files, number)
     batch_of: dict[str, Any] = {"from": started, "to": ended}
-    if allow_gaps and target.origin is not None and (   # otherwise Spark ends the query
+    if allow_gaps and target.origin is not None and (   # without allow_gaps a gap ends the query
         gaps := gaps_of(target.origin.cluster.starts(target.origin.topic), started, ended, added)
     ):
         batch_of["gaps"] = gaps
@@ -156,7 +159,7 @@ def gaps_of(
 
 
 def ranges(files: Files, name: str, size: int) -> table.Ranges:
-    """The content of one task's file, from its footer: a task reads one partition, in order."""
+    """The offsets in one task's file, from its footer: a task reads one partition, in order."""
     footer = files.footer(name, size)
     if not footer.num_rows:
         return {}
@@ -187,7 +190,7 @@ def first_offsets(files: Files) -> dict[str, int]:
 
 
 def read_offsets(files: Files, folder: str) -> dict[str, int]:
-    """Where the newest batch of a checkpoint ends, by partition; {} before the first."""
+    """Where the newest batch of a checkpoint ends, by partition; {} before the first batch."""
     newest = query_run.newest(files, folder, "offsets")
     place = f"{folder}/offsets" if folder else "offsets"
     return {} if newest is None else _logged(files.read(f"{place}/{newest}"))
@@ -202,8 +205,8 @@ def _logged(text: str) -> dict[str, int]:
 def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
     """The records of an archive, with the columns that the module's docstring lists.
 
-    `topics.typed` makes typed columns of them. Raises PipelineError if there is no archive,
-    DataLost if a file is missing or has another size.
+    `topics.typed` converts the values to typed columns. Raises PipelineError if there is no
+    archive, DataLost if a file is missing or has another size.
     """
     return Table.open(Files(spark, path), "archive").read(spark)
 
@@ -267,11 +270,11 @@ def verify(
 
     Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (offsets
     read), "records", "distinct", "in_topic" (records of the topic in these offsets) and
-    "not_archived" (those after them; both null without a cluster), "missing": [offsets],
-    "gaps": [[first, after the last] of offsets that were deleted before they were read],
+    "not_archived" (records of the topic after them; both are null without `bootstrap`), "missing":
+    [offsets], "gaps": [[first, after the last] of offsets that were deleted before they were read],
     "unreadable_or_gone" (other offsets without a record: transaction markers, compaction)}},
-    "lost": offsets in gaps}. Only runs with allow_gaps leave gaps, which do not count as
-    problems. Records that are not archived yet are a problem only if the archive is empty.
+    "lost": the number of offsets in gaps}. Only runs with allow_gaps leave gaps, which do not count
+    as problems. Records that are not archived yet are a problem only if the archive is empty.
     Raises PipelineError if there is no archive, the topic does not exist or no broker answers;
     damage is not an error but a problem in the report.
     """

@@ -1,4 +1,4 @@
-"""Checks the columns that a pipeline names against its schema, before a JVM starts.
+"""Checks, before a JVM starts, that the columns in a pipeline's options are in its schema.
 
 Only Spark knows all of SQL. So a name is refused only if it is neither a column nor an SQL word,
 and an unknown type or function only if it resembles a known one. Spark checks the rest.
@@ -43,12 +43,12 @@ TOKEN = re.compile(
     r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"                  # a name, a function's, or an argument's
 )
 NEAR = 0.75
-"""The least similarity, from 0 to 1, of a known name that is suggested."""
+"""An error suggests a known name if its similarity to the wrong name is at least this (0 to 1)."""
 
 
 def columns_of(given: Format) -> list[str] | None:
-    """The names of the columns of a format, the topic's own last; None if they are unknown. Raises
-    PipelineError for a mistyped type."""
+    """The names of a format's columns, followed by the columns that every topic has; None if the
+    format's columns are unknown. Raises PipelineError for a mistyped type."""
     if given.name in ("raw", "text"):
         return ["value", *OWN]
     text = given.text.strip() if isinstance(given.schema, str) else ""
@@ -61,7 +61,7 @@ def columns_of(given: Format) -> list[str] | None:
 
 
 def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
-    """Raises PipelineError for the first name that is not a column; it lists the columns."""
+    """Raises PipelineError for the first name that is not a column; the text lists the columns."""
     lower = {name.lower(): name for name in known}
     for name in names:
         whole = name.strip("`").lower()
@@ -73,7 +73,8 @@ def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
 
 
 def check_expressions(known: list[str], expressions: Mapping[str, str], what: str) -> None:
-    """Checks the columns and the functions of SQL expressions in the same way."""
+    """Raises PipelineError for a column that SQL expressions use but `known` lacks, and for a
+    function that looks mistyped."""
     for name, sql in expressions.items():
         where = f"{what}, {name} = {sql}"
         columns, functions = _named(sql)
@@ -84,7 +85,7 @@ def check_expressions(known: list[str], expressions: Mapping[str, str], what: st
 
 
 def _named(sql: str) -> tuple[list[str], list[str]]:
-    """The columns and the functions that an expression names."""
+    """The columns and the functions that an expression uses."""
     columns, functions = [], []
     for token in TOKEN.findall(sql):
         if token.endswith("("):
@@ -135,7 +136,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _field(part: str) -> str:
-    """The name of a field of a DDL, "" if it is not understood. Raises PipelineError."""
+    """The name of a field of a DDL, "" if it cannot be parsed; PipelineError for a wrong type."""
     found = re.match(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)", part)
     if found is None:
         return ""

@@ -123,7 +123,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             for report in _run(todo, options):
                 reports.append(report)
                 if len(reports) < len(todo):
-                    interrupts.check()  # an interrupt ends a step with `every`
+                    interrupts.check()  # a step with `every` returns normally if interrupted
         except PipelineError:
             interrupts.check()  # an interrupt may have caused the error
             raise
@@ -224,7 +224,8 @@ def _session(options: argparse.Namespace) -> Any:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.dup2(null, 2)
     try:
-        # pyspark's own handler calls the JVM during other calls; `handled` restores ours
+        # pyspark installs a handler that may call the JVM during another call to the JVM;
+        # `handled` restores our handler afterwards.
         with handled(signal.getsignal(signal.SIGINT)):
             return session(
                 "ottla pipeline", master=options.master, memory=options.memory, jars=options.jars,

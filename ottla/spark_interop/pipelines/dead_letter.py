@@ -1,6 +1,6 @@
-"""Dead letters: records that fail go to a separate topic with the reason, the others pass.
+"""Dead letters: good records go to one topic; records that fail to another, with the reason.
 
-A dead letter is the record as it was, with the headers (text, UTF-8)
+A dead letter is the unchanged record with these additional headers (text, UTF-8):
 
     ottla.error              what is wrong
     ottla.exception          the name of the exception of a function, absent for bad formats
@@ -58,11 +58,11 @@ def dead_letter(
     timestamp and partition are kept, so both topics need as many partitions as `topic`; they are
     created with the settings of `topic` if they do not exist yet. Good and bad records and the
     progress are written in one transaction. A batch of 100 records or more in which the share of
-    bad ones exceeds `share_max` (0 to 1) is not written at all and ends the pipeline: so many bad
-    records have another cause. Returns {"good", "bad", "restamped" (as in `replay`), "seconds"} of
-    this run. Raises as `archive` does, and PipelineError if the name or the checkpoint belongs to
-    other topics, or if a destination topic was created again or would delete the written records
-    (`allow_gaps` allows the latter).
+    bad records exceeds `share_max` (0 to 1) is not written and ends the pipeline, because the
+    format or the function may be wrong. Returns {"good", "bad", "restamped" (as in `replay`),
+    "seconds"} of this run. Raises as `archive` does, and PipelineError if the name or the
+    checkpoint belongs to other topics, if a destination topic was created again, or if it would
+    delete the written records (unless `allow_gaps`).
     """
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)
@@ -179,7 +179,7 @@ def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
     """The check whether unwritten records are older than the retention of a target."""
-    # Records that the targets would delete are a gap, too, which `allow_gaps` allows
+    # Records that a target would delete at once count as a gap, which `allow_gaps` permits.
     if allow_gaps and cluster.exists(into.topic):
         return lambda _: False
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ottla.spark_interop.errors import PipelineError
 
-TAIL_BYTES = 64 * 1024  # of a Parquet file: most footers fit into it
+TAIL_BYTES = 64 * 1024  # read from the end of a Parquet file: most footers fit into it
 
 
 class Files:
@@ -81,7 +81,7 @@ class Files:
     def lock(self, name: str) -> Iterator[None]:
         """Holds a lock that ends with this process; PipelineError if another process has it.
 
-        It locks only on local disks: other file systems have no lock that a kill releases.
+        Locks only on local disks: other file systems have no lock that a kill releases.
         """
         if not self._local:
             yield
@@ -138,11 +138,11 @@ class Tail(io.RawIOBase):
         self._bytes = files.read_from(name, max(size - TAIL_BYTES, 0))
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

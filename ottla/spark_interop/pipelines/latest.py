@@ -90,7 +90,7 @@ def _write_batch(
 ) -> dict[str, int]:
     from pyspark.sql import functions as f
 
-    # Rows are reduced to one per key before the join: keys are shuffled, not records.
+    # Rows are reduced to one per key before the join, so that fewer rows are shuffled.
     newest = batch.groupBy("key")
     row = f.struct(*[name for name in COLUMNS if name != "key"])
     news = newest.agg(
@@ -125,7 +125,7 @@ def _write_batch(
 
 
 def _newest_by_time(batch: DataFrame) -> DataFrame:
-    """The newest record of each key by timestamp, from its newest record in each partition."""
+    """By key, the newest by timestamp of the records that are last in their partitions."""
     from pyspark.sql import functions as f
 
     row = f.struct(*[name for name in COLUMNS if name != "key"])
@@ -149,7 +149,7 @@ def _without_older(news: DataFrame, old: DataFrame) -> DataFrame:
 
 
 def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:
-    """The table with the new rows merged in: other keys stay, tombstones delete theirs."""
+    """The table with the new rows merged in: other keys stay, a tombstone deletes its key."""
     if old is not None:
         news = old.join(news.select("key"), "key", "left_anti").unionByName(news)
     return news.where("value IS NOT NULL").select(*COLUMNS)
@@ -176,6 +176,6 @@ def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataF
     reader = spark.read.format("kafka").options(**cluster.spark_options())
     reader = reader.option("subscribe", topic).option("kafka.isolation.level", "read_committed")
     keys = reader.load().select("key").distinct().withColumn("there", f.lit(True))
-    # Missing offsets at the beginning of the log come from retention or DeleteRecords.
+    # Rows from before the log's start stay: retention or DeleteRecords removed their records.
     kept = f.col("there") | (f.col("offset") < starts[f.col("partition")])
     return old.join(keys, "key", "left").where(kept).select(*COLUMNS)

@@ -3,7 +3,7 @@
 Partition, key, value, timestamp and headers are kept. Offsets cannot be kept: the destination
 assigns its own, also to transaction markers. An offset map relates the two: each transaction writes
 a record to the topic `DESTINATION.offsets`, with key `CLUSTER/TOPIC/PARTITION` and value
-`{"source_offset": …, "offset": …}`, both of the transaction's last record.
+`{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
 
 Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
 A record whose path has the destination's name came from there and is skipped, so two clusters may
@@ -54,8 +54,8 @@ def mirror(
 
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
     `replay`), "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive`
-    does, and PipelineError if the name or the checkpoint belongs to another topic, or if `to` was
-    created again or would delete the written records (`allow_gaps` allows the latter).
+    does, and PipelineError if the name or the checkpoint belongs to another topic, if `to` was
+    created again, or if it would delete the written records (unless `allow_gaps`).
     """
     there, here = Cluster.reached(destination), Cluster.reached(source)
     target, writer = to or topic, name or f"mirror-{topic}"
@@ -72,7 +72,7 @@ def mirror(
     table.check_claim(place, about | {"to": target}, into)
     like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
     has_older = targets.older_in_topic(here, topic, transactional.positions(into))
-    if allow_gaps and there.exists(target):  # records that it would delete are a gap, too
+    if allow_gaps and there.exists(target):  # records that the target would delete count as a gap
         has_older = lambda _: False  # noqa: E731
     targets.prepare(there, target, partitions, like, has_older)
     kept = there.settings(target)["retention.ms"].value
@@ -110,9 +110,9 @@ def mirror_lag(
 ) -> dict[int, int]:
     """By partition, how many offsets the source has after the last one that the mirror copied.
 
-    They include offsets that are never copied: transaction markers, and records that came from the
-    destination. The result of `mirror` does not count those. Raises PipelineError for a topic that
-    does not exist, and if no broker answers.
+    The numbers include offsets that are never copied: transaction markers, and records that came
+    from the destination. The lag in the result of `mirror` does not include those that it has read.
+    Raises PipelineError for a topic that does not exist, and if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(
@@ -131,7 +131,7 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
 
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
-    """Where a mirror without a checkpoint begins: at its positions, else at the log's start."""
+    """Where a mirror without a checkpoint begins: at its progress, else at the log's start."""
     done = transactional.begin(into).positions
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})
@@ -164,7 +164,8 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
-    # By the received headers, since within one cluster each new path has the destination's name.
+    # `looped` depends on the received headers: within one cluster, the new path always has the
+    # destination's name.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

@@ -1,7 +1,7 @@
 """Checks before a JVM starts: brokers, topics, rights and paths of every step, in their order.
 
-A step may read the result of an earlier one: topics and paths that will exist count as existing.
-Paths on other file systems than the local one are left to Spark.
+A step may read what an earlier step writes, so topics and paths that an earlier step will create
+count as existing. Spark checks paths on other file systems than the local one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLES = {"archive", "latest", "windows"}  # steps that create a table at their 
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
 INTERVALS = ("window", "slide", "watermark", "every")
 LASTING = ("window", "slide", "session_gap", "watermark", "time_column", "to")
-"""Options of windows that every run on a path has to repeat, as text."""
+"""Options of `windows` that must have the same values in every run on a path."""
 UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
     "year",
@@ -159,8 +159,8 @@ def _check_right(cluster: Cluster, topic: str, wanted: str) -> None:
 def _check_written(
     step: Step, given: Mapping[str, Any], cluster: Cluster, partitions: int | None, made: Made
 ) -> None:
-    """Check that the topics that a step writes exist, are large enough, and may be written; or may
-    be created."""
+    """Checks each topic that a step writes: either it exists, has enough partitions and may be
+    written, or it may be created."""
     names = [str(given[o.name]) for o in step.options if o.creates_topic and given.get(o.name)]
     if step.name == "mirror" and not names:
         names = [given["topic"]]

@@ -6,9 +6,9 @@ record of each key for ever. The record is written in the same transaction as th
     key    {"pipeline": its name, "from": the source's cluster, "to": the topic, "lane": a number}
     value  {"position": a number, "source": the rows' origin, "topics": {name: id} written to}
 
-All lanes of a pipeline share one partition. A reader waits until the transactions that were open
-at its beginning have ended: the pipeline's last record may follow an open transaction of another
-pipeline.
+A lane is a partition of the destination topic. The records of all lanes of a pipeline are in one
+partition of the progress topic. A reader waits until the transactions that were open when it began
+have ended, because the pipeline's last record may follow an open transaction of another pipeline.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TOPIC = "ottla.pipelines.progress"
 PARTITIONS = 8  # fixed: it determines the partition of a pipeline
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "retention.ms": "-1"}
 PATIENCE_SECONDS = 240  # longer than a transaction may be open
-RECORDS_MAX = 1000  # of one call
+RECORDS_MAX = 1000  # of one call of `consume`
 POLL_SECONDS = 0.05
 FETCH_WAIT_MS_MAX = 10  # so that the end of the partition is noticed soon
 # Temporary errors, and one about the coordinator, which an assigned consumer does not need.
 PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
-_fit: set[str] = set()  # ids of topics that were checked
+_fit: set[str] = set()  # ids of progress topics that `prepare` has checked
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def value(position: int, source: str, topics: dict[str, str]) -> str:
 
 
 def read(cluster: Cluster, partition: int, begin: int = 0) -> tuple[dict[str, Entry], int]:
-    """The newest committed entry of each key from an offset on, and the offset after them."""
+    """The newest committed entry of each key from an offset on, and the end of the partition."""
     end = cluster.ends(TOPIC, committed=False, partitions=[partition])[partition]
     entries: dict[str, Entry] = {}
     if begin >= end:

@@ -77,8 +77,8 @@ def quality_report(
 
 
 def measure(frame: DataFrame) -> dict[str, Any]:
-    """The statistics of a frame of `topics.read_topic`, as `quality_report` returns them; the frame
-    is read several times. Errors are Spark's."""
+    """The statistics of a frame of `topics.read_topic`, as `quality_report` returns them. Reads the
+    frame several times, and raises Spark's own errors."""
     from pyspark.sql import functions as f
 
     good = f.col("_error").isNull() & f.col("_value").isNotNull()

@@ -105,8 +105,8 @@ def drain(
     `watch` raises if the query may not continue; it is called periodically, and at the end. A batch
     that a killed run had begun is run first, in a separate query: after partitions were added,
     Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such a
-    batch and then fails when it reports on it, with any trigger; the figures are then read from its
-    plan. KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If
+    batch with any trigger, but then fails to report it; its figures are read from the query's plan
+    instead. KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If
     something else stops a query inside a batch, PipelineError is raised.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
@@ -188,7 +188,7 @@ def run(
     except Exception as error:
         query.stop()
         if watch is not None and "lost" in str(error):
-            watch()     # says why, if the topic was created again
+            watch()     # raises a clearer error if the topic was created again
         raise explained(error) from error
     finally:
         if seen < 0:
@@ -250,8 +250,8 @@ def _figure(node: Any, name: str) -> int:
 def explained(error: BaseException) -> PipelineError:
     """An error of Spark as one of our errors, in one sentence.
 
-    Uses the first match in CAUSES; else the innermost error, which is ours, a Python worker's or
-    the JVM's last cause; else the first line.
+    Uses the first match in CAUSES; else the innermost error, which is one of our errors, the error
+    of a Python worker, or the JVM's last cause; else the first line.
     """
     if isinstance(error, PipelineError):
         return error

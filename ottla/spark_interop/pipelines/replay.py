@@ -51,8 +51,8 @@ def replay(
     refused under the old name. `since` (included) and `until` (excluded) select records by
     timestamp, see `times.milliseconds`. `rate` limits the records per second of the whole replay.
     `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has the original
-    in ms. `create` creates the topic with as many partitions as needed and the settings of the
-    archive's topic. `dry_run` counts and writes nothing.
+    timestamp in ms. `create` creates the topic with as many partitions as needed and the settings
+    of the archive's topic. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time,
     because the client cannot send timestamps up to 1970-01-01T00:00), "seconds", "partitions": {p:
@@ -120,8 +120,8 @@ def _prepare(
     oldest_ms: int | None,
     create: bool,
 ) -> None:
-    """Creates the topic like the archive's own, or checks it. An archive often has more records
-    than its topic had at any time, so no retention by size is set."""
+    """Creates the topic with the settings of the archived topic, or checks it. An archive often has
+    more records than its topic had at any time, so no retention by size is set."""
     like = DEFAULTS | archived.get(SETTINGS, {}) | {"retention.bytes": "-1"}
     has_older = None if oldest_ms is None else (lambda time_ms: oldest_ms < time_ms)
     targets.prepare(cluster, topic, max(counts, default=0) + 1, like, has_older, create=create)

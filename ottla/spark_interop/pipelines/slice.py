@@ -36,10 +36,11 @@ def slice_topic(
 ) -> dict[str, Any]:
     """Write the records from `since` (included) to `until` (excluded), by timestamp.
 
-    `output` is `-` for standard output or a file, JSON lines in either case, or a path that ends in
-    `.parquet` and does not exist. Times are as in `times.milliseconds`, `lateness` is as in
-    `read_topic`. A JSON line has the format's columns, `_key`, `_partition`, `_offset`,
-    `_timestamp`, `_headers`, and `_error`; bytes are text if they are UTF-8, else {"base64": …}.
+    If `output` is `-`, JSON lines go to standard output. Otherwise `output` is a path that does not
+    exist yet: Parquet if it ends in `.parquet`, else a file of JSON lines. Times are as in
+    `times.milliseconds`, `lateness` is as in `read_topic`. A JSON line has the format's columns,
+    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they
+    are UTF-8, else {"base64": …}.
     Lines are ordered by partition and offset; `limit` is the maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, a

@@ -180,8 +180,8 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The checked options; PipelineError if one is unknown, missing or of another kind. If
-    `topic` is given without `bootstrap`, that is the default address of all commands."""
+    """The checked options; PipelineError if an option is unknown, missing or of another kind. If
+    `topic` is given without `bootstrap`, adds the default address of all `ottla` commands."""
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
@@ -212,7 +212,7 @@ def load_file(
         path = "flights-archive"
 
     The argument `bootstrap` takes precedence over the file's common `bootstrap`, and a step's own
-    over both. Raises PipelineError with the file, the number of the step and what is wrong with it.
+    `bootstrap` over both. Raises PipelineError, which names the file, the step and the mistake.
     """
     import tomllib
 

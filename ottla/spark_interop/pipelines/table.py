@@ -9,9 +9,9 @@
     ROOT/_ottla/checkpoint/           Spark's checkpoint
 
 A batch is written to staging, its files are moved to data/ under names with the batch number, then
-its commit is renamed into place, which makes the batch valid. Files of a killed driver are in no
-commit, and the next writer deletes them. There must be only one writer at a time: a second writer
-would delete the files that the first is about to commit.
+its commit is renamed into place, which makes the batch valid. Files that a killed driver left are
+in no commit, and the next writer deletes them. There must be only one writer at a time: a second
+writer would delete the files that the first is about to commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
-LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # how errors name keys
+LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # keys in errors
 SETTINGS = "settings"  # a note: the topic's settings when the table was created
 TARGETS = "targets"  # a note, or part of a claim: the ids of destination topics
 CLAIM = "ottla-topic.json"  # the topics of a checkpoint outside a table
@@ -134,7 +134,7 @@ class Table:
         self.next_commit = int(name.rpartition("/")[2].removesuffix(".json")) + 1
 
     def _clean(self) -> None:
-        """Deletes files without a commit: a killed writer's, and those that a commit replaced."""
+        """Deletes files that a killed writer did not commit, and files that a commit replaced."""
         self.files.delete(STAGING)
         for name in self.files.list("data"):
             if name not in self.live and name.endswith(".parquet"):
@@ -143,7 +143,8 @@ class Table:
     def stage(self) -> str:
         """A new name in staging for Spark to write to.
 
-        Each write gets its own name: the JVM of a killed driver may still write to its last name.
+        Each write gets a new name, because the JVM of a killed driver may still write to the name
+        that it was given.
         """
         return f"{STAGING}/{uuid.uuid4().hex}"
 
@@ -157,8 +158,8 @@ class Table:
     ) -> dict[str, Entry]:
         """Moves the staged files to data/, in the same directories, under names with the prefix.
 
-        `read` returns the content of a file, by its name and size. Files without records are left
-        out unless `keep_empty`.
+        `read` returns the offset ranges of a file, given its name and size. Files without records
+        are left out unless `keep_empty`.
         """
         moved = {}
         staged = self.files.list(stage)
@@ -233,7 +234,7 @@ class Table:
 
 
 def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
-    """Records the topics of a checkpoint; PipelineError if it belongs to others."""
+    """Records the topics of a checkpoint; PipelineError if it belongs to other topics."""
     check_claim(checkpoint, about, to)
     if not checkpoint.exists(CLAIM):
         checkpoint.write(CLAIM, json.dumps(about | {TARGETS: target_ids(to)}, indent=1))

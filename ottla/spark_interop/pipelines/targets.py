@@ -15,17 +15,17 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.wire.wording import counted
 
-# Copied even if they are the source cluster's defaults: the other cluster's may differ.
+# Copied even if they are the source cluster's defaults: the destination's defaults may differ.
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 NOT_COPIED = (
     "message.timestamp.type",  # records keep their timestamps
-    "min.insync.replicas", "unclean.leader.election.enable",  # of the source's cluster
+    "min.insync.replicas", "unclean.leader.election.enable",  # suit the source's cluster only
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
 )  # fmt: skip
-HEADER_BYTES = 64 * 1024  # a pipeline may add so much to a record of the maximum size
+HEADER_BYTES = 64 * 1024  # a pipeline may add this much to a record of the maximum size
 FOR_EVER = -1
 RetentionCheck = Callable[[int], bool]
-"""A function: whether records to be written have timestamps before the given one (epoch ms)."""
+"""Returns whether some records to be written are older than a timestamp (epoch ms)."""
 
 
 def settings_like(cluster: Cluster, topic: str) -> dict[str, str]:

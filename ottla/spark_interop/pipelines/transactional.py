@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PATIENCE_SECONDS = 120  # a broker may restart meanwhile
-SETTLED_SECONDS = 5.0  # an answer about topics counts once it has been the same for this time
+SETTLED_SECONDS = 5.0  # a changed topic id counts only if it is still reported after this time
 RECORDS_MAX = 50_000  # of a transaction
 SECONDS_MAX = 10.0
 TRANSACTION_TIMEOUT_MS = 180_000
@@ -56,13 +56,13 @@ class Origin:
 class Destination:
     """Where rows are written, and the name under which the progress is kept.
 
-    `writer` names the pipeline. Its progress and the transactional ids belong to the writer, the
-    source's cluster and the topic. `source` names the origin of the rows, and `source_cluster` is
-    the id of their cluster. `aside` is a second topic, for rows whose column `aside` is true.
-    `origin` is checked before each commit, and so are the ids of the destination topics. They must
-    be those in `known` or, without it, those at the beginning of each `write`. `rate` limits the
-    records per second of one task; None is no limit. `map_topic` gets one record per transaction,
-    with the source offset and the offset of its last record.
+    `writer` names the pipeline. Each combination of writer, source cluster and topic has its own
+    progress and transactional ids. `source` names the origin of the rows, and `source_cluster` is
+    the id of the origin's cluster. `aside` is a second topic, for rows whose column `aside` is
+    true. Before each commit, `origin` and the ids of the destination topics are checked. The ids
+    must equal `known` or, if it is None, the ids when `write` began. `rate` limits the records per
+    second of one task; None is no limit. `map_topic` gets one record per transaction, with the
+    source offset and the offset of the transaction's last record.
     """
 
     cluster: Cluster
@@ -123,8 +123,8 @@ def positions(to: Destination) -> dict[int, int]:
 
 
 def begin(to: Destination) -> Begun:
-    """Reads the progress; there is none if all topics were created again. PipelineError if the
-    progress belongs to another source, or if only one of two topics was created again."""
+    """Reads the progress. Progress in earlier topics of the same names is ignored. PipelineError if
+    the progress belongs to another source, or if only one of two topics was created again."""
     progress.prepare(to.cluster)
     if to.known is not None:
         check_ids(to.cluster, to.known)
@@ -275,7 +275,7 @@ class Lane:
             )
         )
         _with_retries(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
-        # Read only now, because the previous owner of this id can no longer commit.
+        # Read after init_transactions: now the previous owner of this id can no longer commit.
         newer, _ = progress.read(to.cluster, to.partition, begun.read_to)
         entry = newer.get(to.key(number))
         done = begun.positions.get(number) if entry is None else _position(to, begun.topics, entry)
@@ -419,8 +419,8 @@ class Lane:
             raise PipelineError(_sentence(known.args[0])) from error
 
     def _lost_error(self) -> BaseException | None:
-        """The fatal error that a SystemError of confluent-kafka has lost: an attempt to abort the
-        transaction fails with it, too."""
+        """The fatal error that a SystemError of confluent-kafka does not contain: an attempt to
+        abort the transaction raises the same error."""
         from confluent_kafka import KafkaException
 
         try:
@@ -457,8 +457,8 @@ class Lane:
 def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
     """PipelineError if a topic was created again since the beginning.
 
-    A broker that has just started may not know every topic yet, so an answer counts once it has
-    stayed the same for a while.
+    A broker that has just started may not know every topic yet, so a difference counts only if it
+    is still there after SETTLED_SECONDS.
     """
     deadline = time.monotonic() + SETTLED_SECONDS
     while True:

@@ -2,7 +2,8 @@
 
 A row is a window of a group: window_start and window_end (timestamp, UTC), the columns of `by`,
 and one column for each aggregate. In a topic, key and value are JSON. The key is the window and the
-group, so a compacted topic keeps the newest result of each. In Parquet all windows are final.
+group, so a compacted topic keeps the newest result of each window and group. In Parquet all windows
+are final.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FINAL, LANES = "final", "lanes"  # notes of the table
-AFTER_ALL_MS = 9_000_000_000_000_000  # after every window; Spark multiplies it by 1,000
+AFTER_ALL_MS = 9_000_000_000_000_000  # after every window; times 1,000 it still fits into 64 bits
 BOUNDS = ("window_start", "window_end")
 
 
@@ -70,13 +71,13 @@ def windows(
     group had no events for the length of `window`. `aggregates` are columns as SQL, `{"flights":
     "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
     is a timestamp. A row that is older than the newest event by more than `watermark` is late: it
-    is dropped and counted. A window is final once the watermark has passed its end, and written
+    is dropped and counted. A window is final once the watermark has passed its end. It is written
     then; with `updates` (only with `to`) each change of a window is written. Use `final` if the
     topic gets no more records: all windows are closed once everything is read, and `path` accepts
     no more records.
 
-    Returns {"records" (read), "bad" (not in the format), "without_time", "late" (at most one per
-    task, window and group, since Spark sums up first), "written", "watermark", "seconds"}.
+    Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
+    window and group count as one), "written", "watermark", "seconds"}.
     Raises as `archive` does, and PipelineError for an invalid expression or column, for a lost
     checkpoint whose windows are already in `to`, for other options than in earlier runs on the
     same path, and for a path whose windows are final.
@@ -236,9 +237,10 @@ def _aggregated(
 
 
 def _same_life(target: Table, into: transactional.Destination) -> None:
-    """PipelineError if a new checkpoint would begin the batch numbers (the positions) again."""
+    """PipelineError if the progress topic has positions but there is no checkpoint. Positions are
+    batch numbers, which a new checkpoint would begin again at 0."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
-    if not begun and transactional.positions(replace(into, source="")):  # windows of any path
+    if not begun and transactional.positions(replace(into, source="")):  # written by any path
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, but {target.files.root} has no "
             "checkpoint of it: restore that directory, or give the pipeline another name and topic"
@@ -259,7 +261,7 @@ def _to_topic(
     into.cluster.create(into.topic, partitions, {"cleanup.policy": "compact"})
     _same_life(target, into)
     into = transactional.begun_with(into)
-    # A key stays in its partition, and in its lane when a batch is written again.
+    # The number of lanes is kept: if partitions are added, a key stays in its lane and partition.
     lanes = target.about.get(LANES) or len(into.cluster.partitions(into.topic))
     if TARGETS not in target.about:
         target.note({TARGETS: target_ids(into), LANES: lanes})

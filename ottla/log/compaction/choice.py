@@ -10,8 +10,9 @@ from ottla.wire.marks import reached
 class Cleanable(NamedTuple):
     """The part of a log that may be cleaned: all segments below `end_offset`.
 
-    No pass has cleaned the records from `first_dirty_offset` on; `ratio` is their share of the
-    bytes. `overdue` means that some of them may be older than max.compaction.lag.ms.
+    No pass has cleaned the records from `first_dirty_offset` on. These records are called dirty;
+    `ratio` is their share of the bytes. `overdue` means that some dirty records may be older than
+    max.compaction.lag.ms.
     """
 
     log: PartitionLog
@@ -23,12 +24,12 @@ class Cleanable(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The dirty share, from 0 to 1."""
+        """The dirty records' share of the bytes, from 0 to 1."""
         return self.dirty_bytes / max(1, self.clean_bytes + self.dirty_bytes)
 
     @property
     def due(self) -> bool:
-        """Whether a pass is worth its cost at this time."""
+        """Whether the log has enough dirty records, or old enough ones, for a pass now."""
         if not self.dirty_bytes:
             return False
         return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio

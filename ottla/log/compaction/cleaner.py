@@ -49,7 +49,7 @@ class SyncTask:
         self.error: OSError | None = None
 
     def run(self) -> None:
-        """Syncs them; an OSError is kept in `error`."""
+        """Syncs the files, then the directory; keeps an OSError in `error`."""
         try:
             for file in self.files:
                 file.sync()
@@ -67,7 +67,7 @@ class ReadTask:
         self.error: OSError | EOFError | None = None
 
     def run(self) -> None:
-        """Reads it; an exception is kept in `error`."""
+        """Reads and checks the range; keeps an exception in `error`."""
         try:
             self.scan.read_on()
         except (OSError, EOFError) as error:
@@ -105,7 +105,7 @@ class Cleaner:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of batches read, in both phases."""
+        """Bytes of batches read, to index keys and to rewrite segments."""
         return self.cleaner_pass.bytes_read if self.cleaner_pass else 0
 
     @property
@@ -193,7 +193,7 @@ class Cleaner:
             raise Abandoned(f"{self.directory} lost segments while it was cleaned")
 
     def _index(self, work: CleanerPass, sources: list[Segment]) -> Steps:
-        """Records the newest offset of each key in the new part."""
+        """Records the newest offset of each key in the part of the log that no pass has cleaned."""
         for source in sources:
             if source.end_offset <= work.first_dirty_offset:
                 continue
@@ -232,7 +232,7 @@ class Cleaner:
         try:
             yield from self._write(work, group, cleaned)
         except BaseException:
-            # Also on GeneratorExit: a broker that stops leaves no temporary files.
+            # This includes GeneratorExit: a broker that stops leaves no temporary files.
             if self.log.directory == self.directory:
                 self._discard(cleaned)
             raise
@@ -271,7 +271,8 @@ class Cleaner:
         if len(group) > 1:
             reached("compaction made one segment of several")
         self.remove_later(self.log.replace_segments(group, cleaned))
-        # The next group may drop a tombstone only after the deleted records are durably gone.
+        # The next group may drop a tombstone only once the removal of the records that the
+        # tombstone deletes is durable.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:

@@ -28,7 +28,7 @@ cdef class Slice:
 
 cdef struct Kept:                       # the records of a batch that are kept
     int32_t count
-    bint tombstones                     # some of them are tombstones
+    bint tombstones                     # some of these records are tombstones
     int64_t max_timestamp
     Py_ssize_t size                     # bytes
 
@@ -38,7 +38,7 @@ cdef class BatchTask:
     cdef BatchScan scan                 # owns the bytes of the batch
     cdef const uint8_t *batch
     cdef Py_ssize_t size
-    cdef bint indexes                   # phase 1, keys are indexed; otherwise records are filtered
+    cdef bint indexes                   # True: index the keys; False: filter the records
     cdef public object error
 
     cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
@@ -59,7 +59,7 @@ cdef class CleanerPass:
     cdef public BatchTask due           # a large batch to be processed in a thread
     cdef int outcome                    # what to do with the current batch
     cdef bint stays                     # the batch must stay, if necessary without records
-    cdef bint over                      # it is a marker whose transaction has no batches left
+    cdef bint over                      # the batch is a marker, its transaction has no batches left
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL

@@ -91,7 +91,7 @@ cdef int check(BatchScan scan, const uint8_t *batch) except -1:
 
 
 cdef class Slice:
-    """The time limit of a step, counted from its creation."""
+    """The time limit of a step, counted from the creation of this object."""
 
     def __init__(self, Clock clock not None, double seconds):
         self.clock, self.deadline = clock, clock.monotonic() + seconds
@@ -127,8 +127,8 @@ cdef bint takes_long(const uint8_t *batch, Py_ssize_t size) except -1:
 cdef class BatchTask:
     """A large batch of a pass. `run` processes its records, in any thread.
 
-    Until `run` returns, nothing else may use the pass or the batch's bytes. It does not touch the
-    target segment.
+    Until `run` returns, nothing else may use the pass or the batch's bytes. `run` does not touch
+    the target segment.
     """
 
     cdef int prepare(self, CleanerPass work, BatchScan scan, const uint8_t *batch,
@@ -138,7 +138,7 @@ cdef class BatchTask:
         return 0
 
     def run(self):
-        """Processes it; an exception is kept in `error`."""
+        """Processes the batch; keeps an exception in `error`."""
         try:
             if self.indexes:
                 self.work.index_records(self.batch, self.size)
@@ -268,7 +268,7 @@ cdef class CleanerPass:
 
         Returns True at the end of the scan. The last batch of the last source is always kept, if
         necessary without records: the target then ends at the same offset as its sources, and
-        recovery can tell from the target alone which segments it replaces. If `due` is set
+        recovery sees from the target alone which segments the target replaces. If `due` is set
         afterwards, the caller must run that task and call `put` before the next call. Raises
         CorruptMessage, OSError.
         """
@@ -285,7 +285,8 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch has its producer's last sequence, or is a marker of its current epoch."""
+        """Whether a batch is needed to restore its producer's state: the producer's last data batch
+        or, if there is none, a control batch of the producer's current epoch."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False
@@ -299,7 +300,8 @@ cdef class CleanerPass:
 
     cdef int clean_batch(self, BatchScan scan, const uint8_t *batch, CleanedSegment target,
                          bint is_last) except -1:
-        """Filters and writes a batch, or makes it `due` if that takes long; returns the work."""
+        """Filters and writes a batch, or sets `due` if that takes long. Returns the amount of work.
+        """
         cdef int attributes = fields.attributes(batch), work
         cdef bint drop = False
         cdef Py_ssize_t size = scan.size
@@ -319,7 +321,7 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # put_batch will count a change, but writes a batch without records as it was
+            # If the batch had no records before, `put_batch` changes nothing, but counts a change.
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):
@@ -352,7 +354,7 @@ cdef class CleanerPass:
         return <int>min(2 * (end - at) if horizon_ms >= 0 else end - at, SLICE_SIZE)
 
     def put(self, CleanedSegment target not None):
-        """Writes the result of the batch that was due. Raises OSError."""
+        """Writes the result of the task in `due`, which has run. Raises OSError."""
         cdef BatchTask task = self.due
         self.due = None
         self.put_batch(task.batch, task.size, target)

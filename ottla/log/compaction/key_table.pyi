@@ -5,7 +5,7 @@ class KeyOffsets:
     """The newest offset of each key, 24 bytes an entry.
 
     The table has room for `keys_max` keys, or for fewer if they need more than `memory_max` bytes;
-    only `grow` exceeds both. `secret` is a key of 16 bytes that clients must not know.
+    only `grow` may exceed these limits. `secret` is a key of 16 bytes that clients must not know.
     """
 
     used: int

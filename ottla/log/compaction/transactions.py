@@ -2,7 +2,7 @@
 
 An aborted transaction's records are dropped at once. A marker is dropped only after a whole pass
 has found no batch of its transaction: without the marker, remaining batches would look like an open
-transaction, or belong to the next one.
+transaction, or a part of the producer's next transaction.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,8 @@ from ottla.log.files.transaction_index import AbortedTransaction
 
 
 class OpenAbort:
-    """An aborted transaction that the pass has reached, and whether one of its batches was met."""
+    """An aborted transaction that the pass has reached. `observed`: the pass has met one of its
+    batches."""
 
     __slots__ = ("entry", "observed")
 
@@ -21,7 +22,7 @@ class OpenAbort:
 
 
 class CleanedTransactions:
-    """The transactions of one pass over a log, from its beginning or from any offset."""
+    """What one pass over a log knows about the transactions in it."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self.waiting = sorted(aborted, key=attrgetter("first_offset"), reverse=True)
@@ -52,7 +53,8 @@ class CleanedTransactions:
         return True
 
     def marker(self, producer_id: int, offset: int, commits: bool) -> bool:
-        """Whether the pass has met no batch of the transaction that this marker ends."""
+        """Whether the marker may be dropped: the pass has met no batch of the transaction that the
+        marker ends."""
         self.advance(offset, offset)
         if commits:
             empty = producer_id not in self.committed

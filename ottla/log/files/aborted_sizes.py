@@ -1,4 +1,4 @@
-"""The expected sizes of sealed segments' transaction indexes; a file keeps them across a kill.
+"""The expected sizes of sealed segments' transaction indexes, in a file that survives a kill.
 
 A lost index, or one that was truncated between two entries, looks like the index of a segment with
 fewer aborted transactions: read_committed consumers would then get aborted records. The checkpoint
@@ -8,10 +8,10 @@ file `.ottla-aborted-sizes` has the sizes: version, number of entries, then one 
     1
     events 0 4711 68                topic, partition, base offset of the segment, bytes
 
-It covers the segments below the recovery point of the same checkpoint, which recovery does not
-read. An index that is shorter than its entry is rebuilt from the batches before it is used; if it
-is shorter only because of compaction, the rebuild costs time and nothing else. -1 stands for an
-index that has to be rebuilt whatever its size is.
+The file covers the segments below the recovery point of the same checkpoint, which recovery does
+not read. An index that is shorter than the size in its entry is rebuilt from the batches before it
+is used; if only compaction made it shorter, the rebuild costs time and nothing else. The size -1
+marks an index that has to be rebuilt in any case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.log.files.disk import Disk
 
 ABORTED_SIZES = ".ottla-aborted-sizes"
 Sizes = Mapping[int, int]
-"""Sizes in bytes, by the base offset of the segment; without an index it has no entry."""
+"""Sizes in bytes, by the base offset of the segment; a segment without an index has no entry."""
 
 
 def lines_of(logs: Mapping[Partition, Sizes]) -> Iterator[str]:

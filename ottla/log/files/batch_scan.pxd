@@ -16,7 +16,7 @@ cdef class BatchScan:
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered      # invariant: buffered <= room
     cdef int64_t buffer_position        # position of the buffer's first byte in the file
-    cdef int64_t checked                # up to here every checksum is valid
+    cdef int64_t checked                # all batches before this position have valid checksums
 
     cdef int grow(self, Py_ssize_t room) except -1
     cdef const uint8_t *next(self) except? NULL
@@ -29,7 +29,7 @@ cdef class BatchScan:
 cdef class CheckedBatches:
     cdef BatchScan scan
     cdef bint checked                   # whether checksums are checked too
-    cdef int64_t end_offset             # end offset of the batches before
+    cdef int64_t end_offset             # end offset of the previous batch
     cdef int32_t epoch
     cdef readonly str problem           # why the batches end here, None at the scan's end
 

@@ -12,7 +12,7 @@ class SegmentDamaged(CorruptMessage):
     def __init__(self, message: str, position: int) -> None: ...
 
 class BatchScan:
-    """The whole batches between two positions of a file."""
+    """Walks the whole batches between two positions of a file."""
 
     position: int
     next_position: int

@@ -25,10 +25,10 @@ class SegmentDamaged(CorruptMessage):
 
 
 cdef class BatchScan:
-    """The whole batches between two positions of a file.
+    """Walks the whole batches between two positions of a file.
 
-    Ends at the first bytes that cannot be a batch, with the reason in `problem`. `chunk` bytes are
-    read at a time; `headers_only` reads no records.
+    The walk ends at the first bytes that cannot be a batch, with the reason in `problem`. `chunk`
+    bytes are read at a time; with `headers_only`, no records are read.
     """
 
     def __init__(self, File file, int64_t position, int64_t end, Py_ssize_t chunk=262144,
@@ -49,7 +49,8 @@ cdef class BatchScan:
         return 0
 
     cdef const uint8_t *hold(self, Py_ssize_t size) except NULL:
-        """At least `size` bytes from `position` on; `position + size <= end` was checked before."""
+        """Returns at least `size` bytes from `position` on. The caller has checked that
+        `position + size <= end`."""
         cdef Py_ssize_t start = self.position - self.buffer_position
         cdef Py_ssize_t kept, wanted
         if start >= 0 and start + size <= self.buffered:
@@ -157,7 +158,7 @@ cdef bint fits(const uint8_t *batch, Py_ssize_t size) noexcept nogil:
 
 
 cdef Py_ssize_t fitting(const uint8_t *batch, Py_ssize_t held) noexcept nogil:
-    """Bytes of the whole batches with valid checksums at the start of the `held` bytes."""
+    """How many of the `held` bytes, from the start, are whole batches with valid checksums."""
     cdef Py_ssize_t done = 0
     cdef int64_t size
     while held - done >= fields.HEADER_SIZE:
@@ -292,8 +293,9 @@ def producer_id_max(BatchScan scan not None):
 def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
     """The position of the first valid batch at or after the byte `position`, None without one.
 
-    Distinguishes damage in the middle of a file from a torn end. `end` is the file's size. A batch
-    whose offset is below `offset_min` does not count: it may be old data of reused disk blocks.
+    The result distinguishes damage in the middle of a file from a torn end. `end` is the file's
+    size. A batch whose offset is below `offset_min` does not count: it may be old data of reused
+    disk blocks.
     """
     cdef BatchScan scan = BatchScan(file, position, end)
     cdef const uint8_t *batch

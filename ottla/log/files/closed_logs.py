@@ -1,7 +1,8 @@
 """The state of every log at a clean stop, so that the next start need not open any of them.
 
-A clean stop writes the file `.ottla-closed-logs` of each log directory before its marker; the next
-start removes both. The file has a version, the number of entries, then one entry per line.
+A clean stop writes the file `.ottla-closed-logs` of each log directory, then the clean-shutdown
+marker; the next start removes both. The file has a version, the number of entries, then one entry
+per line.
 
     0
     1
@@ -31,7 +32,7 @@ class ClosedLog(NamedTuple):
 
     `first_ms` is -1 if the first segment's timestamps were not known. `aborted_bytes` is -1 if an
     older version closed the log, and DISTRUSTED if the transaction indexes have to be rebuilt.
-    `first_open` is -1 without an open transaction. A log without segments has no files.
+    `first_open` is -1 without an open transaction. If `segments` is 0, the log has no files.
     """
 
     topic_id: bytes | None

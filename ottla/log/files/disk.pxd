@@ -17,7 +17,7 @@ cdef class File:
     cdef Py_ssize_t read_at(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
     # For large reads in several threads: releases the GIL.
     cdef Py_ssize_t read_aside(self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
-    # For large reads that are done once: releases the GIL, and leaves nothing in the page cache.
+    # For large reads that are done once: releases the GIL, and adds no pages to the page cache.
     cdef Py_ssize_t read_in_passing(
         self, uint8_t *into, Py_ssize_t size, int64_t position) except -1
     cdef Py_ssize_t read_without_gil(

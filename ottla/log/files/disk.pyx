@@ -105,7 +105,8 @@ PASSING = frozenset({
 
 
 def is_passing(error):
-    """Whether the operation may succeed later: out of space, descriptors or memory."""
+    """Whether the error is temporary: space, descriptors or memory ran out, and the operation may
+    succeed later."""
     return isinstance(error, OSError) and error.errno in PASSING
 
 
@@ -352,7 +353,8 @@ class Disk:
             os.close(directory)
 
     def lock(self, path):
-        """Locks `path` against other processes until the File closes. Raises BlockingIOError."""
+        """Locks `path` against other processes until the returned File is closed. Raises
+        BlockingIOError."""
         file = self.open(path, create=True)
         fcntl.flock(file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return file

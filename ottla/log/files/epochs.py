@@ -10,7 +10,8 @@ NO_OFFSET = -1
 
 
 class LeaderEpochs:
-    """Entries (epoch, start offset); both ascend strictly."""
+    """A log's leader epochs, as entries (epoch, start offset). Epochs and offsets ascend strictly.
+    """
 
     __slots__ = ("changed", "entries")
 
@@ -51,7 +52,7 @@ class LeaderEpochs:
         if epoch == self.latest:
             return epoch, log_end_offset
         at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        # Before the first entry: the requested epoch ended where the first known one began.
+        # Before the first entry: the requested epoch ended where the first known epoch began.
         return (self.entries[at - 1][0] if at else epoch), self.entries[at][1]
 
     def truncate_from_end(self, offset: int) -> None:

@@ -37,7 +37,7 @@ class EpochsFile:
         return self.versions
 
     def write(self, version: int, data: bytes, durable: bool) -> None:
-        """Writes `data`, unless this or a newer content is durable. Raises OSError."""
+        """Writes `data`, unless this version or a newer one is durable already. Raises OSError."""
         with self.lock:
             if self.path is None or version <= self.durable:
                 return
@@ -74,14 +74,15 @@ class FlushTask:
 
     @property
     def syncs(self) -> int:
-        """The number of sync calls it needs."""
+        """The number of sync calls that the task needs."""
         return len(self.files) + len(self.directories) + (2 if self.epochs is not None else 0)
 
     def run(self) -> None:
-        """Syncs everything.
+        """Syncs the task's files and directories.
 
-        An OSError is kept in `error` for `end_flush`, and no sync is retried. If only the epochs
-        did not fit on a full disk, the error is kept in `refused`: another flush may succeed.
+        An OSError is kept in `error` for `end_flush`, and no sync is retried. If the leader epochs
+        could not be written to a full disk, the error is kept in `refused`, and the other files are
+        synced: another flush may succeed in writing the epochs.
         """
         try:
             for file in self.files:
@@ -105,7 +106,8 @@ class FlushTask:
 
 
 def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
-    """Runs many tasks of one file system; with a single `syncfs` if that needs fewer calls."""
+    """Runs many tasks of one file system. If they need many sync calls, one `syncfs` replaces
+    these."""
     together = any(task.by_file_system for task in tasks)
     if not together and sum(task.syncs for task in tasks) <= SYNCS_ONE_BY_ONE_MAX:
         for task in tasks:

@@ -67,7 +67,7 @@ cdef class IndexFile:
         return self.page + (index - wanted * page_entries) * self.entry_size
 
     cdef int64_t key_of(self, Py_ssize_t index) except? -1:
-        """The value by which the entries ascend; each subclass knows its place in an entry."""
+        """The value by which the entries ascend; each subclass knows where in an entry it is."""
         raise NotImplementedError
 
     cdef Py_ssize_t page_start(self) noexcept:
@@ -77,7 +77,8 @@ cdef class IndexFile:
     cdef Py_ssize_t find(self, int64_t key) except -2:
         """The number of the last entry whose key is not above `key`, -1 if there is none."""
         cdef Py_ssize_t low = -1, high = self.count, middle
-        # Entries in memory are searched first: most lookups are near the end or near the last one.
+        # Entries in memory are searched first: most lookups are near the end of the index or near
+        # the previous lookup.
         if self.written < self.count:
             if self.key_of(self.written) <= key:
                 low = self.written

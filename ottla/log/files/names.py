@@ -10,7 +10,8 @@ PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
 """A file in the directory of a replica whose batches have gaps from the leader's compaction."""
 CUT = ".cut"
-"""Suffix of a note beside a segment whose damaged end was cut off, until that is reported."""
+"""Suffix of a file beside a segment whose damaged end recovery has cut off. The file is removed
+once the truncation has been reported."""
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -24,7 +25,7 @@ def offset_in(name: str) -> int:
 
 
 def by_suffix(names: list[str]) -> dict[str, list[str]]:
-    """The names of files by suffix, with its dot; a name without a dot is its own suffix."""
+    """Groups file names by suffix, such as `.log`; a name without a dot is its own suffix."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(name[max(name.rfind("."), 0):], []).append(name)

@@ -57,8 +57,8 @@ cdef class OpenFiles:
                 # The member cannot write its index entries to a full disk: it stays open.
                 self.hand += 1
                 continue
-            # The last member takes its place: the order does not matter, and shifting the list
-            # would be slow.
+            # The last member takes the closed member's place in the list: the order does not
+            # matter, and shifting the list would be slow.
             last = self.members.pop()
             if last is not member:
                 self.members[self.hand] = last

@@ -9,12 +9,14 @@ cdef enum:
 cdef class ProducerState:
     cdef readonly int64_t producer_id
     cdef readonly int16_t epoch
-    # that of the last transaction marker, -1 before the first marker
+    # of the last transaction marker, -1 before the first marker
     cdef readonly int32_t coordinator_epoch
     cdef readonly int64_t last_timestamp
     cdef readonly int64_t transaction_start     # first offset of the open transaction, -1 for none
-    cdef readonly int64_t marked_at             # offset of the newest marker since the start, or -1
-    cdef bint restored                          # from a snapshot, which has only the last batch
+    cdef readonly int64_t marked_at             # offset of the newest marker read or written since
+                                                #   the log was opened, or -1
+    cdef bint restored                          # the window comes from a snapshot, which has only
+                                                #   the last batch
     cdef readonly int kept                      # batches in the window, the newest last
     cdef int32_t last_sequences[WINDOW]
     cdef int64_t last_offsets[WINDOW]
@@ -29,7 +31,7 @@ cdef class Producers:
     cdef dict states                            # producer id to ProducerState
     cdef dict open_transactions                 # producer id to first offset, oldest first
     cdef dict unwritten                         # producer id to its first batch that was refused
-    cdef int64_t repeated_timestamp             # of the duplicate that `check` found last
+    cdef int64_t repeated_timestamp             # timestamp of the last duplicate found by `check`
     # (first offset, marker's offset) of transactions whose markers may not be replicated yet
     cdef list unreplicated
 

@@ -1,7 +1,7 @@
 """The state of a partition's idempotent and transactional producers (KIP-98, KIP-360).
 
 The last five batches of each producer are remembered. A batch that repeats one of them is
-acknowledged with the offset of the first copy; any other batch has to follow the newest one.
+acknowledged with the offset of the first copy; any other batch must have the next sequence number.
 Offsets below the first open transaction are stable: read_committed consumers may read them.
 """
 
@@ -86,10 +86,11 @@ cdef class Producers:
         return len(self.states)
 
     cdef int64_t check(self, const uint8_t *batch) except -2:
-        """Checks a client's batch: returns the first offset of a duplicate, -1 for a new batch.
+        """Checks a client's batch. Returns the base offset of the first copy if the batch is a
+        duplicate, -1 if it is new.
 
-        Raises OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch or ProtocolError if it
-        may not be appended.
+        Raises OutOfOrderSequence, DuplicateSequence, InvalidProducerEpoch or ProtocolError if the
+        batch must not be appended.
         """
         cdef ProducerState state = self.states.get(fields.producer_id(batch))
         cdef int32_t first = fields.base_sequence(batch)
@@ -152,9 +153,10 @@ cdef class Producers:
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2:
         """Refuses a batch of an unknown producer if its previous batch could not be written.
 
-        The client sends the unwritten batch again. If the later batch were accepted first, the
-        order would be lost: the unwritten batch would follow it under another epoch, or count as a
-        duplicate after a restart. Apart from that, an unknown producer may begin at any sequence.
+        The client sends the unwritten batch again. If a later batch were accepted first, the order
+        would be lost: the unwritten batch would be appended after it under another epoch, or count
+        as a duplicate after a restart. Apart from that, an unknown producer may begin at any
+        sequence.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))
@@ -167,8 +169,8 @@ cdef class Producers:
         return -1
 
     cdef int note_unwritten(self, const uint8_t *batch) except -1:
-        """Remembers a batch of an unknown producer that was refused with a retriable error. If
-        several were, the one with the lowest sequence counts."""
+        """Remembers a batch of an unknown producer that was refused with a retriable error. Of
+        several refused batches of an epoch, the one with the lowest sequence is remembered."""
         cdef int64_t producer_id = fields.producer_id(batch)
         cdef int32_t first = fields.base_sequence(batch)
         cdef int16_t epoch = fields.producer_epoch(batch)

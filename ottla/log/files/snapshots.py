@@ -71,7 +71,7 @@ def state_of(
     coordinator_epoch: int,
     transaction_start: int,
 ) -> ProducerState:
-    """One entry as a state with at most one batch in its window."""
+    """Converts one entry of a snapshot to a state; its window has at most one batch."""
     state = ProducerState(producer_id, epoch, coordinator_epoch, timestamp, transaction_start)
     if last_sequence >= 0:
         state.remember(last_sequence, last_offset, offset_delta, timestamp)

@@ -3,8 +3,8 @@
     x.log.cleaned  →  x.log.swap  →  x.log      and x.txnindex, x.index, x.timeindex beside it
 
 A `.cleaned` file may be incomplete and is removed at the next start. A `.log.swap` file is complete
-and durable: once it exists, the next start removes the segments within its offsets and puts it in
-their place. Reference: the files of the same names in Apache Kafka.
+and durable: once it exists, the next start removes the segments whose offsets it covers and puts it
+in their place. Reference: the files of the same names in Apache Kafka.
 """
 
 from ottla.log.files.batch_scan import BatchScan
@@ -25,7 +25,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
             reached("a swapped segment was not whole")
-            # It is not the complete file that was synced; the segments to replace still exist.
+            # This is not the complete file that was synced; the segments to replace still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
@@ -40,8 +40,9 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         if name.endswith(".log" + SWAP):
             continue
         final = name.removesuffix(SWAP)
-        # If the cleaned log file is in place, the old index is gone. If the log file never became
-        # a `.swap` file, the old index stays; if there is none, additional entries do no harm.
+        # If the cleaned log file is in place, the old index is gone, and the new one replaces it.
+        # If the cleaned log file never became a `.swap` file, an old index stays. Without an old
+        # index, the new one takes the name: its additional entries do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

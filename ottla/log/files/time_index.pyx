@@ -61,7 +61,8 @@ cdef class TimeIndex(IndexFile):
         return high
 
     def before(self, offset):
-        """The last entry for a batch that ends before `offset`, in the form of `last`, or None."""
+        """The last entry for a batch that ends before `offset`, as (timestamp, last offset of the
+        batch); None without one."""
         cdef Py_ssize_t entry = self.first_from(offset) - 1
         return (self.key_of(entry), self.offset_of(entry)) if entry >= 0 else None
 

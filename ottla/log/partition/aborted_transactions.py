@@ -20,13 +20,15 @@ if TYPE_CHECKING:
     from ottla.log.partition.segment import Segment
 
 CHECKED_AT_ONCE_MAX = 256
-"""If an index has more entries, each is checked at its first use: a check costs two small reads."""
+"""If an index has more entries, each entry is checked at its first use: a check costs two small
+reads."""
 
 
 class AbortedTransactions:
     """The aborted transactions of one segment, in the order of their markers.
 
-    `earliest` is the lowest first offset of them all: a read that ends there or before needs none.
+    `earliest` is the lowest first offset of all these transactions: a read that ends at or before
+    `earliest` contains no record of them.
     """
 
     __slots__ = ("checked", "data", "earliest", "lowest")

@@ -1,7 +1,7 @@
 """One partition's log as writers see it: append, roll, flush. Its end moves forward only.
 
-Everything that is acknowledged went through `append` or `append_run`, whose write is complete when
-they return. A power cut can lose only records from `recovery_point` on. Only the event loop's
+`append` and `append_run` return once the records are written; only then may the records be
+acknowledged. A power cut can lose only records from `recovery_point` on. Only the event loop's
 thread may call a log; `FlushTask.run` may run in any thread.
 """
 
@@ -19,7 +19,7 @@ from ottla.wire.errors import CorruptMessage, OffsetOutOfRange, StorageFailed
 
 
 cdef bint has_gaps(const uint8_t *data, Py_ssize_t size, int64_t offset) noexcept:
-    """Whether offsets from `offset` on are missing in these batches: the leader's log was
+    """Whether offsets from `offset` on are missing in these batches, because the leader's log was
     compacted."""
     cdef const uint8_t *end = data + size
     while data < end:
@@ -43,8 +43,9 @@ cdef class AppendableLog(ReadableLog):
     cdef int64_t append(self, uint8_t *batch, Py_ssize_t size, int32_t leader_epoch) except -2:
         """Append one validated batch of a client or coordinator and return its base offset.
 
-        The base offset and the leader epoch are set in `batch`. If it repeats one of its producer's
-        last five batches, the base offset of the first copy is returned and `duplicate` is set.
+        The base offset and the leader epoch are set in `batch`. If `batch` repeats one of its
+        producer's last five batches, the base offset of the first copy is returned and `duplicate`
+        is set.
         Raises StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is then unchanged.
         """
         cdef int64_t first = self.log_end_offset, repeated
@@ -162,7 +163,7 @@ cdef class AppendableLog(ReadableLog):
         self.health.refuse("a write failed", error)
 
     def note_aborted(self, tuple aborted):
-        """Indexes the transaction aborted by the last batch, which is its marker."""
+        """Indexes the transaction that the last batch, a marker, has aborted."""
         try:
             self.chain.note_aborted(aborted)
         except OSError as error:
@@ -215,7 +216,8 @@ cdef class AppendableLog(ReadableLog):
         """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
 
         `discards`: the previous segment is about to be deleted, so on a full disk nothing is
-        written for it. If there is no space for a snapshot either, a kill loses its producers.
+        written for it. If the disk has no space for a snapshot either, a kill of the broker loses
+        the state of the log's producers.
         """
         cdef Segment ended = self.chain.active
         if ended is None:
@@ -308,7 +310,8 @@ cdef class AppendableLog(ReadableLog):
 
     @property
     def flushing(self):
-        """Whether a flush is in progress; a later flush takes effect only after it has ended."""
+        """Whether a flush is in progress. A later flush takes effect only after that one has ended,
+        unless the later one syncs the whole file system."""
         return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):

@@ -16,7 +16,8 @@ cdef class LogSlice:
     cdef readonly Py_ssize_t size       # in bytes, 0 when there is nothing to read
     cdef readonly Segment segment       # None when there is nothing to read
     cdef readonly int64_t first_offset  # the requested offset
-    cdef readonly bint ends_segment     # the slice reaches the end of the segment, not of the log
+    cdef readonly bint ends_segment     # nothing more may be read from the slice's segment, and the
+                                        #   log has a later one
 
 
 cdef class SegmentChain:
@@ -27,7 +28,8 @@ cdef class SegmentChain:
     cdef str directory
     cdef list segments                  # of Segment
     cdef Segment active                 # appends go here; None in an empty log
-    cdef list unwritten                 # (segment, aborted transaction) that a full disk refused
+    cdef list unwritten                 # (segment, aborted transaction): entries for transaction
+                                        #   indexes that a full disk did not accept
     cdef int64_t segment_bytes, segment_ms, offset_span_max
     cdef Py_ssize_t index_entries_max
 

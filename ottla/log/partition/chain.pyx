@@ -29,8 +29,9 @@ cdef class LogSlice:
 cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
     """Whether compaction left the gap of offsets before the batch at `position`.
 
-    The other cause is a damaged base offset, which no checksum covers. If the next batch begins
-    after the end of this one, compaction left the gap; otherwise the base offset is damaged.
+    The other cause is a damaged base offset, which no checksum covers. If the batch after the one
+    at `position` has a higher offset, compaction left the gap; otherwise the base offset is
+    damaged.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef int64_t last
@@ -146,7 +147,7 @@ cdef class SegmentChain:
         return size
 
     cdef int64_t aborted_found(self) except -1:
-        """Like `aborted_bytes`, from memory; correct right after the segments were loaded."""
+        """Like `aborted_bytes`, from memory; correct only right after the segments were loaded."""
         cdef Segment segment
         cdef int64_t size = 0
         for segment in self.segments:
@@ -341,8 +342,8 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Makes a truncation durable. Otherwise a crash could bring removed batches back behind
-        newer ones, and nothing could tell them apart. Raises OSError."""
+        """Makes a truncation durable. Otherwise removed batches could reappear after a crash,
+        behind newer batches, and recovery could not distinguish them. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))
@@ -366,7 +367,7 @@ cdef class SegmentChain:
         return 0
 
     cdef list take_away(self, Segment segment):
-        """Removes a segment; its files are renamed to `.deleted`. Returns their paths.
+        """Removes a segment; its files are renamed to `.deleted`. Returns their new paths.
 
         Readers that hold a File can still read. Raises OSError.
         """

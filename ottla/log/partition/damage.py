@@ -3,10 +3,10 @@
 A damaged log can be read up to the fault. There are three kinds of faults:
 
 - a torn write: above the recovery point, at the end of the last segment, with nothing valid after
-  it. It was never complete, so it is cut off.
-- a hole: above the recovery point, with valid batches after it, as left by a power cut that wrote
-  later pages first. The bytes from the fault on are copied to a `.quarantine` file, then cut off.
-  A `.cut` file records the truncation until the broker has reported it to the cluster.
+  it. The write was never complete, so its bytes are cut off.
+- a hole: above the recovery point, with valid batches after it. A power cut leaves a hole if the
+  system had written later pages first. The bytes from the fault on are copied to a `.quarantine`
+  file, then cut off. A `.cut` file records the truncation until the broker has reported it to the cluster.
 - damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
   a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
   repaired.
@@ -64,7 +64,7 @@ def fault_between(
 
     A power cut may keep a new segment and lose the end of the previous one. Ottla's compaction
     leaves no gap there, because it keeps the last batch of the segments that it rewrites. Apache
-    Kafka's leaves gaps: an imported log may have them below `gaps_below`.
+    Kafka's compaction leaves gaps: an imported log may have gaps below `gaps_below`.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
@@ -110,8 +110,8 @@ def unreadable_files(directory: str, error: OSError, start_offset: int) -> Damag
 
 
 def damage_at_cut(segment: Segment, error: CorruptMessage) -> Damage:
-    """The fault of a damaged segment in which a truncation had to end. The end of its valid part is
-    not known, so none of the segment is served."""
+    """The fault of a segment whose damage was found when the log was truncated within it. The end
+    of the segment's valid part is not known, so none of the segment is served."""
     position = error.position if isinstance(error, SegmentDamaged) else 0
     return Damage(segment.path(".log"), position, str(error), segment.base_offset)
 

@@ -1,7 +1,7 @@
 """A log's producers and leader epochs, from their files and from later batches.
 
-Both files are caches of what the batches show. A file that is missing, damaged or from another log
-(`trust`) is replaced by reading the batches again.
+The batches have the same information as these files. If a file is missing, damaged or from another
+log (`trust`), the batches are read again instead.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
 """A log of at most this many bytes gets no file for its leader epochs, nor for an empty set of
-producers: its batches show both quickly. With 100,000 small partitions, these would be most of the
-files."""
+producers: both are read quickly from its batches. With 100,000 small partitions, these files would
+be most of all files."""
 OFFSET_MAX = (1 << 63) - 1
 
 
@@ -71,7 +71,8 @@ def planned_reread(
         reread.add_epochs(segments)
     else:
         reread.epochs = epochs
-    # Twice: a small log has no files, so its batches are read once for producers, once for epochs.
+    # The factor 2: a small log has neither file, so its batches are read once for producers and
+    # once for epochs.
     if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread

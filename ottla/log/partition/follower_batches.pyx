@@ -17,7 +17,8 @@ from ottla.wire.errors import CorruptMessage
 
 cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
     """The lowest base offset that the leader's next batch may have: the end of the log. In a log
-    without batches it may be lower: DeleteRecords can move the log start into a batch."""
+    without batches, the base offset may be lower: DeleteRecords can move the log start into a
+    batch."""
     cdef int64_t end = log.log_end_offset
     if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
             and log.log_start_offset == end and not log.size_bytes):
@@ -29,12 +30,13 @@ cdef Py_ssize_t checked_batches(
     const uint8_t *data, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max, bint more
 ) except -1:
-    """Bytes of the whole and valid batches at the start of `data`.
+    """Returns how many bytes at the start of `data` are whole and valid batches.
 
     The first batch must begin at `offset_min` or later, each further batch after the end of the
     batch before it; leader epochs must not decrease, and not exceed `epoch_max`. Raises
     CorruptMessage if the first batch is not valid; a later invalid batch ends the count. If `more`
-    bytes are to come, a last batch whose offset or epoch jumps does not count until they are here.
+    bytes are to come, a last batch whose offset or epoch jumps is not counted: only the batch after
+    it shows whether the jump is genuine.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch
@@ -71,9 +73,9 @@ cdef Py_ssize_t checked_batches(
 cdef bint belies(
     const uint8_t *batch, const uint8_t *jumped, int64_t due, int32_t epoch
 ) noexcept:
-    """Whether a batch shows that the previous batch, which `jumped`, has a damaged offset or epoch:
+    """Whether `batch` shows that the offset or epoch of the batch before it, `jumped`, is damaged:
     the checksum covers neither field. After a genuine jump, from compaction or a change of leader,
-    the next batch continues from it."""
+    the offset and epoch of `batch` continue those of `jumped`."""
     if fields.magic(batch) != 2:
         return False
     if fields.base_offset(jumped) > due and (

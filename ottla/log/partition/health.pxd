@@ -8,7 +8,8 @@ from libc.stdint cimport int64_t
 cdef class LogHealth:
     cdef readonly str directory         # of the log, for messages
     cdef readonly str offline           # why the log accepts no writes; None while it does
-    cdef readonly object damage         # the Damage because of which it accepts no writes, or None
+    cdef readonly object damage         # the Damage that keeps the log from accepting writes, or
+                                        #   None
     cdef readonly object put_aside      # the Damage that was cut off above the recovery point when
                                         #   the log was opened; the log accepts writes
     cdef public bint replaceable        # whether another in-sync replica has all records: then
@@ -16,6 +17,6 @@ cdef class LogHealth:
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
     cdef int refusals                   # how often the disk refused to read files of a log at rest
     cdef readonly object on_failure     # called with the reason once the log goes offline
-    cdef readonly object on_refusal     # called with each error of a write that may pass
+    cdef readonly object on_refusal     # called with each temporary error of a write
 
     cdef int check(self) except -1

@@ -1,7 +1,7 @@
 """What a log does when the disk refuses a write or returns damaged bytes.
 
-On a full disk every write is tried and refused until there is space again. Any other failure takes
-the log offline until a restart, because the content of its files is then unknown.
+On a full disk every write is attempted, and refused until there is space again. Any other failure
+takes the log offline until a restart, because the content of its files is then unknown.
 """
 
 import logging
@@ -27,8 +27,8 @@ cdef class LogHealth:
         self.readable_end = OFFSET_MAX
 
     def watch(self, on_failure, on_refusal=None):
-        """Calls `on_failure` with the reason once the log goes offline, and `on_refusal` with each
-        error of a write that may pass; None calls nothing."""
+        """Sets the callbacks: `on_failure` is called with the reason once the log goes offline,
+        `on_refusal` with each temporary error of a write. Either may be None."""
         self.on_failure, self.on_refusal = on_failure, on_refusal
 
     def renamed(self, str directory):
@@ -49,7 +49,8 @@ cdef class LogHealth:
                 self.on_failure(reason)
 
     def refuse(self, what, error):
-        """Raises StorageFailed for an OSError; takes the log offline unless the error may pass."""
+        """Raises StorageFailed for an OSError; takes the log offline unless the error is temporary.
+        """
         if not is_passing(error):
             reached("a write failed for good")
             self.fail(f"{what}: {error}")
@@ -59,7 +60,7 @@ cdef class LogHealth:
         raise StorageFailed(self.offline or f"{self.directory}: {what}: {error}") from error
 
     def fail_with(self, what, error):
-        """Takes the log offline for an OSError that leaves its state unknown; raises
+        """Takes the log offline for an OSError that leaves the log's state unknown; raises
         StorageFailed."""
         self.fail(f"{what}: {error}")
         raise StorageFailed(self.offline) from error
@@ -103,7 +104,8 @@ cdef class LogHealth:
         """Notes that a sealed segment is damaged: stops writes, and reads end before the fault.
 
         The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
-        that file cannot be written; unless the disk is only full, the directory goes offline then.
+        that file cannot be written. The directory then goes offline, except for a temporary error
+        such as a full disk.
         """
         reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset

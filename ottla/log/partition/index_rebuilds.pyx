@@ -36,8 +36,8 @@ cdef class AsideSegment(IndexedSegment):
         return path if suffix == ".log" else f"{path}.{self.number}.tmp"
 
     cdef int begin(self, IndexedSegment segment) except -1:
-        """Opens and creates every file now: the thread must not use paths, because these may soon
-        belong to other files."""
+        """Opens and creates every file now: the thread must not use paths, because a path may soon
+        belong to another file."""
         self.file = segment.opened()
         self.reset_indexes()
         self.index.write(True)
@@ -63,7 +63,7 @@ cdef class IndexRebuild:
     cdef IndexRebuilds owner
     cdef Producers producers            # None without the transaction index
     cdef int64_t known                  # `producers` has the state before this offset
-    cdef list before                    # scans of the batches from there to the segment
+    cdef list before                    # scans of the batches from `known` to the segment
     cdef object fault                   # the SegmentDamaged at which the new indexes end
     cdef object entries                 # File of the transaction index
     cdef Py_ssize_t written             # aborted transactions in that file
@@ -196,8 +196,9 @@ cdef class IndexRebuild:
         return 0
 
     def check_new(self, before):
-        """Ends this rebuild and raises if the rebuild `before` has just done the same: another one
-        would not help. Raises the error of `before`, or CorruptMessage if it had none."""
+        """Ends this rebuild and raises an exception if `before` is a completed rebuild of the same
+        indexes: a second rebuild would not help. Raises the error of `before`; CorruptMessage if
+        `before` had no error."""
         cdef IndexRebuild previous
         if not isinstance(before, IndexRebuild):
             return

@@ -19,7 +19,8 @@ cdef class IndexedSegment(Openable):
     cdef readonly int64_t end_offset        # after the last batch; the next segment's base offset
     cdef readonly int64_t size              # bytes of whole batches in the file
     cdef readonly int64_t created_ms
-    cdef readonly int64_t first_timestamp   # highest of the first batch, or -1; for segment.ms
+    cdef readonly int64_t first_timestamp   # highest timestamp of the first batch, or -1; for
+                                            #   segment.ms
     cdef readonly int64_t max_timestamp     # -1 if there is none
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
     cdef bint times_known                   # the three above have been read from the files
@@ -30,7 +31,7 @@ cdef class IndexedSegment(Openable):
     cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
     cdef bint unindexed                     # closed, with neither index entries nor index files
-    cdef readonly AbortedIndex aborted      # the state of its transaction index
+    cdef readonly AbortedIndex aborted      # the state of the segment's transaction index
     cdef object fault                       # the SegmentDamaged at which the indexes end, or None
     cdef File file
     cdef OffsetIndex index

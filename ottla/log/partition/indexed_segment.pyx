@@ -65,7 +65,7 @@ cdef class IndexedSegment(Openable):
         self.opened()
         if self.unindexed:
             return self.open_index_files(True)
-        # A complete segment has both files, a new one neither.
+        # A complete segment has both index files, a new segment has neither.
         missing = self.size and self.has_index_files() < 2
         self.open_index_files()
         if missing or self.index.torn or self.times.torn:
@@ -111,7 +111,7 @@ cdef class IndexedSegment(Openable):
         self.sealed_size = self.size
 
     cdef bint is_unindexed(self) except -1:
-        """Whether it has neither index entries nor index files."""
+        """Whether the segment has neither index entries nor index files."""
         if self.index is not None:
             return self.index.count == 0 and self.index.file is None and self.times.file is None
         return self.has_index_files() == 0
@@ -127,8 +127,9 @@ cdef class IndexedSegment(Openable):
         """The position of the first batch that ends at `offset` or later; `size` without one.
 
         `batch_size` is set to the batch's size. If the index shows that the next entry is at most
-        `enough` bytes away, it is set to that distance instead: then the batch, which may not be in
-        the page cache, is not read. `lookup.after_gap` is set if the batch begins after `offset`.
+        `enough` bytes away, `batch_size` is set to that distance instead: then the batch, which may
+        not be in the page cache, is not read. `lookup.after_gap` is set if the batch begins after
+        `offset`.
         """
         if offset >= self.end_offset:
             batch_size[0] = 0
@@ -228,7 +229,8 @@ cdef class IndexedSegment(Openable):
         self.times_known = True
 
     def largest_timestamp(self, bint patient=False):
-        """The highest timestamp, in ms; the file's modification time if no batch has one."""
+        """The highest timestamp, in ms; the file's modification time if no batch has a timestamp or
+        the segment is damaged."""
         self.load_times(patient)
         if self.max_timestamp >= 0 and self.fault is None:
             return self.max_timestamp
@@ -282,8 +284,9 @@ cdef class IndexedSegment(Openable):
         self.times.cut(0)
 
     def rebuild_indexes(self, bint patient=False):
-        """Rebuilds both indexes from the log file; a broker writes new files beside the old ones.
-        Raises RebuildNeeded if the caller is `patient`; OSError, SegmentDamaged."""
+        """Rebuilds both indexes from the log file; in a broker, in new files beside the old ones
+        (`index_rebuilds`). Raises RebuildNeeded if the caller is `patient`; OSError,
+        SegmentDamaged."""
         size, end_offset = self.size, self.end_offset
         if self.fault is None and self.open_files.rebuilds is not None:
             indexed = size > self.index_interval        # a smaller segment may have no indexes
@@ -298,7 +301,7 @@ cdef class IndexedSegment(Openable):
             raise SegmentDamaged(str(self.fault), self.fault.position)
 
     cdef int adopt(self, IndexedSegment built, fault) except -1:
-        """Uses the index files that `built` has put in the place of this segment's.
+        """Uses the index files that `built` has put in the place of this segment's old ones.
 
         If `fault` is a SegmentDamaged, the indexes end there, and another rebuild would not help.
         """

@@ -88,7 +88,7 @@ def load(
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
-    `reread` is what an earlier attempt has read. Raises RebuildNeeded if the caller is `patient`
+    `reread` is the result of an earlier attempt. Raises RebuildNeeded if the caller is `patient`
     and the stop was clean.
     """
     recovery_point, log_start_offset, first_dirty_offset, written_upto, sizes = checkpoint

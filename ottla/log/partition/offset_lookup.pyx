@@ -36,7 +36,7 @@ cdef class OffsetLookup:
         self.last_offset, self.last_position = base_offset, position
 
     cdef int64_t take_last(self, int64_t size, Py_ssize_t *batch_size) noexcept:
-        """The position and size of the batch that was noted last."""
+        """The position and size of the segment's last batch, which `note_last` has noted."""
         self.after_gap = False
         batch_size[0] = size - self.last_position
         return self.last_position

@@ -57,7 +57,8 @@ cdef class PartitionLog(AppendableLog):
 
     def truncate_to(self, int64_t offset):
         """Remove the batch that contains `offset`, everything after it, and the leader epochs that
-        begin there; followers do this. Raises StorageFailed; the log is then offline."""
+        begin in the removed part. A follower does this if its log diverges from the leader's.
+        Raises StorageFailed; the log is then offline."""
         self.wake()
         self.health.check()
         if offset == self.log_end_offset:
@@ -96,7 +97,7 @@ cdef class PartitionLog(AppendableLog):
         before them, and accepts writes again. Raises StorageFailed."""
         base, aside = quarantine.put_aside(self)
         self.health.repaired()
-        if self.at_rest is not None:    # it could not be read: all of it was put aside
+        if self.at_rest is not None:    # the log could not be read: all of it was put aside
             self.log_end_offset = self.log_start_offset
         if base <= self.log_start_offset:
             self.truncate_fully_and_start_at(self.log_start_offset)

@@ -24,14 +24,15 @@ cdef class ReadableLog:
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t first_dirty_offset    # a cleaner has processed everything below
     cdef readonly int32_t latest_epoch          # -1 if there is none
-    cdef readonly bint copied_gaps              # a leader's compaction has left gaps in it
+    cdef readonly bint copied_gaps              # a leader's compaction has left gaps in this log
     cdef readonly bint duplicate                # whether the last `append` got a duplicate
     cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
     cdef readonly LogHealth health
-    cdef readonly object expected_aborted       # sizes of the indexes, from the last checkpoint
+    cdef readonly object expected_aborted       # sizes of the transaction indexes, from the last
+                                                #   checkpoint
     cdef object reread                          # the Reread that `wake` has asked for, or None
-    cdef RestState at_rest                      # None once the files have been read;
-    cdef SegmentChain chain                     #   these are None while it is at rest
+    cdef RestState at_rest                      # None once the files have been read; while it is
+    cdef SegmentChain chain                     #   set, the objects from `chain` on are None
     cdef object _epochs
     cdef Producers _producers
     cdef object snapshots                       # SnapshotFiles

@@ -171,7 +171,7 @@ cdef class ReadableLog:
 
     @property
     def put_aside(self):
-        """The Damage that recovery has cut off, or None. The log is sound without it."""
+        """The Damage whose bytes recovery has cut off, or None. The rest of the log is sound."""
         return self.health.put_aside
 
     @property
@@ -186,12 +186,13 @@ cdef class ReadableLog:
 
     @property
     def recovery_point(self):
-        """All batches below are durable."""
+        """The offset below which all batches are durable."""
         return self.durable_offset()
 
     @property
     def checkpoint_offset(self):
-        """All batches below and their leader epochs are durable: recovery may begin here."""
+        """The offset below which all batches and their leader epochs are durable: recovery may
+        begin there."""
         return self.log_end_offset if self.unflushed is None else self.unflushed.checkpoint_offset
 
     cdef int64_t durable_offset(self) noexcept:
@@ -321,8 +322,7 @@ cdef class ReadableLog:
         return self.log_end_offset if first < 0 else first
 
     cpdef int64_t stable_offset(self, int64_t high_watermark) except -1:
-        """The offset up to which committed records may be read, given how far the log is
-        replicated."""
+        """The last stable offset, up to which read_committed consumers may read."""
         cdef int64_t first = (
             self._producers.first_unstable(high_watermark) if self.at_rest is None
             else self.at_rest.first_open)
@@ -331,7 +331,7 @@ cdef class ReadableLog:
         return max(first, self.log_start_offset)    # DeleteRecords may delete an open transaction
 
     cdef int64_t forgotten_ms(self) except? -1:
-        """Producers that have written nothing since this time are not kept."""
+        """A time in ms: producers that have written nothing since then are forgotten."""
         return self.clock.now_ms() - self.config.producer_id_expiration_ms
 
     def active_producers(self, bint patient=False):

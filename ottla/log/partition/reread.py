@@ -1,7 +1,7 @@
 """Reads a log's producers and leader epochs again from its batches.
 
-A clean stop writes both to files. If a file is missing or wrong, the batches show the same. A log
-may have many gigabytes: a patient caller lets a thread read them and then repeats its call, as for
+A clean stop writes both to files. If a file is missing or wrong, the batches are read. A log may
+have many gigabytes: a patient caller lets a thread read them and then repeats its call, as for
 a rebuild of an index (`index_rebuilds`).
 """
 
@@ -16,7 +16,7 @@ from ottla.wire.errors import CorruptMessage, StorageFailed
 
 
 class Reread:
-    """One such reading of a log; it is `over` after a call of `run` and then of `advance`."""
+    """One reading of a log's batches; `over` is true once `run` and then `advance` were called."""
 
     def __init__(
         self, disk: Disk, directory: str, producers: Producers, known: int,

@@ -19,7 +19,7 @@ cdef class Segment(IndexedSegment):
     """The batches from `base_offset` on, up to the next segment's base."""
 
     cdef int configure(self, int64_t index_interval) except -1:
-        """Puts this many bytes between two index entries from now on."""
+        """Puts at least this many bytes between two index entries from now on."""
         self.index_interval = index_interval
         return 0
 
@@ -30,7 +30,7 @@ cdef class Segment(IndexedSegment):
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
-        """Counts against another limit on open files from now on."""
+        """Counts the segment's open files against another limit from now on."""
         self.open_files = open_files
         if self.file is not None:
             open_files.add(self)

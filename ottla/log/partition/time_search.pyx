@@ -13,7 +13,7 @@ from ottla.wire.varint cimport read_varint, read_varlong
 
 DECOMPRESSED_MAX = 128 * 1024 * 1024
 
-cdef int64_t HIGHEST = INT64_MAX        # in place of a timestamp: search for the newest
+cdef int64_t HIGHEST = INT64_MAX        # as a timestamp: search for the newest record
 
 
 cdef enum:
@@ -139,7 +139,7 @@ def highest_of(Segment segment not None):
 
 
 cdef object better(one, other):
-    """The newer of two results; the first if they are equal."""
+    """The newer of two records, or the one with the lower offset if their timestamps are equal."""
     if one is None or other is None:
         return one or other
     return other if (other[1], -other[0]) > (one[1], -one[0]) else one

@@ -55,7 +55,8 @@ def header_at(segment: Segment, offset: int, patient: bool) -> BatchFacts:
 
 
 def header_in(segments: Sequence[Segment], offset: int, patient: bool) -> BatchFacts:
-    """Like `header_at`, for a log; NOTHING if no segment has the offset, or its batch is gone."""
+    """Like `header_at`, for a log; NOTHING if the segment for the offset does not exist or has no
+    batch from the offset on."""
     number = bisect_right(segments, offset, key=base_of) - 1
     return header_at(segments[number], offset, patient) if number >= 0 else NOTHING
 
@@ -71,8 +72,8 @@ def snapshot_fits(
 ) -> bool:
     """Whether a snapshot of the producers before `offset` belongs to this log.
 
-    It may lack a producer that has written nothing since `forgotten_ms`. Raises SegmentDamaged,
-    OSError.
+    The snapshot may lack a producer that has written nothing since `forgotten_ms`. Raises
+    SegmentDamaged, OSError.
     """
     states = producers.values()
     for state in states[-LOOKS_MAX:]:

@@ -10,15 +10,16 @@ from ottla.log.partition.segment cimport Segment
 
 cdef class Unflushed:
     cdef readonly int64_t recovery_point        # all batches below are durable
-    cdef readonly int64_t checkpoint_offset     # and their leader epochs: recovery may begin here
-    # monotonic time of the last flush, or of the opening
+    # all batches below and their leader epochs are durable: recovery may begin here
+    cdef readonly int64_t checkpoint_offset
+    # monotonic time of the last flush, or of the opening of the log
     cdef readonly int64_t flushed_ms
     cdef list sealed                            # Segments that were sealed since the last flush
     cdef list paths                             # other files to sync in the next flush
     cdef list directories                       # to sync in the next flush, for new names
     cdef list tasks                             # flushes under way, in the order of their start
     cdef object epochs_file                     # an EpochsFile, None before the first flush
-    cdef bint has_epochs_file                   # there is a leader-epoch-checkpoint
+    cdef bint has_epochs_file                   # the file leader-epoch-checkpoint exists
 
     cdef int note_names(self, str directory) except -1
     cdef int note_directory(self, str path) except -1

@@ -120,7 +120,7 @@ cdef class Unflushed:
         if task.refused is None:
             self.checkpoint_offset = self.recovery_point
         else:
-            # The batches are safe. Without space for their epochs a recovery only takes longer.
+            # The batches are durable. If their epochs are not, a recovery only takes longer.
             epochs.changed = True
             for later in self.tasks:
                 if later.epochs is None:
@@ -130,7 +130,7 @@ cdef class Unflushed:
         return 0
 
     def knows(self, task):
-        """Whether a task was neither completed nor dropped."""
+        """Whether a task is still under way: it was not completed or dropped."""
         return task in self.tasks
 
     def give_up(self, task):
@@ -153,7 +153,7 @@ cdef class Unflushed:
         self.has_epochs_file, self.flushed_ms = True, now_ms
 
     cdef bint epochs_are_due(self, SegmentChain chain, epochs) except -1:
-        """Whether the epochs must be written. A small log needs no file: its batches show them."""
+        """Whether the epochs must be written. A small log needs no file: its batches have them."""
         return epochs.changed and chain.active is not None and (
             self.has_epochs_file or len(chain.segments) > 1 or chain.active.size > REREAD_MAX)
 

@@ -138,7 +138,7 @@ class Scrub:
             try:
                 yield from self.check_segment(key, log, segment)
             except OSError:
-                # It was deleted meanwhile, or cannot be opened: continue with the others.
+                # The segment was deleted meanwhile, or cannot be opened: continue with the others.
                 pass
             self.places[key] = end_offset
             if self.clock.now_ms() - self.saved_ms >= SAVE_EVERY_MS:
@@ -147,7 +147,7 @@ class Scrub:
     def next_segment(self, log: PartitionLog, place: int) -> Segment | None:
         """The oldest durable sealed segment after `place`."""
         if log.segment_count < 2:
-            # The number is known for a log at rest; reading `segments` would open its files.
+            # The count is known even for a log at rest; reading `segments` would open its files.
             return None
         for segment in log.segments[:-1]:
             if segment.end_offset > log.recovery_point:

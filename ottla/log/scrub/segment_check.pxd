@@ -11,7 +11,7 @@ cdef class SegmentScrub:
     cdef readonly int64_t size          # bytes to be checked
     cdef readonly int64_t position      # bytes read so far
     cdef readonly str problem           # what is wrong; None if nothing so far
-    cdef readonly int64_t fault_position, fault_offset      # where; everything before it is valid
+    cdef readonly int64_t fault_position, fault_offset      # of the fault; all before it is valid
     cdef readonly int64_t end_offset    # after the last valid batch
     cdef int64_t base_offset
     cdef int64_t next_base              # where the next segment begins, -1 if gaps are allowed

@@ -1,7 +1,7 @@
 """Checkpoints of a running broker: gathered in steps on the loop, written by any thread.
 
-The file with the topics of the entries (`topic_ids`) is written after them. A topic that is
-recreated between two steps is left to the next checkpoint.
+The file with the topics of the entries (`topic_ids`) is written after the checkpoints. A topic that
+is recreated between two steps is left to the next checkpoint.
 """
 
 from __future__ import annotations
@@ -88,14 +88,15 @@ def directory_steps(
     whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
     if directory.written_ids is None:
         task.files.append(whose)
-    # Written before the recovery points: recovery does not check indexes below these.
+    # These sizes are written before the recovery points: recovery does not check indexes below the
+    # recovery points.
     if aborted or storage.disk.exists(directory.file(aborted_sizes.ABORTED_SIZES)):
         name = aborted_sizes.ABORTED_SIZES
         yield from file_steps(task, directory, name, aborted_sizes.lines_of(aborted))
     for name, offsets in files:
         yield from file_steps(task, directory, name, checkpoints.offset_lines(offsets))
     if ids != directory.written_ids:
-        task.files.append(whose)    # last: until then the new entries are not used
+        task.files.append(whose)    # last: new entries are used only if this file has their topics
         task.topic_ids.append((directory, ids))
 
 

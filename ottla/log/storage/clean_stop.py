@@ -58,7 +58,8 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
             _mark_clean(storage, directory)
         directory.close()
     for log in storage.logs.values():
-        # A pending callback may still append; the next start would take the batches for damage.
+        # A pending callback could still append to the log, and the next start would take the new
+        # batches for damage. A failed log refuses appends.
         log.health.watch(None)
         log.fail("the broker has stopped")
     storage.logs.clear()
@@ -74,7 +75,7 @@ def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) ->
 
 
 def _has_vanished(log: PartitionLog) -> bool:
-    """Whether a log could not be closed because its directory is gone; that is logged."""
+    """Whether a log could not be closed because its directory is gone; if so, logs an error."""
     if not log.segment_count or log.disk.exists(log.directory):
         return False
     logger.error(
@@ -96,8 +97,8 @@ def _mark_clean(storage: Storage, directory: LogDirectory) -> None:
 
 
 def _write_closed(storage: Storage, directory: LogDirectory) -> None:
-    """Saves the state that lets the next start leave the logs at rest. Logs that were never
-    requested keep the state that this start has found."""
+    """Saves the state that lets the next start leave the logs at rest. For logs that were never
+    requested, this is the state that the current run's start has read."""
     known = dict(directory.closed)
     for key, log in storage.logs.items():
         if storage.homes[key] is directory and (closed := log.closed()) is not None:

@@ -1,7 +1,8 @@
 """Schedules removals from the log directories: directories of partitions and files of segments.
 
-A deletion first renames, which frees the name at once. The files are removed later, in any thread,
-so that readers can finish. Due removals are returned once; a caller that fails adds them again.
+A deletion first renames the directory or file, which frees its name at once. The files are removed
+later, in any thread, so that readers can finish. Due removals are returned once; a caller that
+fails adds them again.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Deletions:
         self.directories: list[tuple[int, str]] = []
         self.files: list[tuple[int, str]] = []
         self.in_place: dict[Partition, str] = {}
-        """Directories that a full disk could not rename; their names are not reused until they are
-        gone."""
+        """Directories that a full disk could not rename. Their names are not reused until the
+        directories are removed."""
         self.stray_retention_ms = -1
         """How long directories without a topic are kept (`strays`); -1 means for ever."""
         self.unsynced: set[str] = set()
@@ -63,7 +64,7 @@ class Deletions:
             self.add(path, self.stray_retention_ms)
 
     def put_aside(self, home: LogDirectory, name: str) -> None:
-        """Rename a partition's directory to a stray one."""
+        """Rename a partition's directory to the name of a stray directory."""
         stray = home.file(self.unique_name(name, "stray"))
         self.disk.rename(home.file(name), stray)
         self.disk.sync_directory(home.path)
@@ -151,7 +152,7 @@ def remove_directory(disk: Disk, directory: str) -> None:
     """Deletes a partition's directory with all files in it; a missing one is not an error.
 
     The file with the topic id is removed last, so that after a crash the directory cannot be taken
-    for that of a new topic.
+    for a directory of a new topic.
     """
     try:
         names = disk.listdir(directory)

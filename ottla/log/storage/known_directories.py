@@ -64,15 +64,16 @@ def cluster_of(opened: Sequence[LogDirectory]) -> str | None:
     StorageRefused."""
     for directory in opened:
         if directory.offline is None:
-            with suppress(OSError):             # `identify` reads it again
+            with suppress(OSError):             # `identify` reads the file again, and may raise
                 if known := directory.known_ids():
                     return known["cluster.id"]
     return None
 
 
 def away(directory: LogDirectory, known: Mapping[str, str], forgotten: Collection[str]) -> str:
-    """The id of the directory that used to be at this path and is not there, for example because it
-    is not mounted; otherwise an empty string. Raises OSError, StorageRefused."""
+    """If the directory has no `meta.properties`, for example because the disk of the former log
+    directory at this path is not mounted: the former directory's id. Otherwise an empty string.
+    Raises OSError, StorageRefused."""
     if directory.offline is not None or directory.known_ids():
         return ""
     was = (each for each, path in known.items() if path == directory.path)
@@ -95,7 +96,8 @@ def missing(
                     " ottla.forget.directories. Remove it from that setting, or the directory from"
                     " log.dirs."
             )
-    # A directory that could not be opened is not missing; as its id is not known, its path counts.
+    # A directory that could not be opened is not missing. Its id is not known, so it is recognized
+    # by its path.
     unknown = {each.path for each in opened if not each.directory_id}
     used = {each.path for each in opened}
     directories = []

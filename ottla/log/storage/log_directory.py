@@ -19,7 +19,7 @@ MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
 UNFINISHED = "ottla.unfinished"
 """A key in meta.properties while `ottla cluster create` runs (`member_marks`); its value is the
 ZooKeeper that gets the metadata. No broker starts on such a directory, because the metadata may be
-in either place."""
+in the directory or in ZooKeeper."""
 ID_SIZE = 16
 TORN_ID = b""
 
@@ -98,7 +98,7 @@ class LogDirectory:
 
     @property
     def known(self) -> bool:
-        """Whether its partitions are known, even if it has failed since."""
+        """Whether the directory's partitions are known, even if the directory has failed since."""
         return self.lock is not None
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class LogDirectory:
 
     def known_topics(self) -> dict[str, bytes | None]:
         """The topics of the checkpoints' entries. Drops entries of other topics: a crash came after
-        they were written, and before their topics were."""
+        a checkpoint wrote the entries, and before it wrote their topics."""
         known = self.written_ids
         if known is None:
             # A directory of Apache Kafka or of an earlier version: the topic ids are only in the

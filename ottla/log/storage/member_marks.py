@@ -5,7 +5,7 @@
 directories before the next one begins in any:
 
     standalone          no `ottla.metadata`              a standalone start is possible
-    unfinished          and `ottla.unfinished`           no start is possible
+    unfinished          also has `ottla.unfinished`      no start is possible
     member              `ottla.metadata=zookeeper`       a start in the cluster is possible
 
 ZooKeeper gets the metadata while the directories are unfinished. So two brokers can never continue
@@ -122,8 +122,8 @@ def begin(directories: Sequence[LogDirectory], zookeeper: str) -> None:
 
 
 def take_back(directories: Sequence[LogDirectory]) -> None:
-    """Gives the directories back to the standalone broker. ZooKeeper must not have its metadata,
-    now or later. Raises OSError."""
+    """Gives the directories back to the standalone broker. ZooKeeper must not have the broker's
+    metadata, now or later. Raises OSError."""
     for directory in directories:
         known = directory.known_ids()
         _write(directory, {k: v for k, v in known.items() if k not in (MODE, UNFINISHED)})

@@ -77,7 +77,7 @@ def finish_move(
     key = record.topic, record.partition
     name = f"{record.topic}-{record.partition}"
     if record.copy not in target.names and key not in target.partitions:
-        return                          # its topic has been deleted since
+        return                          # the partition's topic has been deleted since
     moved = target.topic_id_in(record.copy if record.copy in target.names else name)
     for other in others:
         # A directory of another topic id is not the old copy: the topic was recreated since.

@@ -37,7 +37,7 @@ class MoveFailed(Exception):
 
 class LogCut(MoveFailed):
     """The log was truncated meanwhile, for example because it diverged from its leader's log: the
-    copy may contain removed records at offsets where the log has others now."""
+    copy may contain removed records at offsets where the log has other records now."""
 
 
 class Piece(NamedTuple):
@@ -232,8 +232,8 @@ class Move:
     def prepared(self) -> bool:
         """Whether the target's checkpoints have the log start and the end of the compacted part.
 
-        Without the first, deleted records would return with the move; without the second, recovery
-        would take a gap for damage.
+        Without the log start, deleted records would return with the move. Without the end of the
+        compacted part, recovery would take a gap for damage.
         """
         return (
             self.target.log_starts.get(self.key) == self.log.log_start_offset
@@ -364,8 +364,8 @@ class Move:
             self.storage.fail(directory, self.left)
 
     def finish(self) -> Callable[[], None]:
-        """A function that completes the move. It must run, in any thread, before another move may
-        begin, and raises OSError."""
+        """Returns a function that completes the move. It must run, in any thread, before another
+        move may begin, and raises OSError."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(f"a restart finishes the move, once its directories work{why}")

@@ -92,7 +92,7 @@ class Placement:
     def refuse_to_guess(self, key: Partition) -> None:
         """Raises StorageFailed if the partition may be in a directory that could not be opened.
 
-        An empty log in another directory would hide its records.
+        An empty log in another directory would hide the partition's records.
         """
         hidden = [each for each in self.directories if not each.known]
         if hidden:
@@ -102,8 +102,9 @@ class Placement:
 
     def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
         """The log directory for a new log: the online one with the fewest partitions; a cordoned or
-        full one only if all are. If a power cut removed a log's files, the directory whose
-        checkpoint has its log start, because its offsets must not be reused."""
+        full one only if all are. If a directory's checkpoint has a log start for the partition, a
+        power cut has removed the log's files: its offsets must not be reused, so that directory is
+        chosen."""
         online = [directory for directory in self.directories if directory.offline is None]
         if len(online) == 1:
             return online[0]

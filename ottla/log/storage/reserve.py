@@ -20,7 +20,7 @@ PLENTY = 4 * RESERVE_SIZE
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Whether an error or one of its causes is that of a full disk."""
+    """Whether an error, or one of its causes, says that a disk or quota is full."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
             return True
@@ -29,7 +29,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class Reserve:
-    """The file that reserves the space. It ignores errors of the disk: other writes report them."""
+    """The file that reserves the space. Disk errors are ignored here: other writes report them."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk, self.directory = disk, directory

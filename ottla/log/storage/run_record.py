@@ -1,4 +1,5 @@
-"""How a broker of a cluster last ran on a log directory. The next start judges the logs by this.
+"""A record of the last run of a cluster's broker on a log directory: from this record, the next
+start derives which writes may have been lost.
 
 The file `ottla-run` is written once the cluster's metadata show the registration of the run, and
 again after a clean stop:
@@ -30,8 +31,9 @@ FLUSHED = "always"
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. `flush` is ottla.acks.all.flush, `clean` whether the run ended with a clean stop,
-    `away` has the ids of the log directories that were missing during the whole run."""
+    """One run of a broker. `flush` is the setting ottla.acks.all.flush. `clean` says whether the
+    run ended with a clean stop. `away` has the ids of the log directories that were missing during
+    the whole run."""
 
     epoch: int
     boot: str

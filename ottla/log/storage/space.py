@@ -1,10 +1,10 @@
 """How much space a log directory has, and whether it is full.
 
 A directory is full from the first write that the disk refuses for lack of space (or quota) until
-probes can be written again. If plenty of space is free, one probe is enough; otherwise probes must
-succeed for a minute, because some file systems never have plenty. Without this delay, replicas
-would leave and return with each deleted segment. Each refusal soon after a return doubles the
-minute.
+probes can be written again. If plenty of space is free, one successful probe is enough. Some file
+systems never have plenty of space; on these, probes must succeed for a minute. Without this delay,
+replicas would leave and rejoin the ISR with each deleted segment. If a write is refused again soon
+after the minute, the delay doubles.
 """
 
 from __future__ import annotations

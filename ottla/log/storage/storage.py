@@ -190,7 +190,7 @@ class Storage:
     def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
         """Recoveries for the logs in `wanted` that need one, a list for each directory.
 
-        Running them is optional: `get_or_create` recovers the other logs when it opens them.
+        Running them is optional: `get_or_create` recovers the remaining logs when it opens them.
         """
         by_directory: dict[str, list[LogRecovery]] = {}
         if all(directory.clean for directory in self.directories if directory.offline is None):
@@ -300,9 +300,9 @@ class Storage:
         return aside
 
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
-        """The directory of this topic among several with the partition's name, None without one.
-        The others are put aside."""
-        # The first of them may be gone: deleting its topic may have removed it meanwhile.
+        """Of several log directories that have the partition, chooses the one whose copy belongs to
+        this topic, or None. The other copies are put aside."""
+        # `homes` may have no entry any more, if the topic of that copy was deleted meanwhile.
         homes = [self.homes.pop(key)] if key in self.homes else []
         reached("a partition was found in two log directories")
         named = [*homes, *self.rivals.pop(key)]

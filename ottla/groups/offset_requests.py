@@ -82,7 +82,7 @@ def fetch_offsets(
     wanted: Sequence[tuple[str, int]] | None,
     require_stable: bool,
 ) -> list[FetchedOffset]:
-    """The committed offsets of these partitions, or of all that have one.
+    """The committed offsets of these partitions, or of all partitions that have one.
 
     With `require_stable`, partitions with a pending transactional offset are marked (KIP-447).
     """

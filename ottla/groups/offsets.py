@@ -1,4 +1,4 @@
-"""Committed offsets of the groups of one partition, and those pending in transactions.
+"""Offsets of the groups of one partition: committed offsets, and offsets of open transactions.
 
     OffsetCommit     -> record -> replay: visible at once
     TxnOffsetCommit  -> record -> replay: pending, until the transaction's marker makes it
@@ -37,7 +37,8 @@ class Offsets:
         self._groups: dict[str, dict[TopicIndex, CommittedOffset]] = {}
         self._pending: dict[int, dict[OffsetKey, PendingOffset]] = {}
         self._holders: dict[str, dict[TopicIndex, set[int]]] = {}
-        """By group, the producers with an open transaction on a partition's offset."""
+        """By group and partition, the producers whose open transactions have an offset of the
+        partition."""
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -94,7 +95,7 @@ class Offsets:
         return self._holders.get(group_id, {}).keys()
 
     def pending(self) -> dict[tuple[int, OffsetKey], CommittedOffset | None]:
-        """Pending offsets by producer and key; None if a later commit replaced one."""
+        """Pending offsets by producer and key; None for an offset that a later commit replaced."""
         return {
             (producer_id, key): each.value
             for producer_id, keys in self._pending.items()
@@ -130,7 +131,8 @@ class Offsets:
             pass
 
     def ending_steps(self, producer_id: int, committed: bool) -> Iterator[None]:
-        """As `end_transaction`, one offset in each step; the other offsets stay pending."""
+        """Do the same as `end_transaction`, one offset in each step; the other offsets stay pending
+        meanwhile."""
         ending = self._pending.get(producer_id, {})
         for key in list(ending):
             pending = ending.pop(key, None)

@@ -56,7 +56,8 @@ class OpenAppends:
 
     def refuse(self, error: ProtocolError) -> None:
         """The log has refused the append that is being made."""
-        # If a log directory has failed, its shards are unloaded already and everybody is answered.
+        # If a log directory has failed, its shards are unloaded already, and all their clients are
+        # answered.
         if self._open:
             self._open.pop().answer_all(error)
 
@@ -68,8 +69,8 @@ class OpenAppends:
             follow()
 
     def end(self, append: OpenAppend) -> bool:
-        """The first append has ended; returns False if the shard was unloaded meanwhile, so that
-        everybody is answered already."""
+        """The oldest append has ended; returns False if the shard was unloaded meanwhile, so that
+        all clients are answered already."""
         if not self._open:
             return False
         first = self._open.popleft()
@@ -95,7 +96,7 @@ class OpenAppends:
                 each.answer_all(error)
 
     def answer_all(self, error: ProtocolError) -> None:
-        """The shard is unloaded: answers everybody."""
+        """The shard is unloaded: answers all waiting clients with an error."""
         for each in self._open:
             reached("a coordinator moved with records that are not committed")
             each.answer_all(error)

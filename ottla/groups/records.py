@@ -1,7 +1,7 @@
 """The contents of `__consumer_offsets`: keys, and the latest value of each key.
 
 A record without a value removes its key. Replaying all records of a partition in order, also after
-compaction, gives the state of its groups. `record_codec` converts them to bytes.
+compaction, gives the state of its groups. `record_codec` converts records to bytes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ Key = (
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group continues to read a partition; a tuple, because there are many."""
+    """Where a group continues to read a partition. There are many of these, so it is a tuple,
+    which takes less memory than a dataclass."""
 
     offset: int
     leader_epoch: int = -1
@@ -115,7 +116,8 @@ class GroupValue:
     protocol: str | None
     leader: str | None
     state_ms: int
-    """Unix time of the last change of state; offsets of an empty group expire from here."""
+    """Unix time of the last change of state; the retention of an empty group's offsets counts from
+    here."""
     members: tuple[ClassicMemberValue, ...] = ()
 
 

@@ -26,7 +26,7 @@ attempt, as on a full disk."""
 
 
 class TimerKey(NamedTuple):
-    """Identifies a timer; setting one of the same name again moves it."""
+    """Identifies a timer; setting a timer that is set already moves it."""
 
     kind: str
     owner: str
@@ -54,7 +54,7 @@ class Result:
     """Monotonic milliseconds, for deadlines."""
     records: list[Any] = field(default_factory=list)
     encoded: list[Any] = field(default_factory=list)
-    """The first of the records, encoded as the log stores them."""
+    """The first `len(encoded)` records, encoded as the log stores them."""
     replies: list[tuple[Answer, Any]] = field(default_factory=list)
     timers: list[tuple[TimerKey, int | None]] = field(default_factory=list)
     markers: list[MarkersDue] = field(default_factory=list)

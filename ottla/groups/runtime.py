@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 class Runtime(ShardRuntime[Shard]):
-    """All groups that this broker coordinates; `partitions` is corrected once the topic exists."""
+    """All groups that this broker coordinates. Once `__consumer_offsets` exists, `partitions` is
+    set to its partition count."""
 
     def __init__(
         self,
@@ -89,8 +90,8 @@ class Runtime(ShardRuntime[Shard]):
             pass
 
     def ending_steps(self, partition: int, producer_id: int, committed: bool) -> Iterator[None]:
-        """As `end_transaction`, one offset in each step. The producer's next transaction may only
-        begin after the last step.
+        """Do the same as `end_transaction`, one offset in each step. The producer's next
+        transaction may only begin after the last step.
 
         A shard whose log is still being read is left alone: it will read the marker from the log,
         and its pending offsets may belong to an earlier transaction of the producer, which may have

@@ -37,7 +37,7 @@ class GroupSettings(NamedTuple):
 
 
 class TransactionSettings(NamedTuple):
-    """The settings of the transaction coordinator; names and defaults as above."""
+    """The settings of the transaction coordinator, with Kafka's names and defaults."""
 
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000

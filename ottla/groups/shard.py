@@ -66,7 +66,7 @@ class Shard:
         cluster: ClusterView = NO_CLUSTER,
         replicated: bool = False,
     ) -> None:
-        """With `replicated`, another broker may take over before this one learns of it."""
+        """With `replicated`, another broker may take over before this broker learns of it."""
         self.partition, self.replicated = partition, replicated
         self.offsets = Offsets()
         self.groups: dict[str, Group] = {}
@@ -245,7 +245,7 @@ class Shard:
         )
 
     def expire(self, result: Result) -> None:
-        """Removes expired offsets, and empty groups that have none left."""
+        """Removes expired offsets, and empty groups that have no offsets left."""
         settings = self.context.settings
         result.set_timer(EXPIRE, "", after_ms=settings.offsets_retention_check_interval_ms)
         self._sweeps.begin(

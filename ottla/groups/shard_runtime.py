@@ -10,13 +10,14 @@ commit that cannot be encoded fails alone.
 Reads also wait until the records before them are committed, so that a power cut cannot undo what a
 client has read (a fetched offset never goes back). Heartbeats change nothing and do not wait.
 
-In a cluster, another broker may have taken over without this one knowing it yet. This broker can
-then commit nothing. Some refusals make a client give something up. Such a refusal is sent only once
-a record that changes nothing is committed (`AnyShard.confirm`).
+In a cluster, another broker may have taken over before this broker learns of it. This broker can
+then commit nothing. Some refusals make a client give up its partitions, its commit or its
+transaction. Such a refusal is sent only once a record that changes nothing is committed
+(`AnyShard.confirm`).
 
-The log and the loop are reached through a `ShardHost`, the broker's coordinator; there is no
-socket, no event loop and no wall clock here. `runtime` has the groups, `transactions/runtime` the
-transactional ids.
+This module uses no socket and no event loop, and gets the time from a `Clock`. It uses the log and
+the loop through a `ShardHost`, the broker's coordinator. `runtime` derives the coordinator of
+groups from this module, `transactions/runtime` the coordinator of transactional ids.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class AnyShard(Protocol):
     """Whether its log was replayed to the end that it had when loading began; records that were
     appended since are not replayed before `adopt`."""
     final: ClassVar[tuple[type[ProtocolError], ...]]
-    """Refusals after which clients give something up; `confirm` is called for each of them."""
+    """Refusals after which clients give up their partitions, commits or transactions; `confirm` is
+    called for each of them."""
 
     def confirm(self, key: str, result: Result, /) -> None:
         """Adds a record that changes nothing to a result without records, if other brokers may take
@@ -252,7 +254,7 @@ class ShardRuntime(Generic[S]):
         answer: Answer | None = None,
         producer: Producer = NO_PRODUCER,
     ) -> None:
-        """Runs one operation on a shard, and sends its reply once it is committed.
+        """Runs one operation on a shard, and sends its reply once its records are committed.
 
         If the operation raises, the effects in its result still take place: a JoinGroup that is
         refused with MEMBER_ID_REQUIRED has assigned a member id. Without `answer`, the operation
@@ -274,8 +276,9 @@ class ShardRuntime(Generic[S]):
     def attempt(
         self, key: str, operation: Callable[[S, Result], None], answer: Answer
     ) -> None:
-        """As `change`, for an operation that puts its reply into the result itself. If it raises,
-        `answer` gets a final refusal once it is confirmed; other refusals are raised at once."""
+        """Does the same as `change`, for an operation that puts its reply into the result itself.
+        If the operation raises one of the shard's `final` errors, `answer` gets the error once the
+        record of `confirm` is committed; all other errors are raised at once."""
         live, result = self._begin_turn(key)
         try:
             operation(live.shard, result)
@@ -288,7 +291,8 @@ class ShardRuntime(Generic[S]):
         self._perform(live, result)
 
     def gather(self, key: str, operation: Callable[[S, Result], Any], answer: Answer) -> None:
-        """As `change`, for an operation that does not depend on other gathered ones.
+        """Does the same as `change`, for an operation that does not depend on other gathered
+        operations.
 
         All operations of one turn of the loop are appended, made durable and answered together.
         """
@@ -320,7 +324,7 @@ class ShardRuntime(Generic[S]):
             self._perform(live, gathered)
 
     def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
-        """Runs an operation without records, which may set timers; returns its result."""
+        """Runs an operation without records, which may set timers; returns what it returns."""
         live, result = self._begin_turn(key)
         try:
             return operation(live.shard, result)
@@ -356,7 +360,7 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def next_timer_ms(self) -> int | None:
-        """The time at which `fire` has something to do."""
+        """The time at which the next timer is due; None if no timer is set."""
         times = [live.timers.next_ms() for live in self._live.values()]
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
@@ -502,7 +506,7 @@ class ShardRuntime(Generic[S]):
         for answer, reply in append.replies:
             answer(reply if told is None else told)
         if error is not None:
-            # What was replayed is not in the log: the shard has to be loaded again.
+            # The replayed records are not in the log: the shard has to be loaded again.
             self.unload(live.shard.partition)
             self._host.reload(live.shard.partition)
 

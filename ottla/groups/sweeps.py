@@ -55,7 +55,7 @@ class Sweeps:
 
 
 def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
-    """Removes expired offsets, and empty groups that have none left (KIP-211)."""
+    """Removes expired offsets, and empty groups that have no offsets left (KIP-211)."""
     result, looks = (yield), 0
     for group_id in list(groups):
         dropped = 0

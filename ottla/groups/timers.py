@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 class Timers:
-    """Named deadlines. Moving or cancelling one leaves its old entry in the heap, to be skipped."""
+    """Named deadlines. Moving or cancelling a timer leaves its old entry in the heap, which is
+    skipped later."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, TimerKey]] = []

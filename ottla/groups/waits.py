@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What `standing` needs besides the group."""
+    """The inputs of `standing` besides the group."""
 
     wall_ms: int
     tick_ms: int

@@ -63,7 +63,7 @@ class ClassicMember:
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False
-    """Whether its first join is pending, so the client cannot send heartbeats yet."""
+    """Whether the member's first JoinGroup is pending, so that it cannot send heartbeats yet."""
 
     def metadata(self, protocol: str | None) -> bytes:
         """The member's metadata for this protocol."""
@@ -73,7 +73,7 @@ class ClassicMember:
         return b""
 
     def value(self, protocol: str | None, assignment: bytes) -> ClassicMemberValue:
-        """The member as the record of a generation with this protocol stores it."""
+        """The member's entry in the record of a generation that uses this protocol."""
         return ClassicMemberValue(
             self.member_id,
             self.instance_id,
@@ -321,8 +321,8 @@ class ClassicGroup:
         )
 
     def keep(self, member: ClassicMember) -> None:
-        """Replaces a member that a record has restored: only the member of the JoinGroup has all
-        protocols and the session's deadline."""
+        """Replaces the member that the replayed record has restored by `member`, which was made
+        from the JoinGroup: only `member` has all protocols and the session's deadline."""
         assert member.member_id in self.members, "its record was replayed"
         self.members[member.member_id] = member
         self._common = None

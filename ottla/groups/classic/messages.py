@@ -33,7 +33,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as its leader sees it."""
+    """A member as the leader's JoinGroup reply lists it."""
 
     member_id: str
     instance_id: str | None

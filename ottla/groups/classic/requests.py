@@ -33,7 +33,7 @@ NONE, REBALANCE_IN_PROGRESS = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
 
 
 class ServedClassicGroup(ClassicGroup):
-    """A classic group as `groups/group.py` describes it."""
+    """A classic group that implements `Group` of `groups/group.py`."""
 
     __slots__ = ()
     keys: ClassVar[tuple[type, ...]] = (GroupKey,)
@@ -73,7 +73,7 @@ class ServedClassicGroup(ClassicGroup):
         result: Result,
         context: Context,
     ) -> ErrorCode:
-        """As `heartbeat`, which sets no timer here."""
+        """Do the same as `heartbeat`: in a classic group, a heartbeat sets no timer."""
         return self.heartbeat(generation, member_id, instance_id, result.tick_ms)
 
     def leave(

@@ -1,9 +1,9 @@
 """The consumers' embedded protocol: the contents of JoinGroup's metadata and SyncGroup's
 assignment.
 
-Brokers treat both as opaque bytes, but parse them if the protocol type is `consumer`: to know
-which topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members share
-a group.
+Brokers treat these contents as opaque bytes, but parse them if the protocol type is `consumer`: to
+know which topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members
+share a group.
 
     subscription   | version i16 | topics [string] | user data bytes?              v0
                    | owned [topic string, partitions [i32]]                        v1+

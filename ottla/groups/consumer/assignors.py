@@ -70,8 +70,8 @@ def _keep_former(
     subscribers: dict[bytes, list[str]],
     free: set[TopicPartition],
 ) -> None:
-    """Leaves members the partitions that they had; if all members read the same topics, at most an
-    even share."""
+    """Lets each member keep the partitions that it had. If all members read the same topics, a
+    member keeps at most an even share."""
     share, extra = divmod(len(free), max(len(mine), 1))
     same_for_all = all(len(each) == len(mine) for each in subscribers.values())
     # Members with the most partitions keep the remainder, so that the fewest partitions move.
@@ -90,7 +90,7 @@ def _keep_former(
 def _even_out(
     mine: dict[str, set[TopicPartition]], subscribers: dict[bytes, list[str]]
 ) -> None:
-    """Move partitions from a member to one that has at least two fewer and may own them."""
+    """Move partitions from a member to a subscriber that has at least two partitions fewer."""
     moved = True
     while moved:
         moved = False

@@ -202,7 +202,8 @@ def heartbeat(
 
 
 def _ask_to_rejoin(group: ConsumerGroup, member: ConsumerMember, result: Result) -> None:
-    """Asks a member to join again; its rebalance timeout counts from the first time."""
+    """Asks a member to join again; the rebalance timeout counts from the first request to do
+    so."""
     if not member.rejoin_asked:
         member.rejoin_asked = True
         after_ms = max(member.value.rebalance_timeout_ms, 0)

@@ -97,14 +97,16 @@ class Draft:
         self._record(Record(TargetEpochKey(self._id), value))
 
     def update(self, changed: bool) -> None:
-        """Resolves patterns, increments the epoch and assigns again, if there is a reason to."""
+        """Resolves patterns, increments the epoch and assigns again, if subscriptions have changed
+        (`changed`) or topics have changed."""
         version = self._cluster.version
         if changed or not self._group.has_seen(version, self._own):
             recorded = len(self._result.records)
             self._resolve_patterns()
             self._bump_epoch(changed)
             if len(self._result.records) == recorded:
-                # After new records, the next heartbeat checks again: the log may refuse them.
+                # With new records, `seen_version` stays, so that the next heartbeat checks again:
+                # the log may refuse the records.
                 self._group.seen_version = version
         if self.epoch > self.target_epoch:
             self._assign()
@@ -113,7 +115,7 @@ class Draft:
         """Makes the next heartbeat assign again; an empty group has nothing to assign."""
         self._bump_epoch(True)
         if not self.members:
-            self.set_target_epoch(self.epoch)   # KAFKA-20442: no heartbeat will do it later
+            self.set_target_epoch(self.epoch)   # KAFKA-20442: no later heartbeat will set it
 
     def reconcile(
         self, member_id: str, current: CurrentMemberValue, owned: Owned
@@ -166,7 +168,8 @@ class Draft:
         self.patterns = resolved
 
     def _once_recorded(self, patterns: set[str], version: int) -> None:
-        """Notes that the patterns are resolved, once the log has taken their matches."""
+        """Notes that the patterns are resolved, once the log has accepted the records of their
+        matches."""
         group = self._group
 
         def replayed(error: ProtocolError | None) -> None:

@@ -181,24 +181,25 @@ class ConsumerGroup:
     # Replay
 
     def replay_epoch(self, value: ConsumerGroupValue | None) -> None:
-        """The group epoch; without a value the group is removed."""
+        """Apply the group epoch. None changes nothing here: `replay_consumer` reports that the
+        group is removed."""
         if value is not None:
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 
     def replay_target_epoch(self, value: TargetEpochValue | None) -> None:
-        """The epoch of the target assignment."""
+        """Apply the epoch of the target assignment."""
         self.target_epoch = 0 if value is None else value.epoch
         self.target_ms = 0 if value is None else value.assigned_ms
 
     def replay_target(self, member_id: str, value: TargetMemberValue | None) -> None:
-        """A member's target."""
+        """Apply a member's target; None removes it."""
         if value is None:
             self.targets.pop(member_id, None)
         else:
             self.targets[member_id] = value.partitions
 
     def replay_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
-        """A member's subscription; without a value the member is removed."""
+        """Apply a member's description; None removes the member."""
         member = self.members.get(member_id)
         early = self.early.pop(member_id, None)
         if value is None:
@@ -218,7 +219,7 @@ class ConsumerGroup:
             self.static_members[value.instance_id] = member_id
 
     def replay_current(self, member_id: str, value: CurrentMemberValue | None) -> None:
-        """The partitions that a member owns."""
+        """Apply the partitions that a member owns."""
         member = self.members.get(member_id)
         if member is None:
             if value is not None:
@@ -232,7 +233,7 @@ class ConsumerGroup:
             self.owners[partition] = member_id
 
     def replay_pattern(self, pattern: str, value: RegularExpressionValue | None) -> None:
-        """The topics of a regular expression."""
+        """Apply the topics that match a regular expression; None removes the expression."""
         if value is None:
             self.patterns.pop(pattern, None)
             self.resolved.pop(pattern, None)

@@ -172,8 +172,8 @@ def keep_alive(
 ) -> int | None:
     """Serve a heartbeat that changes neither the member nor its assignment, as nearly all do.
 
-    `client` is the client's id and host. Returns the interval to the next heartbeat in ms; None if
-    it is another kind of heartbeat, or is refused: then use `heartbeat`.
+    `client` is the client's id and host. Returns the interval to the next heartbeat in ms. Returns
+    None if the heartbeat changes something or must be refused: then use `heartbeat`.
     """
     member = group.members.get(request.member_id)
     if (
@@ -424,8 +424,8 @@ def remove(
     for member in leaving:
         note_member(group.group_id, member.member_id, member.value, kind, result, **fields)
         draft.drop(member.member_id)
-        # If the log refuses this, the member still exists, but may send no more requests: this
-        # timer removes it later.
+        # If the log refuses the records, the member still exists, but may send no more requests:
+        # this timer removes it later.
         result.set_timer(SESSION, group.group_id, member.member_id, after_ms=RETRY_MS)
         result.cancel_timer(REBALANCE, group.group_id, member.member_id)
     draft.bump_epoch()

@@ -23,7 +23,7 @@ log = logging.getLogger("ottla.groups")
 
 
 class ServedConsumerGroup(ConsumerGroup):
-    """A KIP-848 group as `groups/group.py` describes it."""
+    """A KIP-848 group that implements `Group` of `groups/group.py`."""
 
     __slots__ = ()
     keys: ClassVar[tuple[type, ...]] = tuple(replay.EFFECTS)
@@ -66,7 +66,7 @@ class ServedConsumerGroup(ConsumerGroup):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> None:
-        """Returns None: `heartbeat_turn` serves it, since it may set a timer."""
+        """Returns None: `heartbeat_turn` serves the request, which may set a timer."""
 
     def heartbeat_turn(
         self,

@@ -1,11 +1,11 @@
 """The events of the groups that this broker coordinates, and how long their rebalances take.
 
-The state machines add events to their `Result`; `shard_runtime` hands them over once the log has
-taken the records of the same turn. Three kinds of events measure a rebalance.
+The state machines add events to their `Result`; `groups/runtime` adds them here once the log has
+accepted the records of the same turn. Three kinds of events measure a rebalance.
 
     rebalance_began     the group collects its members, or assigns anew
     gathered            all members of a classic group have joined, or the wait for them has ended
-    rebalanced          every member may know its assignment
+    rebalanced          every member can get its assignment
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Rebalance(NamedTuple):
 
     began: Event
     reason: Event | None
-    """The last event before it."""
+    """The group's last event before the rebalance."""
     gathered: Event | None = None
 
 

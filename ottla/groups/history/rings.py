@@ -61,7 +61,7 @@ def _characters(value: Any) -> int:
 
 class Rings(Generic[Key]):
     """The newest events of each key. If all rings together exceed `bytes_max`, the key that has had
-    no event for the longest time loses its oldest ones."""
+    no event for the longest time loses its oldest events."""
 
     def __init__(self, each_max: int = EACH_MAX, bytes_max: int = BYTES_MAX) -> None:
         self.each_max, self.bytes_max = each_max, bytes_max

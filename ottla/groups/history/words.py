@@ -11,7 +11,7 @@ NAMED_MAX = 5
 
 
 def duration(ms: float) -> str:
-    """45 s, 3.2 s, 5 min 20 s, 2 h 5 min, 3 days."""
+    """A duration as text, such as 45 s, 3.2 s, 5 min 20 s, 2 h 5 min, 3 days."""
     if ms < 1000:
         return f"{max(0, round(ms))} ms"
     if ms < 10_000:
@@ -29,7 +29,7 @@ def duration(ms: float) -> str:
 
 
 def size(number: int) -> str:
-    """12 B, 3.4 KiB, 5.6 MiB."""
+    """A number of bytes as text, such as 12 B, 3.4 KiB, 5.6 MiB."""
     value = float(number)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -39,7 +39,8 @@ def size(number: int) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """a, b and c; of many names, the first ones and the number of others."""
+    """Names as a list, such as "a, b and c"; of many names, the first ones and the number of the
+    others."""
     if len(names) > NAMED_MAX:
         others = counted(len(names) - NAMED_MAX, "other")
         return f"{', '.join(names[:NAMED_MAX])} and {others}"

@@ -12,7 +12,7 @@ class ConcurrentTransactions(ProtocolError):
 
 
 class ProducerFenced(ProtocolError):
-    """A newer producer has taken over the transactional id: this one is a zombie."""
+    """A newer producer has taken over the transactional id: this producer is a zombie."""
 
     code = ErrorCode.PRODUCER_FENCED
 
@@ -24,7 +24,7 @@ class InvalidProducerIdMapping(ProtocolError):
 
 
 class InvalidTransactionState(ProtocolError):
-    """The transaction is not in a state that allows this."""
+    """The transaction is not in a state that allows the request."""
 
     code = ErrorCode.INVALID_TXN_STATE
 

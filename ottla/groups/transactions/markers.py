@@ -4,9 +4,9 @@
                                   '---- failed ones are retried after a delay ----'
 
 The partitions may be on any broker; the caller passes the function that writes markers. Writing a
-marker twice does no harm: the second marker ends nothing. If a late marker arrives during the
-producer's next transaction, version 2 of transactions refuses it; version 1 cannot distinguish the
-two transactions.
+marker twice does no harm: the second marker ends nothing. A late marker may arrive during the
+producer's next transaction. In version 2 of transactions, the partition refuses it; earlier
+versions cannot distinguish the two transactions.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Ending:
         """The partitions that this attempt has not tried yet, the next one last."""
         self._waiting: tuple[Answer, Any] | None = None
         self._open = 0
-        """How many markers are being written; the next attempt, or the report, waits until all are
-        settled."""
+        """How many markers are being written. `settled` is called, and the next attempt begins,
+        only once each of them is committed or has failed."""
         self._driving = False
         self._failed: set[TopicIndex] = set()
         """Partitions whose write failed unexpectedly; each is logged once."""

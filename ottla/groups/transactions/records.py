@@ -41,7 +41,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """The name as tools show it: PrepareCommit."""
+        """The name as tools show it, such as PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
@@ -57,7 +57,7 @@ class TransactionValue:
     updated_ms: int = -1
     started_ms: int = -1
     previous_producer_id: int = NO_PRODUCER_ID
-    """The producer id before the current one, whose epochs were used up."""
+    """The previous producer id, whose epochs were used up."""
     next_producer_id: int = NO_PRODUCER_ID
     """The producer id to be used once the ending transaction has ended (KIP-890)."""
     client_version: int = 0

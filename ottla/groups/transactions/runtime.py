@@ -3,7 +3,7 @@
 It also performs the effect that only transactions have, the markers:
 
     end recorded -> a marker into each partition -> all committed -> client answered, end completed
-                       '---- some failed: client answered, they are retried after a delay ----'
+                       '-- some failed: client answered, failed markers retried after a delay --'
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class TransactionRuntime(ShardRuntime[TransactionShard]):
-    """All transactional ids here; `partitions` is corrected once the topic exists."""
+    """All transactional ids that this broker coordinates. Once `__transaction_state` exists,
+    `partitions` is set to its partition count."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         """Begins to load a partition that this broker leads. The caller replays the records, then
         calls `adopt`.
 
-        Markers have the leader epoch, so that markers of a former coordinator are refused.
+        `coordinator_epoch` is the partition's leader epoch. Each marker contains it, so that
+        markers of a former coordinator are refused.
         """
         return self.load_into(
             TransactionShard(partition, coordinator_epoch, self.settings, self.replicated)

@@ -43,7 +43,7 @@ EXPIRE = "expire"
 """Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
 EXPIRE_NEXT = "expire next"
-"""Timer of the shard: continues that removal."""
+"""Timer of the shard: continues the removal that EXPIRE began."""
 NEXT_SLICE_MS = 1
 LOOKS_MAX = 300
 """The most ids in a slice; removing all of them takes two milliseconds."""
@@ -81,7 +81,7 @@ class TransactionShard:
         settings: TransactionSettings,
         replicated: bool = False,
     ) -> None:
-        """With `replicated`, another broker may take over before this one learns of it."""
+        """With `replicated`, another broker may take over before this broker learns of it."""
         self.partition = partition
         self.coordinator_epoch = coordinator_epoch
         self.settings = settings
@@ -167,7 +167,7 @@ class TransactionShard:
         partitions: Sequence[TopicIndex],
         result: Result,
     ) -> dict[TopicIndex, ProtocolError]:
-        """As `check_partition`, for several partitions; returns the refusals."""
+        """Does the same as `check_partition` for several partitions; returns the refusals."""
         refusals: dict[TopicIndex, ProtocolError] = {}
         for each in partitions:
             try:
@@ -201,7 +201,8 @@ class TransactionShard:
         result.markers.append(MarkersDue(transactional_id, answer, after))
 
     def _time_out(self, transactional_id: str, value: TransactionValue, result: Result) -> None:
-        # If the log refuses the record, the transaction must not stay open for ever.
+        # If the log refuses the record, this timer tries again: the transaction must not stay open
+        # for ever.
         interval_ms = self.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
         result.set_timer(TIMEOUT, transactional_id, after_ms=interval_ms)
         reached("a transaction was aborted for its age")
@@ -211,8 +212,8 @@ class TransactionShard:
 
     def confirm(self, transactional_id: str, result: Result) -> None:
         """Records the present state once more, in a result without records. Only the current
-        coordinator can commit it: a broker that was replaced without knowing it cannot, and so
-        never answers from outdated state."""
+        coordinator can commit this record, so a broker that was replaced without knowing it never
+        answers from outdated state."""
         if self.replicated and not result.records:
             value = self.transactions.get(transactional_id)
             result.records.append(TransactionRecord(transactional_id, value))

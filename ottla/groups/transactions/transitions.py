@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.wire.errors import ProtocolError
 
 EPOCH_PER_TRANSACTION = 2
-"""The version of transactions in which producers get a new epoch for each one (KIP-890)."""
+"""The version of transactions in which each transaction has a new producer epoch (KIP-890)."""
 
 
 def initialised(
@@ -44,7 +44,7 @@ def initialised(
     wall_ms: int,
     new_producer_id: int | None,
 ) -> TransactionValue:
-    """InitProducerId: the next epoch, which fences all producers with an older one.
+    """InitProducerId: the next epoch, which fences all producers with an older epoch.
 
     `expected` is the id and epoch of a recovering producer (KIP-360). The caller has to abort an
     open transaction first. Raises NeedsProducerId if there is no epoch left or no id yet,
@@ -102,7 +102,8 @@ def _need(new_producer_id: int | None) -> int:
 
 
 def check_owner(value: TransactionValue | None, producer: Producer) -> TransactionValue:
-    """The value, if it is this producer's. Raises InvalidProducerIdMapping, ProducerFenced."""
+    """The value, if the transactional id belongs to this producer. Raises
+    InvalidProducerIdMapping, ProducerFenced."""
     if value is None:
         raise InvalidProducerIdMapping("the transactional id was never initialised, or has expired")
     if value.producer_id != producer.producer_id:
@@ -220,7 +221,8 @@ def _ended_with_epoch(
         raise ProducerFenced(f"epoch {producer.epoch} was replaced by {value.epoch}")
     if value.state is not TransactionState.ONGOING and commit:
         raise _cannot_end(value, commit)
-    # An abort without a transaction is allowed: the client cannot know whether it began.
+    # An abort without a transaction is allowed: the client cannot know whether the transaction
+    # began.
     next_id = _need(new_producer_id) if value.is_exhausted else NO_PRODUCER_ID
     assert value.epoch < EPOCH_MAX, "epochs do not go beyond the last one"
     return replace(

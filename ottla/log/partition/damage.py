@@ -6,7 +6,8 @@ A damaged log can be read up to the fault. There are three kinds of faults:
   it. The write was never complete, so its bytes are cut off.
 - a hole: above the recovery point, with valid batches after it. A power cut leaves a hole if the
   system had written later pages first. The bytes from the fault on are copied to a `.quarantine`
-  file, then cut off. A `.cut` file records the truncation until the broker has reported it to the cluster.
+  file, then cut off. A `.cut` file records the truncation until the broker has reported it to the
+  cluster.
 - damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
   a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
   repaired.

@@ -56,7 +56,7 @@ Operation = Callable[[TransactionShard, Answer, Result, int | None], None]
 async def with_new_producer_id(
     context: RequestContext, transactional_id: str, operation: Operation
 ) -> TransactionValue:
-    """Run an operation; if it turns out to need a new producer id, run it again with one."""
+    """Run an operation; if it turns out to need a new producer id, run it again with a new id."""
     transactions = context.broker.coordinators.transactions
     new_id: int | None = None
     while True:
@@ -168,8 +168,8 @@ def _refusals(
 async def _by_topic(
     topics: list[AddPartitionsToTxnRequest.Topic], codes: dict[TopicIndex, ErrorCode]
 ) -> list[AddPartitionsToTxnResponse.TopicResult]:
-    """The codes in the order of the request's partitions; after a refusal each partition is listed
-    once."""
+    """Return the response entries in the order of the request. If one of the REFUSALS prevents the
+    addition, each partition is listed only once."""
     made, slices = AddPartitionsToTxnResponse.TopicResult, Slices()
     if not REFUSALS.isdisjoint(codes.values()):
         topics = [
@@ -199,7 +199,8 @@ async def _add(
     verify_only: bool,
     context: RequestContext,
 ) -> dict[TopicIndex, ErrorCode]:
-    """Add or verify partitions; returns a code for each. If one does not exist, none is added."""
+    """Add or verify partitions; returns a code for each. If one partition does not exist, none is
+    added."""
     topics, slices = context.broker.image.topics, Slices()
     unknown = [
         (name, index)

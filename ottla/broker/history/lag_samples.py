@@ -38,7 +38,8 @@ class LagSamples:
         return len(self._groups)
 
     def compare(self, group_id: str, now: Sample) -> Change | None:
-        """Keep a sample; returns the change since the oldest sample, None if that is too young."""
+        """Keep a sample; returns the change since the oldest sample, None if the oldest sample is
+        too young."""
         samples = self._groups.pop(group_id, None) or deque(maxlen=SAMPLES_MAX)
         self._groups[group_id] = samples
         while samples and now.tick_ms - samples[0].tick_ms > OLDEST_MS:

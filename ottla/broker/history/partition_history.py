@@ -1,7 +1,7 @@
 """The events of the partitions with a replica here: changes of in-sync sets and of leaders.
 
 Events are found by comparing two metadata images, once for each partition that changed.
-The leader adds what only it knows: how far a follower was behind when its removal was requested.
+A leader also records how far a follower was behind when it requested the follower's removal.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ class Behind(NamedTuple):
     """How far a follower was behind when its leader asked for its removal."""
 
     records: int
-    """-1 if it has sent no fetch in this leader epoch."""
+    """-1 if the follower has sent no fetch in this leader epoch."""
     ms: int
-    """The time since it was last caught up, -1 if it never was in this leader epoch."""
+    """The time since the follower was last caught up; -1 if it has never been in this leader
+    epoch."""
 
 
 class PartitionHistory:
@@ -48,7 +49,8 @@ class PartitionHistory:
         """The removals that this broker has asked the controller for."""
 
     def asks_for_removal(self, partition: Partition, nodes: Collection[int]) -> None:
-        """This broker leads a partition, and asks the controller to remove lagging followers."""
+        """Record that this broker, as the leader of a partition, asks the controller to remove
+        lagging followers from the in-sync set."""
         ends = {node: end for node, _, end, _, _ in partition.follower_states()}
         log_end = partition.log.log_end_offset
         now_ms = self.clock.monotonic_ms()
@@ -127,7 +129,8 @@ class PartitionHistory:
         return None if left is None else self.clock.monotonic_ms() - left.tick_ms
 
     def left(self, key: Key, node: int) -> Event | None:
-        """The event with which a replica left the in-sync set; None if it is back or not known."""
+        """The event with which a replica left the in-sync set; None if the replica is back, or if
+        no event is known."""
         for each in reversed(self.rings.of(key)):
             if each.fields.get("broker") == node and each.kind in ("left_isr", "joined_isr"):
                 return each if each.kind == "left_isr" else None
@@ -135,7 +138,7 @@ class PartitionHistory:
 
 
 class Change(NamedTuple):
-    """A partition in two images."""
+    """A partition that has changed, in the old and in the new image."""
 
     key: Key
     old: MetadataImage

@@ -25,7 +25,8 @@ def nodes(of: Any) -> str:
 
 
 def lag_in_words(fields: Fields) -> str:
-    """How far a replica was behind when it left the in-sync set; empty if only the leader knows."""
+    """Say how far a replica was behind when it left the in-sync set. The text is empty on a broker
+    that was not the leader, since only the leader knows."""
     behind, behind_ms = fields.get("behind"), fields.get("behind_ms")
     if behind is None or behind_ms is None:
         return ""

@@ -23,8 +23,8 @@ GZIP_LEVEL = 1
 
 
 cdef int share_conversion(list items) except -1:
-    """Divide the conversion limit evenly among partitions. Otherwise the last ones would starve,
-    since clients below version 3 always name the partitions in the same order."""
+    """Divide the conversion limit evenly among partitions. Otherwise the last partitions would
+    starve, since clients below version 3 always name the partitions in the same order."""
     cdef FetchItem item
     cdef Py_ssize_t share = CONVERSION_SIZE_MAX // max(len(items), 1)
     for each in items:
@@ -80,7 +80,8 @@ cdef Conversion conversion_of(
 
 
 cdef bytes convert(FetchItem item, Conversion conversion):
-    """Run a conversion at once if it is short; None if it needs a thread."""
+    """Run a conversion now if it is short, and return its result. Return None if a thread has to
+    run it."""
     item.conversion = conversion
     if conversion.takes_long:
         return None

@@ -46,7 +46,7 @@ cdef object new_leader(object image, object topic, int32_t index):
 
 
 cdef object fetch_leader(object image, int16_t error, object topic, int32_t index):
-    """The new leader if a Fetch with this error reports it, else None."""
+    """Return the new leader if a Fetch reply with this error names the leader, otherwise None."""
     return new_leader(image, topic, index) if error in (NOT_LEADER, FENCED) else None
 
 
@@ -145,7 +145,7 @@ def place(AckPromise promise not None):
 cdef object leader_now(Partition partition, object image, int32_t node_id):
     """(leader, leader epoch) of a partition that this broker no longer leads; None if not known.
 
-    The partition is asked first, since it gets its new role before the new image is visible.
+    The role of the partition is checked first: it changes before the new image is visible.
     """
     if partition.role.following:
         return partition.leader_id, partition.leader_epoch

@@ -16,7 +16,7 @@ cdef class FetchHandler:
     cdef FetchWriter writer
     cdef int32_t response_size_max
     cdef bint redirects                 # consumers are sent to replicas in their racks (KIP-392)
-    cdef str rack                       # this broker's, or None
+    cdef str rack                       # this broker's rack, or None
     cdef Reader consumer, any_replica, in_rack, replica
     cdef RecordFormat stored, without_zstd, message_sets
 

@@ -4,8 +4,8 @@ pass.
 
 `read` parses the request (`fetch_parts`), `begin` finds its session (KIP-227), `look` finds the
 records to send and returns whether they are enough, `fetch_writer` writes the body of the reply.
-Two strategies depend on the client: `Reader` knows what it may read, `RecordFormat` which formats
-it understands (see `reader`).
+Two strategies depend on the client: `Reader` knows what the client may read, and `RecordFormat`
+which formats the client understands (see `reader`).
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -116,7 +116,7 @@ cdef class FetchHandler:
                 session = self.sessions.create(
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
-                    fetch.session = session             # otherwise it is served without a session
+                    fetch.session = session             # otherwise there is no session
                     self.check_reader_of(fetch)
                     session.reports_at_once = self.redirects and fetch.replica_id >= 0
             return 0
@@ -169,8 +169,8 @@ cdef class FetchHandler:
         """Find the records to send; True if the reply is due, False if it should wait.
 
         As in Kafka, a partition that is unknown or refused when the request arrives does not end
-        the wait for the others: it is reported with them. If there are no others, the reply is due
-        at once.
+        the wait for the other partitions; the reply reports all of them. If there are no other
+        partitions, the reply is due at once.
         """
         cdef FetchItem item
         cdef int64_t got
@@ -185,7 +185,7 @@ cdef class FetchHandler:
             item = <FetchItem>each
             if fetch.incremental and fetch.total > 0 and (
                     fetch.room <= 0 or fetch.unfit >= UNFIT_MAX):
-                fetch.due = True                # full: the others come first in the next reply
+                fetch.due = True                # full: other items come first in the next reply
                 break
             if fetch.looked and item.absent:
                 fetch.in_reply.append(item)
@@ -207,7 +207,7 @@ cdef class FetchHandler:
         return fetch.due
 
     cdef int add(self, Fetch fetch, FetchItem item, int64_t got) except -1:
-        """Add what was found in one partition to the size of the reply."""
+        """Add the size of the records that were found in one partition to the size of the reply."""
         fetch.room, fetch.total = max(fetch.room, 0), fetch.total + got
         if got == 0:
             if fetch.total > 0 and item.fetch_offset < fetch.reader.end_found(fetch, item):
@@ -219,12 +219,12 @@ cdef class FetchHandler:
         fetch.room = max(fetch.size_max - fetch.total - fetch.listed, 0)
         if fetch.served % LOOKS_UNTIMED_MAX == 0 and fetch.room > 0 and (
                 self.broker.clock.monotonic() - fetch.began > LOOK_SECONDS_MAX):
-            # The others follow in the next fetch; meanwhile other clients are served.
+            # The other partitions follow in the next fetch; meanwhile other clients are served.
             fetch.room = 0
         return 0
 
     cdef bint ends_wait(self, Fetch fetch, FetchItem item) except -1:
-        """Whether what was found in this partition has to be reported at once."""
+        """Whether the result for this partition has to be reported at once."""
         item.absent = not fetch.looked and fetch.reader.consumer and item.error in UNKNOWN
         if item.absent:
             fetch.absent += 1
@@ -237,9 +237,9 @@ cdef class FetchHandler:
 
     cdef bint has_news(self, Fetch fetch, FetchItem item) except -1:
         """Whether an item without records tells the session's client something new. If not, the
-        item leaves the session's list of changed items until its partition changes. It stays on the
-        list if its records did not fit, or if this follower has lost contact with the leader: that
-        is reported at the end of the wait."""
+        item leaves the session's list of changed items until its partition changes. The item stays
+        on the list if its records did not fit. It also stays if this broker is a follower that has
+        lost contact with the leader, which is reported at the end of the wait."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
                 and item.high_watermark == item.sent_high_watermark

@@ -25,7 +25,8 @@ cdef Held serve_fetch(
     FetchHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
-    """Serve a request. Returns what holds the connection's later frames, None if nothing does."""
+    """Serve a request. Returns the object that holds back the connection's later frames, or
+    None."""
     cdef Fetch fetch = handler.read(request, version)
     cdef FetchRequest waiting
     fetch.client = client
@@ -160,7 +161,7 @@ cdef class FetchRequest(Held):
         return 0
 
     def converted(self, work):
-        """The thread has finished."""
+        """Continue the fetch once the thread has finished."""
         if not self.over and not work.cancelled():
             self.receiver.resume(self)
 
@@ -178,8 +179,9 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     if fetch.session is not None:
         fetch.session.wait = wait
         if fetch.session.moved_meanwhile:
-            # A partition changed during the look: this replica's offset may have let a coordinator
-            # append to a partition that the look had already passed.
+            # A partition changed during the look. For example, this replica's fetch offset may have
+            # committed a record, whereupon a coordinator appended to a partition that the look had
+            # already passed.
             wait.wake()
     else:
         for item in fetch.items:

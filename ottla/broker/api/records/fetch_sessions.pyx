@@ -175,7 +175,8 @@ cdef class FetchSessionCache:
         return session
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
-        """Make room: evict the least recently used session if stale, else a smaller old one."""
+        """Make room in the cache. Evict the least recently used session if it is stale, otherwise
+        an old session with fewer than `partitions` partitions. Returns False if there is none."""
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item

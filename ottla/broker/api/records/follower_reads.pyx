@@ -56,7 +56,7 @@ cdef class RackReader(AnyReplicaReader):
         item.preferred = self.closest(fetch, item)
         if item.preferred < 0:
             return admitted
-        # Apart from `preferred`, the reply is that of a fetch that finds no records.
+        # Apart from `preferred`, the reply is the same as for a fetch that finds no records.
         item.high_watermark = item.partition.high_watermark
         item.last_stable_offset = item.partition.readable_end(True)
         item.log_start = item.partition.log.log_start_offset

@@ -41,7 +41,7 @@ cdef class WithoutZstd(ConvertedFormat):
         if item.slice is not None and item.slice.size > 0:
             item.converted = self.recoded(item, fetch.conversion_left)
             if item.converted is not None and not item.converted:
-                item.converted = item.slice = None      # no room left: the next fetch gets them
+                item.converted = item.slice = None      # no room: left to the next fetch
         return 0
 
     cdef bytes recoded(self, FetchItem item, int64_t room):
@@ -85,8 +85,8 @@ cdef class MessageSets(ConvertedFormat):
         thread has to do `item.conversion`. Raises OffsetOutOfRange.
 
         Below version 3, requests have a limit for each partition only. Each partition gets at least
-        one batch, so a client whose limit is too small makes progress. Kafka answers it with an
-        error.
+        one batch, so a client whose limit is too small makes progress. Kafka answers such a client
+        with an error.
         """
         cdef int64_t offset = item.fetch_offset
         cdef Py_ssize_t size_max = max(min(<int64_t>item.size_max, room), 0)

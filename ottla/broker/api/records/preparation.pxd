@@ -1,4 +1,4 @@
-# Turns a produced partition's records into what the log stores; see preparation.pyx.
+# Prepares a partition's produced records for the log; see preparation.pyx.
 
 from libc.stdint cimport int64_t, uint8_t
 

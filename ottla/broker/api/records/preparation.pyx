@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""Turns a produced partition's records into what the log stores: checked, in format v2, and with
-the topic's codec.
+"""Prepares a partition's produced records for the log: checks them, and converts them to format v2
+and to the topic's codec.
 
 Small batches are prepared on the loop. A thread does whatever may take longer than LOOP_US_MAX
 microseconds: the codecs release the interpreter lock, so other clients are served meanwhile, and
@@ -35,9 +35,11 @@ NS_PER_BYTE = {
     "lz4": ((None, 3),),
     "zstd": ((5, 5), (12, 30), (22, 500)),
 }
-"""The ns that it takes to compress a byte of records: by codec, pairs of highest level and cost."""
+"""For each codec, pairs of a level and the ns that it takes to compress one byte of records at this
+level or below."""
 NS_PER_BYTE_OF_LZ4_HC = 80
-"""The same for all levels of lz4 but the default, which selects the fast compressor (KIP-390)."""
+"""The ns that it takes to compress one byte of records with lz4 at any level but the default. The
+default level selects the fast compressor (KIP-390)."""
 
 
 cdef int codec_of_topic(config) except -2:
@@ -82,9 +84,8 @@ cdef class TopicLimits:
 
 
 cdef bytearray prepared(uint8_t *records, Py_ssize_t size, int version, BatchLimits limits):
-    """Check a partition's produced records; returns what to store instead of them, or None.
-
-    Raises what check_batch and up_convert raise.
+    """Check a partition's produced records. Returns the bytes to store instead of them, or None to
+    store the records as they are. Raises the errors of check_batch and up_convert.
     """
     if version >= LEGACY_BELOW or (size > MAGIC_AT and magic(records) == 2):
         check_batch(records, size, limits)
@@ -150,8 +151,8 @@ cdef bint is_packed(const uint8_t *records, Py_ssize_t size) noexcept:
 cdef object prepare_on_loop(
     uint8_t *records, Py_ssize_t size, int version, TopicLimits topic
 ):
-    """What to store instead of the records; None to store the records, LATER if a thread is
-    needed."""
+    """Return the bytes to store instead of the records. Return None to store the records as they
+    are, and LATER if a thread is needed."""
     cdef BatchLimits limits = topic.limits
     cdef int64_t room = topic.room_on_loop, size_max = limits.decompressed_size_max
     cdef bint packed = is_packed(records, size)

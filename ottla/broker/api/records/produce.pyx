@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """Produce (key 0), versions 0-13: one pass appends the records of a request and writes its reply.
 
-`produce_state` reads the whole request first: nothing of a malformed one is appended. Record bytes
-are never copied: they are checked, numbered and written to the segment from the receive buffer;
-`preparation` replaces them only for message sets (versions 0-2) and for topics with another codec.
+`produce_state` reads the whole request first, so nothing of a malformed request is appended. Unless
+a thread is needed, record bytes are not copied: they are checked, numbered and written to the
+segment from the receive buffer. `preparation` replaces them only for message sets (versions 0-2)
+and for topics with another codec.
 
 A thread prepares a batch that takes long, and also the next batch of a request that has held the
 loop for TURN_SECONDS. Until the thread has finished, the request and later frames of its connection
@@ -162,7 +163,8 @@ cdef class ProduceHandler:
         return partitions
 
     cdef object refusal_of(self, ProduceState state, str name):
-        """Why the client may not write to the topic, or not in this transaction; None if it may."""
+        """Return the error if the client may not write to the topic or in this transaction,
+        otherwise None."""
         cdef Client client = state.client
         rules = self.authorizer.known
         if state.transactional_id is None and client.allowed(rules, True, name):
@@ -285,7 +287,7 @@ cdef class ProduceHandler:
         return <Partition>partitions[index]
 
     cdef bint prepare(self, ProduceState state, Partition partition) except -1:
-        """Turn the records into what the log stores; False if a thread has to do it."""
+        """Prepare the records for the log. Returns False if a thread has to prepare them."""
         cdef Preparation preparation = state.preparation
         cdef TopicLimits topic
         cdef uint8_t[::1] view
@@ -385,7 +387,7 @@ cdef class ProduceHandler:
             reply.write_raw(state.reply.data + start, state.reply.size - start)
         else:
             state.pending.move_to(reply, start)
-            state.pending.open_promises += 1          # one of its own: the reply is incomplete
+            state.pending.open_promises += 1          # an extra one: the reply is incomplete
         state.reply = reply
         return 0
 

@@ -29,7 +29,8 @@ cdef Held serve_produce(
     ProduceHandler handler, Cursor request, int version, int32_t correlation_id, Client client,
     ReplyQueue queue, object receiver
 ):
-    """Serve a request. Returns what holds the connection's later frames, None if nothing does."""
+    """Serve a request. Returns the object that holds back the connection's later frames, or
+    None."""
     cdef ProduceRequest produce = ProduceRequest.__new__(ProduceRequest)
     produce.handler, produce.queue, produce.receiver = handler, queue, receiver
     produce.version, produce.correlation_id, produce.client = version, correlation_id, client
@@ -83,7 +84,7 @@ cdef class ProduceRequest(ProduceState):
         return 0
 
     def done(self, work):
-        """The coordinator or the thread has finished."""
+        """Continue the request once the coordinator or the thread has finished."""
         if not self.over and not work.cancelled():
             self.receiver.resume(self)
 

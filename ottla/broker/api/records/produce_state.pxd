@@ -10,7 +10,7 @@ from ottla.wire.codec cimport Cursor, Writer
 
 cdef struct ProducedPartition:          # one partition in the request; positions count from `body`
     int32_t topic_at, topic_size        # the topic's name or id
-    int32_t partitions                  # of the topic in this request; 0 unless this is its first
+    int32_t partitions                  # the topic's number of them, in its first; 0 in the others
     int32_t index
     int32_t records_at
     int32_t sent                        # bytes of records, -1 for null
@@ -28,7 +28,7 @@ cdef class ProduceState(Held):
     cdef object refusal                 # why its partitions are not in its transaction, or None
     cdef PendingReply pending           # its open promises, if any, with its reply
     cdef bint failed                    # some partition was refused
-    cdef uint8_t *body                  # position 0, or where it would be if only a rest is kept
+    cdef uint8_t *body                  # position 0; before the start of `frame` if that has a rest
     cdef int32_t size_sent              # of the body
     cdef bytearray frame                # the request's own copy of its bytes, or None
     cdef ProducedPartition first        # replaces `parts` if there is one partition

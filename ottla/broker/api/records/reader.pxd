@@ -42,7 +42,7 @@ cdef class Fetch:
     cdef bint at_once                   # answer now, whatever the look finds
     cdef bint due                       # answer now, since the look has found enough bytes or news
     cdef list in_reply                  # the items in the reply
-    cdef int64_t total, listed, room    # bytes of records and aborted transactions; still allowed
+    cdef int64_t total, listed, room    # bytes of records, of aborted transactions, still allowed
     cdef Py_ssize_t served, unfit       # partitions with records; with records that did not fit
     cdef Py_ssize_t absent
     cdef double began

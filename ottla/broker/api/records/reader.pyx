@@ -29,7 +29,7 @@ UNKNOWN = frozenset({
 
 cdef class Fetch:
     cdef int begin_look(self, bint final) except -1:
-        """Forget what the previous look has found."""
+        """Reset the results of the previous look."""
         self.due = self.at_once = final or self.wait_ms_max <= 0 or self.error != 0
         self.in_reply = []
         self.total = self.listed = self.served = self.unfit = self.absent = 0
@@ -103,7 +103,8 @@ cdef class RecordFormat:
     cdef int read(
         self, Fetch fetch, FetchItem item, int64_t room, bint at_least_one
     ) except -1:
-        """Find the records to send, at most `room` bytes or one batch."""
+        """Find the records to send: at most `room` bytes, but at least one batch if `at_least_one`
+        is true."""
         if item.diverging_epoch < 0:
             item.slice = item.partition.log.read(
                 item.fetch_offset, max(min(<int64_t>item.size_max, room), 0), at_least_one,
@@ -112,5 +113,5 @@ cdef class RecordFormat:
         return 0
 
     cdef int forget(self, Fetch fetch) except -1:
-        """Drop what was converted for a look that is not answered."""
+        """Drop the conversions that were made for a look without a reply."""
         return 0

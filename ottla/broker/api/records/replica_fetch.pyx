@@ -25,8 +25,9 @@ cdef class ReplicaReader(Reader):
         self.consumer, self.throttle = False, throttle
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1:
-        """Raise unless the client may be a replica of this partition. Record where its log diverges
-        from this one. The client gets no records while replication is throttled (KIP-73)."""
+        """Raise unless the client may be a replica of this partition. Record where the client's log
+        diverges from the log on this broker. The client gets no records while replication is
+        throttled (KIP-73)."""
         cdef Partition partition = item.partition
         Reader.admit(self, fetch, item)
         if not partition.role.replicated or fetch.replica_id not in partition.replicas:

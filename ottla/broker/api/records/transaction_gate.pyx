@@ -38,8 +38,9 @@ cdef class TransactionGate:
 
     cdef object admission(self, ProduceState state):
         """Ask the coordinator about partitions that are not yet in the request's transaction, if
-        the client may write to them. From Produce 12 on, the coordinator adds them. For older
-        versions it verifies them, but on a standalone broker `check` does that.
+        the client may write to them. From Produce 12 on, the coordinator adds these partitions to
+        the transaction. For older versions, it verifies that the client has added them; on a
+        standalone broker, `check` does that instead.
 
         Returns a future with the `refusal` for `check`; None if there is nothing to wait for.
         """

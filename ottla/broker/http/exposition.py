@@ -52,7 +52,7 @@ def rows_metric(
     thousandths: bool = False, total: int | None = None,
 ) -> Iterator[str]:
     """A metric's lines in pieces: one line for each of `rows` that has a value. If `total` is
-    given, a line without labels has it as its value."""
+    given, the first line has no labels and `total` as its value."""
     yield f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n" + (
         "" if total is None else f"{name} {total}\n")
     for start in range(0, len(rows), ROWS_PER_PIECE):

@@ -1,4 +1,4 @@
-"""The same figures under the names of other exporters, if enabled by `ottla.metrics.compat`.
+"""Repeats metrics under the names of other exporters, if enabled by `ottla.metrics.compat`.
 
 `confluent`: the JMX exporter's names in Confluent's monitoring stacks, used by dashboards there.
 `lag_exporter`: Lightbend's kafka-lag-exporter.
@@ -27,7 +27,8 @@ COUNTED = (
 
 
 def with_confluent_names(pieces: Iterable[str]) -> Iterator[str]:
-    """All pieces; a metric with another name at Confluent is repeated under that name."""
+    """Yield all pieces. A metric that has another name in Confluent's stacks is repeated under that
+    name."""
     name = other = ""
     again: list[str] = []
     for piece in pieces:

@@ -2,8 +2,9 @@
 """The lag of a group: in records, in bytes, and in seconds.
 
 Bytes are the size of the batches on disk from the committed offset on. Seconds are the age of the
-batch that the group would read next. Its header is read once and cached until the group commits
-again; a group has just read the pages around it, so the read seldom needs a disk seek.
+batch that the group would read next. The header of that batch is read once and cached until the
+group commits again. The group has just read the neighbouring pages, so reading the header seldom
+needs a disk seek.
 """
 
 from libc.stdint cimport INT64_MIN as ABSENT
@@ -77,8 +78,8 @@ cdef class Lags:
     def read(self, PartitionRows rows not None, PartitionRows sums not None,
              str group_id not None, list offsets not None, dict numbers not None):
         """Append a row with the COLUMNS to `rows` for each of these committed offsets of a group.
-        Add the first two columns to the topic's row in `sums`, whose number is in `numbers` once
-        the topic has a row."""
+        Add the first two columns to the topic's row in `sums`. `numbers` has the number of that row
+        by topic, once the row exists."""
         cdef Partition partition
         cdef Row *row
         cdef Row *of_topic

@@ -74,8 +74,8 @@ class Monitor:
         broker.counts.timing = True
 
     def asked_lags(self) -> Lags:
-        """The lags for single HTTP requests, with a cache. A round lasts a minute; places that are
-        not used during a round are dropped at the end of it."""
+        """The lags for single HTTP requests. They cache where each group reads next (`lag.Place`),
+        and drop places that were not used for a round of one minute."""
         now = self.loop.time()
         if now - self._round_at > ROUND_SECONDS:
             self._asked_lags.begin()

@@ -1,6 +1,6 @@
 """Metrics of topics and partitions, under the names of Kafka's JMX exporter and of kafka_exporter.
 
-Dashboards use both: Strimzi's the first, Grafana's dashboard 7589 the second. kafka_exporter's
+Strimzi's dashboards use the first names, Grafana's dashboard 7589 uses the second. kafka_exporter's
 metrics describe the whole cluster, so a broker writes them only for the partitions that it leads.
 Each metric then appears only once among all brokers.
 """
@@ -31,7 +31,7 @@ TRAFFIC: dict[str, tuple[str, str]] = {
     "fetchmessageconversions": (
         "fetch_conversions", "Records sent in another format or codec than they are stored in."),
 }
-"""By the suffix of Kafka's name: what is counted, and its description."""
+"""For each suffix of Kafka's metric names, the counter and its description."""
 BETWEEN_BROKERS: dict[str, tuple[str, str]] = {
     "kafka_server_brokertopicmetrics_replicationbytesin_total": (
         "replicated_in", "Bytes of record batches copied from leaders."),
@@ -42,7 +42,7 @@ BETWEEN_BROKERS: dict[str, tuple[str, str]] = {
     "kafka_server_replicamanager_isrexpands_total": (
         "isr_expands", "Replicas that joined the in-sync set."),
 }
-"""Counters that exist only as a total of all topics. By name: what is counted, and its
+"""Counters that exist only as a total of all topics. For each name, the counter and its
 description."""
 
 PARTITION: dict[str, tuple[str, str]] = {
@@ -67,7 +67,7 @@ PARTITION: dict[str, tuple[str, str]] = {
     "kafka_topic_partition_under_replicated_partition": (
         "under_replicated", "1 if replicas are out of sync."),
 }
-"""By name: the figure of `partition_rows`, and its description."""
+"""For each metric's name, the figure of `partition_rows` and its description."""
 READ_PER_SLICE = 50
 
 

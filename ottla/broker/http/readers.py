@@ -54,8 +54,9 @@ class Readers:
 
 
 def outsider(client: str, here: str, networks: Iterable[str]) -> Refusal | None:
-    """The refusal of a client on another machine. A connection that does not leave the machine has
-    the same address, `here`, at both ends, or comes from a loopback address."""
+    """Return the refusal if the client is on another machine and in none of the networks, otherwise
+    None. A connection that does not leave the machine has the same address, `here`, at both ends,
+    or comes from a loopback address."""
     if client == here or any(is_inside(client, each) for each in (*LOOPBACK, *networks)):
         return None
     return 403, {

@@ -187,7 +187,7 @@ def host_of(head: bytes) -> str | None:
 
 
 def _ends(writer: asyncio.StreamWriter) -> tuple[str, str]:
-    """The addresses of a connection: the client's, and the one here."""
+    """The client's address and the broker's address of a connection."""
     return writer.get_extra_info("peername")[0], writer.get_extra_info("sockname")[0]
 
 

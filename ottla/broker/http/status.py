@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LISTED_MAX = 10_000
 SAME = ("listener", "principal", "client_id", "software", "software_version")
-"""What all connections of one client from one host have in common."""
+"""The fields that all connections of one client from one host have in common."""
 SUMMED = ("received_bytes_per_second", "sent_bytes_per_second")
 JOINED = ("produces_to", "fetches_from")
 

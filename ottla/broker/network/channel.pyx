@@ -205,7 +205,7 @@ cdef class Channel(Pollable):
         return 0
 
     def resume(self, Held held not None):
-        """Continue the current request: what it waited for may have happened."""
+        """Continue the current request, since the event that it waits for may have happened."""
         cdef Held following
         if self.closed or self.holding is not held:
             return
@@ -291,8 +291,8 @@ cdef class Channel(Pollable):
         return 0
 
     cdef int warm(self) except -1:
-        """Have a thread read the next bytes to send; the connection sends nothing until it has read
-        them."""
+        """Have a thread read the next bytes to send; the connection sends nothing until the thread
+        has read them."""
         cdef FileRange cold = <FileRange>self.out.ranges[0]
         self.warming = self.writing = True
         self.watch()
@@ -351,8 +351,8 @@ cdef class Channel(Pollable):
         self.transport.close()
 
     def stalled_since(self):
-        """If a frame is incomplete: the loop time since which nothing more has arrived, or since
-        which the broker is no longer busy. Otherwise None."""
+        """If a frame is incomplete, return the loop time since which the broker has waited for the
+        rest. Otherwise return None."""
         if self.inbox.held() == 0 or self.writing or self.held():
             return None
         return self.active_at

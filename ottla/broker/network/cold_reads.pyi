@@ -8,7 +8,7 @@ from ottla.log.files.disk import File
 def resident(file: File, position: int, size: int) -> bool: ...
 
 class ColdReads:
-    """Reads ranges of files into memory in a few threads; `begun` counts them."""
+    """Reads ranges of files into memory in a few threads; `begun` counts the reads."""
 
     begun: int
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None: ...

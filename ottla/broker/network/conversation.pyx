@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """The exchange on one connection: received bytes become requests, responses become bytes to send.
 
-It has neither a socket nor a clock, and does not decide when to read or to send: a `Channel` does.
-Programs that get the bytes elsewhere use it from Python:
+A `Conversation` has neither a socket nor a clock; a `Channel` decides when to read and when to
+send. Programs that receive and send the bytes themselves use a `Conversation` from Python:
 
     conversation.receive_data(data)
     while (request := conversation.next_request()) is not None:
@@ -35,7 +35,7 @@ cdef class Conversation:
     # -- requests --------------------------------------------------------------------------------
 
     def expect_tokens(self, bint expected):
-        """Whether the next frames are SASL tokens, without headers and of any size."""
+        """Set whether the next frames are SASL tokens, without headers and of any size."""
         self.in_tokens = expected
         self.inbox.frame_size_min = 0 if expected else HEADER_SIZE_MIN
 
@@ -56,8 +56,8 @@ cdef class Conversation:
     cdef Py_ssize_t begin_response(
         self, int key, int version, int32_t correlation_id, response
     ) except -1:
-        """Add a response with its header; returns where its body begins. A response that cannot be
-        encoded leaves nothing behind."""
+        """Add a response with its header; returns where its body begins. If the response cannot be
+        encoded, nothing is added."""
         cdef Py_ssize_t body_at
         self.response_at = self.out.size
         self.out.write_int32(0)

@@ -10,10 +10,10 @@ cdef enum:
 
 cdef enum:
     TOTAL                       # from the request's arrival to its response
-    QUEUED                      # from there until its handler began, after earlier requests
-    LOCAL                       # from there until its handler had ended, or waited
-    REMOTE                      # from there to the response
-    THROTTLED                   # how long the client is held back afterwards; not part of the total
+    QUEUED                      # from the arrival until the handler began
+    LOCAL                       # from the handler's beginning until it ended or waited
+    REMOTE                      # from the handler's end or wait until the response
+    THROTTLED                   # the throttle time after the response; not part of TOTAL
 
 
 cdef class Counts:

@@ -29,7 +29,7 @@ cdef class Counts:
         cdef int bucket = 0
         if not 0 <= key < KEYS:
             return 0
-        if seconds >= 1e-6:             # the number of bits of the microseconds
+        if seconds >= 1e-6:             # bucket: the number of bits of the microseconds
             frexp(seconds * 1e6, &bucket)
             bucket = min(bucket, BUCKETS - 1)
         self.times[phase][key][bucket] += 1
@@ -61,13 +61,14 @@ cdef class Counts:
         ]
 
     def durations(self):
-        """By API key: a histogram of durations whose bucket limits are 1, 2, 4… microseconds, and
-        the total in seconds."""
+        """For each API key, a histogram of durations whose bucket limits are 1, 2, 4… microseconds,
+        and the sum of the durations in seconds."""
         return {key: (found, self.seconds[key]) for key, found in self._by_key(TOTAL).items()}
 
     def phase(self, name):
-        """By API key: a histogram as in `durations` of "requestqueue", "local", "remote" or
-        "throttle". In the last, requests that were not throttled are in the first bucket."""
+        """For each API key, a histogram as in `durations` of one phase: "requestqueue", "local",
+        "remote" or "throttle". In the histogram of "throttle", the first bucket includes requests
+        that were not throttled."""
         by_key = self._by_key(QUEUED + PHASES.index(name))
         if name == "throttle":
             for key, counts in self._by_key(TOTAL).items():

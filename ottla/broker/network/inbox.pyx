@@ -21,7 +21,7 @@ cdef enum:
     SIZE_KEPT = 4 << 20         # a larger buffer is freed once its frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
-    PIECE_SIZE = 4096           # smaller pieces are of a slow frame: several share a wake-up
+    PIECE_SIZE = 4096           # smaller pieces belong to a slow frame; several share a wake-up
     FOREIGN_SIZE = 16           # the part of a malformed frame that shows its protocol
     AWAITED_SIZE_MAX = 1 << 15  # bytes to wait for; the receive window must be larger
 
@@ -55,7 +55,7 @@ cdef class Inbox:
         return self.filled - self.begin
 
     cdef Py_ssize_t receive(self, Transport transport) except? -1:
-        """Receive as much as fits; returns what the transport returns."""
+        """Receive as much as fits; returns the result of `Transport.receive`."""
         cdef Py_ssize_t size, got
         cdef uint8_t *into = self.space(&size)
         got = transport.receive(into, size)
@@ -64,7 +64,7 @@ cdef class Inbox:
         return got
 
     cdef uint8_t *space(self, Py_ssize_t *size) except NULL:
-        """Where to receive, and how much fits there."""
+        """Return where to receive; `size` gets the number of bytes that fit there."""
         cdef Py_ssize_t wanted
         cdef uint8_t *grown
         if self.filled == self.room:
@@ -82,7 +82,7 @@ cdef class Inbox:
         return 0
 
     cdef bint has_frame(self) except -1:
-        """Whether the first frame is complete; refuses an invalid length."""
+        """Whether the first frame is complete. Raises MalformedMessage if its length is invalid."""
         cdef Py_ssize_t size
         if self.filled - self.begin < LENGTH_SIZE:
             return False
@@ -102,7 +102,7 @@ cdef class Inbox:
         return load_int16(self.data + self.begin + LENGTH_SIZE)
 
     cdef uint8_t *take(self, Py_ssize_t *size) noexcept:
-        """The frame that `has_frame` found; its bytes stay until `compact`."""
+        """Take the frame that `has_frame` found; its bytes stay valid until `compact`."""
         cdef uint8_t *frame = self.data + self.begin + LENGTH_SIZE
         size[0] = load_int32(self.data + self.begin)
         self.begin += LENGTH_SIZE + size[0]
@@ -110,7 +110,7 @@ cdef class Inbox:
 
     cdef int awaited(self, Py_ssize_t got) noexcept:
         """How many further bytes have to arrive before the next wake-up, after a receive of `got`
-        bytes: one, or several pieces if the frame arrives slowly."""
+        bytes: 1, or the size of several pieces if the frame arrives slowly."""
         cdef Py_ssize_t missing
         if got >= PIECE_SIZE or self.held() < LENGTH_SIZE:
             return 1

@@ -3,9 +3,9 @@
 With the plain loop a ready socket costs some four microseconds of Python before its callback runs,
 as much as a small request costs in all. Here the selector calls the connection itself and, while
 nothing is scheduled on the loop, continues to wait in C. Calls that a connection defers to the end
-of the turn (`later`), and timers that are set anew with each request (`MovableTimer`), do not need
-asyncio either. Everything else (timers, tasks, calls from threads, other descriptors) is asyncio's
-and works as usual.
+of the turn (`later`) do not need asyncio either, and timers that are set anew with each request
+(`MovableTimer`) seldom need it. Everything else (timers, tasks, calls from threads, other
+descriptors) is asyncio's and works as usual.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ cdef class MovableTimer:
         self.loop, self.poller = loop, loop.poller
 
     cpdef int set(self, double at, callback) except -1:
-        """Make this call at a time of the loop, and drop the previous one."""
+        """Make this call at the loop time `at`, instead of the call that was set before."""
         self.at, self.callback = at, callback
         if self.handle is not None:
             if self.fires_at <= at:

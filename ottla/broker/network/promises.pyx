@@ -65,8 +65,8 @@ cdef class PendingReply:
         return self.promise_ended()
 
     cdef int complete(self) except -1:
-        """All promises have ended and the reply will be sent: subclasses add what was not known
-        before."""
+        """Called when all promises have ended, before the reply is sent. Subclasses add what was
+        not known when the reply was written."""
         return 0
 
 
@@ -163,7 +163,7 @@ cdef class TaskReply(LateReply):
         self.task.add_done_callback(self.done)
 
     def done(self, task):
-        """The coroutine has finished."""
+        """Deliver the result of the coroutine, which has finished."""
         if not task.cancelled():
             error = task.exception()
             self.deliver(task.result() if error is None else error)

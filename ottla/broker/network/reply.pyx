@@ -142,7 +142,7 @@ cdef class Reply(Writer):
         return sent
 
     cdef int warmed(self) except -1:
-        """The range that was COLD has been read into memory."""
+        """Note that the range that was COLD has been read into memory."""
         cdef FileRange piece = <FileRange>self.ranges[0]
         piece.warm_upto = piece.position + min(piece.left, WARM_SIZE)
         return 0

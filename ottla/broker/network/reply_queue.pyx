@@ -157,7 +157,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef int close(self) except -1:
-        """The client has disconnected."""
+        """Drop all replies, since the connection has ended."""
         self.connection = None
         if self.timer is not None:
             self.timer.cancel()

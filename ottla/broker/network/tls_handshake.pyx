@@ -1,4 +1,4 @@
-"""One TLS handshake, of a listener or of a broker that connects.
+"""One TLS handshake, of a listener or of a broker that connects to another one.
 
 A thread does the computations (a signature costs a millisecond); the loop only moves bytes. The
 result is a `TlsTransport` or an error. Bytes and time are bounded: the creator of the handshake

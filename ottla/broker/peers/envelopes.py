@@ -143,8 +143,8 @@ class Forwarding:
     async def _attempt(
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
-        """One controller's response; None if it is not the controller, did not answer, or there is
-        no time to ask it."""
+        """The response of the broker that seems to be the controller. None if that broker is not
+        the controller or did not answer, or if there is no time to ask."""
         node_id = self.controller_id()
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())

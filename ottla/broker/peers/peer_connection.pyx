@@ -34,8 +34,8 @@ cdef enum:
 
 
 class PeerUnavailable(ConnectionError):
-    """Another broker did not answer. `sent` is False if it certainly has not served the request;
-    otherwise the outcome is unknown."""
+    """Another broker did not answer. `sent` is False if that broker has certainly not served the
+    request; otherwise the outcome is unknown."""
 
     def __init__(self, str text, bint sent):
         super().__init__(text)

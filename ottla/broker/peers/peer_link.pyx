@@ -40,7 +40,8 @@ cdef class PeerLink(Pollable):
         raise NotImplementedError
 
     cdef int make_progress(self) except -1:
-        """Do what the received bytes allow."""
+        """Called after the socket was handled: continue, for example with requests that are due
+        now."""
         return 0
 
     cdef int fail(self, error) except -1:

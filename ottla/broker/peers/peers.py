@@ -127,8 +127,8 @@ class Peers:
         )
 
     async def open_transport(self, node_id: int) -> Transport:
-        """A connection on which the caller sends requests by itself; the other end has been
-        identified. Raises PeerUnavailable."""
+        """Open a connection on which the caller sends requests by itself, and verify the identity
+        of the other broker. Raises PeerUnavailable."""
         connection = await self._open(node_id, self._endpoint(node_id), None)
         return connection.hand_over()
 
@@ -256,8 +256,8 @@ class Peers:
             line.connection = None
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """End the connections to brokers that have left. If their machines have failed silently,
-        requests would wait until they time out."""
+        """End the connections to brokers that have left. Otherwise, if their machines have failed
+        silently, requests would wait until they time out."""
         if new.brokers is old.brokers:
             return
         self.left = set(old.brokers.keys() - new.brokers.keys())
@@ -285,8 +285,9 @@ class Peers:
                 await asyncio.sleep(KEPT_AGAIN_SECONDS)
 
     async def _look_again(self, node_id: int) -> None:
-        """A kept connection broke: if the node refuses two new ones, its process has ended. An
-        ending process may still accept one, which is then reset."""
+        """Find out whether a node's process has ended, after its kept connection broke. It has
+        ended if it refuses two new connections: a process that is ending may still accept one
+        connection, which is then reset."""
         refused = 0
         for look in range(LOOKS_MAX):
             await asyncio.sleep(REFUSED_AGAIN_SECONDS if look else 0.0)

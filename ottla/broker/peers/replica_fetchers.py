@@ -42,7 +42,7 @@ class Source:
         self.link: FetchLink | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.failures = 0
-        self.fetched = -1               # the fetcher's count when its last link ended
+        self.fetched = -1               # `bytes_fetched` of the fetcher when its last link ended
 
     @property
     def node_id(self) -> int:

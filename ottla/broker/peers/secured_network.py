@@ -138,7 +138,7 @@ class SecuredNetwork:
 
 
 def _explained(error: Exception | None) -> OSError:
-    """A failed handshake in words that say which side has to be corrected."""
+    """Describe a failed handshake; the message says which side has to be corrected."""
     import ssl
 
     if isinstance(error, ssl.SSLCertVerificationError):

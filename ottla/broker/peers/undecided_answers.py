@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class UndecidedMetadata:
-    """A metadata log that fails each decision, for the API's handler."""
+    """A substitute for the metadata log, for an API's handler: every decision fails with
+    `error`."""
 
     def __init__(self, image: MetadataImage, error: ProtocolError) -> None:
         self.image = self.decided = image

@@ -52,9 +52,8 @@ cdef class Rate:
         return counted
 
     cpdef double would_wait(self, double value, double now) except? -1:
-        """What `record` would return, without counting `value`; 0 if nothing else was counted.
-
-        Otherwise a value larger than a whole window's worth could never pass.
+        """Return what `record` would return, without counting `value`. Return 0 if nothing else was
+        counted: a value that alone exceeds a whole window could never pass otherwise.
         """
         if self.total + value <= self.bound * self.covered_min:
             return 0

@@ -39,25 +39,25 @@ class Rules(Protocol):
 
 
 class ClusterRefused(ProtocolError):
-    """Not allowed on the cluster."""
+    """The client may not perform the operation on the cluster."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class GroupRefused(ProtocolError):
-    """Not allowed on the group."""
+    """The client may not perform the operation on the group."""
 
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 class TopicRefused(ProtocolError):
-    """Not allowed on the topic."""
+    """The client may not perform the operation on the topic."""
 
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 class TransactionRefused(ProtocolError):
-    """Not allowed on the transactional id."""
+    """The client may not perform the operation on the transactional id."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -83,8 +83,8 @@ class Access:
 
     @property
     def quiet(self) -> Access:
-        """The same without logging, for checks whose negative result refuses nothing: filters and
-        alternatives."""
+        """The same access without logging, for checks whose negative result does not refuse a
+        request: filters, and the first of two alternative permissions."""
         return Access(self.authorizer, self.client, self.image, None)
 
     def may(self, operation: int, resource_type: int, name: str) -> bool:
@@ -136,8 +136,8 @@ class Access:
             raise TopicRefused("Topic authorization failed.")
 
     def need_topic_of(self, operation: int, topic: str | bytes) -> bool:
-        """As `need_topic`, for a topic's name or id; False for an unknown id, which handlers
-        report."""
+        """As `need_topic`, for a topic's name or id. Returns False for an unknown id, so that the
+        handler reports it."""
         name = self.name_of(topic) if isinstance(topic, bytes) else topic
         if name is not None:
             self.need_topic(operation, name)

@@ -38,7 +38,7 @@ cdef class Client:
         return self.rules is rules and topic in (self.writable if writing else self.readable)
 
     cdef int allow(self, object rules, bint writing, object topic) except -1:
-        """Note that the authorizer allows this."""
+        """Note that the authorizer allows this client to write to, or to read, a topic."""
         cdef set topics
         if self.rules is not rules:
             self.rules, self.writable, self.readable = rules, set(), set()

@@ -30,7 +30,8 @@ NAME_SIZE_MAX = 250
 
 
 class Denial(NamedTuple):
-    """Who was refused what."""
+    """One refusal: the client, its request, and the operation and the resource that were
+    refused."""
 
     principal: str
     host: str
@@ -57,7 +58,7 @@ class Denials:
         """How often each refusal was repeated in this window."""
         self.not_listed = 0
         self.count = 0
-        """All refusals since the start."""
+        """The number of refusals since the start."""
         self.unwritten: deque[tuple[Denial, str]] = deque()
         self.writer: asyncio.Task[None] | None = None
         self.end_of_window: asyncio.TimerHandle | None = None

@@ -1,7 +1,7 @@
 """The logins at one listener: how many succeeded and failed, and which of them the log names.
 
 A busy broker has thousands of logins a minute. The first login of a user from an address is logged;
-further ones only at DEBUG. If there are too many different ones, their number is logged.
+further ones only at DEBUG. If there are too many different logins, only their number is logged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Logins:
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.counts: Counter[str] = Counter()
-        """By the name of Kafka's metric. A "reauthentication" is a later login on the same
-        connection (KIP-368)."""
+        """The number of logins by the name of Kafka's metric. A "reauthentication" is a later login
+        on the same connection (KIP-368)."""
         self.known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._logged = self._not_logged = 0
 

@@ -18,7 +18,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True)
 class PeerLogin:
-    """The broker's own user."""
+    """The mechanism, user and password with which this broker logs in."""
 
     mechanism: str
     user: str

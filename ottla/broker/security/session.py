@@ -227,5 +227,5 @@ class RefusedExchange(Exchange):
         self.identity: Identity | None = None
 
     async def answer(self, token: bytes) -> bytes:
-        """Fail."""
+        """Raise AuthenticationFailed with the message."""
         raise AuthenticationFailed(self.message)

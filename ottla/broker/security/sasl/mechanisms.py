@@ -27,7 +27,8 @@ VALIDATORS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
 )
-"""Kafka's own validator of OAUTHBEARER tokens, under both of its names; Ottla's does the same."""
+"""Kafka's own validator of OAUTHBEARER tokens, under both of its names. Ottla uses a validator of
+its own that checks the same."""
 
 UNSECURED = (
     "org.apache.kafka.common.security.oauthbearer.internals.unsecured"

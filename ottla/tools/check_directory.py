@@ -30,7 +30,9 @@ from ottla.wire.wording import counted
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
 
-LOOK_FOR_ITSELF = "delete it: the next start reads each log instead, and accepts it as it is"
+LOOK_FOR_ITSELF = (
+    f"delete {CLOSED_LOGS}: the next start reads the logs, and accepts them as they are"
+)
 
 
 class DirectoryLocked(Exception):
@@ -200,7 +202,7 @@ def compare_closed(
     actual = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
     if recorded != actual:
         what = f"{key[0]}-{key[1]} was closed with {recorded}, and has {actual}"
-        advice = f"its files were changed since: compare with a copy, or {LOOK_FOR_ITSELF}"
+        advice = f"its files were changed later: compare with a copy, or {LOOK_FOR_ITSELF}"
         report.add(Finding(f"{directory.path}/{CLOSED_LOGS}", what, advice))
 
 
@@ -217,6 +219,6 @@ def compare_checkpoints(
         what = f"{key[0]}-{key[1]} is at {offset} there, its log ends at {checked.end_offset}"
         advice = "the end of the log may be lost: compare with a copy"
         if name == LOG_STARTS:
-            advice = "a deleted beginning came back, or the log was lost: the next start begins it"
+            advice = "deleted records came back, or the log was lost: the next start begins the log"
             advice += f" anew at {offset}"
         report.add(Finding(f"{directory.path}/{name}", what, advice))

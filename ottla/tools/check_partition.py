@@ -279,9 +279,9 @@ class PartitionCheck:
             if (mine.last_sequence, mine.last_offset) != (state.last_sequence, state.last_offset):
                 self.add(
                     f"{offset:020d}.snapshot",
-                    f"producer {state.producer_id} is at sequence {state.last_sequence}, offset "
-                    f"{state.last_offset} there; by the log at {mine.last_sequence}, "
-                    f"{mine.last_offset}",
+                    f"producer {state.producer_id} has sequence {state.last_sequence}, offset "
+                    f"{state.last_offset} there; it has sequence {mine.last_sequence}, offset "
+                    f"{mine.last_offset} in the log",
                     REBUILD,
                 )
                 return

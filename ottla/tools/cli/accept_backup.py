@@ -68,15 +68,15 @@ def accept(options: Namespace) -> None:
             print(f"nothing to do: none of these directories has {MARK}", file=sys.stderr)
             return
         confirm(
-            options, "what the cluster decided after its ZooKeeper's backup is lost, which",
+            options, "losing the cluster's changes since the backup of its ZooKeeper",
             clusters[0],
         )
         if not options.dry_run:
             for each in marked:
                 remove_mark(disk, each.path)
     where = counted(len(marked), "log directory", "log directories")
-    done(options, f"removed {MARK} from {where}: at its"
-                  " next start the broker takes what ZooKeeper has")
+    done(options, f"removed {MARK} from {where}: from their"
+                  " next start on, the brokers use the metadata in ZooKeeper")
 
 
 def log_directories(place: Path) -> list[Path]:

@@ -197,7 +197,7 @@ def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int
     if leaving in part.isr:
         remaining = len(part.isr) - 1
         if not remaining:
-            faults.append(f"only broker {leaving} has it")
+            faults.append(f"only broker {leaving} is in sync")
         elif remaining < minimum:
             faults.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
     return faults

@@ -152,7 +152,7 @@ class Creation:
         if self.begun not in (None, config.zookeeper_connect):
             raise StorageRefused(
                 f"an earlier run used --zookeeper {self.begun}, which may have the metadata"
-                " already: use that one"
+                " already: use that address"
             )
 
     async def run(self, coordination: Coordination, agreed: Callable[[], bool]) -> None:
@@ -251,11 +251,11 @@ class Creation:
         if self.begun is None:
             return "Nothing was changed"
         if any(member_marks.ASIDE in each.names for each in self.directories):
-            return "The broker's own cluster was there when this was begun: bring it back"
+            return "An earlier run created this broker's cluster there: restore ZooKeeper's data"
         if self.dry_run:
-            return "Without --dry-run this makes the broker what it was"
+            return "Without --dry-run, this command makes the broker standalone again"
         member_marks.take_back(self.directories)
-        return "The broker can be started alone again, as before"
+        return "The broker is standalone again and can be started, as before"
 
     async def _commit(self, first: FirstSnapshot) -> None:
         self.begun = self.config.zookeeper_connect
@@ -280,7 +280,7 @@ class Creation:
             f"  directories  {paths}",
         ]
         if image is None:
-            return [*lines, "  metadata     are in ZooKeeper already: what is left will be done"]
+            return [*lines, "  metadata     already in ZooKeeper: the remaining steps will be done"]
         partitions = sum(len(topic.partitions) for topic in image.topics.values())
         settings = sum(map(len, image.configs.values()))
         return [

@@ -122,7 +122,7 @@ def _request(
     codes = partitions.move_directories(cluster, broker, plan)
     for (topic, index), code in codes.items():
         if code or tries[topic, index] > TRIES_MAX:
-            why = name_of(code) if code else f"given up {TRIES_MAX} times; its log says why"
+            why = name_of(code) if code else f"abandoned {TRIES_MAX} times, see the broker's log"
             raise ClientError(
                 f"broker {broker} refused to move {topic}:{index} to {plan[topic, index]}: {why}"
             )

@@ -96,7 +96,7 @@ class Copied:
             )
         if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run will find the record
             raise ClientError(
-                "a record is already in the target, whose answer does not give its offset"
+                "the target already has a record, and its answer does not give the offset"
             )
         return self.offset
 
@@ -151,7 +151,7 @@ class Mirror:
         """The topics of the source that are to be copied, and how many partitions they have."""
         back = self.copied_back()
         for name in sorted(filter(self.fits, back.keys() - self.left_out)):
-            told = f"group {back[name]} of the source says that it is a copy of the target's"
+            told = f"by group {back[name]} of the source, it is a copy of a topic of the target"
             print(f"ottla mirror: {name} is skipped: {told}", file=sys.stderr)
         self.left_out |= back.keys()
         metadata = self.source.metadata().topics

@@ -27,8 +27,8 @@ def partition(leader: int, replicas: list[int], isr: list[int]) -> Partition:
     (partition(1, [1, 2, 4], [1, 2]), 4, 2, ["not in sync: 4"]),
     (partition(-1, [4], [4]), None, 1, ["no leader"]),
     (partition(4, [4], [4]), None, 1, ["no leader"]),
-    (partition(2, [2], [2]), 2, 1, ["only broker 2 has it"]),
-    (partition(2, [2, 4], [2]), 2, 1, ["not in sync: 4", "only broker 2 has it"]),
+    (partition(2, [2], [2]), 2, 1, ["only broker 2 is in sync"]),
+    (partition(2, [2, 4], [2]), 2, 1, ["not in sync: 4", "only broker 2 is in sync"]),
 ])
 def test_what_is_not_in_order_is_named(
     part: Partition, leaving: int | None, minimum: int, said: list[str]
@@ -71,7 +71,7 @@ def test_the_only_broker_can_never_be_spared(ottla: Ottla) -> None:
     done = ottla(f"cluster check --without {node}")
     [row] = done.out.splitlines()[1:]
     assert done.status == 1 and row.startswith("orders  0-1 "), done
-    assert f"only broker {node} has it" in row
+    assert f"only broker {node} is in sync" in row
     assert len(json.loads(ottla(f"cluster check --without {node} -o json").out)) == 2
 
 

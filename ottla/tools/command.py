@@ -1,4 +1,5 @@
-"""The command line `ottla COMMAND …`: each command is a module, imported when it is used.
+"""The command line `ottla COMMAND …`: each command is a module, which is imported when the command
+is used.
 
 `ottla server start` must not load the other commands, so this module imports only what all of them
 need. A module named in COMMANDS has `main(arguments)`, which gets the whole command line and

@@ -1,7 +1,8 @@
 """How `ottla log dump` shows keys and values: as text or numbers, or as records of Kafka's internal
 topics.
 
-A decoder gets a record and returns the texts of its key and of its value. None means not shown.
+A decoder gets a record and returns the texts of its key and of its value. A text is None if it is
+not shown.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def as_text(data: bytes) -> str:
 
 
 def as_number(form: str, kind: str) -> Callable[[bytes], str]:
-    """A big-endian number of a fixed size; further bytes are ignored, as in Kafka's decoders."""
+    """The decoder of a big-endian number of a fixed size. Like Kafka's decoders, it ignores further
+    bytes."""
     size = struct.calcsize(form)
 
     def decode(data: bytes) -> str:

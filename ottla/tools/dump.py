@@ -89,7 +89,7 @@ def decoder_of(options: Namespace) -> Decoder | None:
 
 
 def run(options: Namespace) -> int:
-    """Print the files; returns 1 if one could not be read to its end."""
+    """Print the files; returns 1 if a file could not be read to its end."""
     from ottla.tools.dump_indexes import dump_index, dump_time_index
     from ottla.tools.dump_log import dump_log
     from ottla.tools.dump_small import dump_checkpoint, dump_snapshot, dump_transactions

@@ -143,7 +143,7 @@ class TimeIndexFaults:
         self.not_found: list[tuple[int, int]] = []
 
     def compare(self, timestamp: int, offset: int, batch: Batch | None, previous: int) -> None:
-        """Checks one entry and the first batch that ends at its offset or later."""
+        """Compares an entry with the first batch that ends at the entry's offset or later."""
         if batch is None or batch.last_offset != offset:
             self.not_found.append((offset, -1 if batch is None else batch.last_offset))
             return

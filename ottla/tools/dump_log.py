@@ -37,7 +37,8 @@ def java_optional(value: int | None) -> str:
 def dump_log(
     path: str, options: Namespace, decoder: Decoder | None, findings: list[str]
 ) -> Iterator[str]:
-    """Every batch, and with --deep-iteration every record. Raises OSError, DamagedFile.
+    """Every batch, and with --deep-iteration or a decoder every record. Raises OSError,
+    DamagedFile.
 
     Unreadable batches and offsets that are not consecutive go to `findings`.
     """

@@ -90,7 +90,8 @@ def dump_snapshot(path: str) -> Iterator[str]:
 
 
 def dump_checkpoint(path: str) -> Iterator[str]:
-    """A checkpoint, `meta.properties` or a partition's small file. Raises ValueError for others."""
+    """A checkpoint, `meta.properties` or a partition's small file. Raises ValueError for other
+    files."""
     name = os.path.basename(path)
     if name == "leader-epoch-checkpoint":
         yield from dump_epochs(path)

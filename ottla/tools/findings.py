@@ -25,7 +25,7 @@ class ImportRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One problem; a note needs no repair."""
+    """A problem, or with `note` an observation that needs no repair."""
 
     path: str
     what: str

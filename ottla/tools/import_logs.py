@@ -1,7 +1,7 @@
 """`ottla log import`: turns log directories that Apache Kafka wrote into an Ottla data directory.
 
-It checks everything first, and adds all topics at once at the end. It only reads the source, except
-that --move finally removes the adopted partitions from it.
+The command checks everything first, and adds all topics at once at the end. It only reads the
+source, except that --move finally removes the adopted partitions from the source.
 """
 
 from __future__ import annotations

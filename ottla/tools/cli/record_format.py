@@ -58,7 +58,7 @@ OTHERS: dict[str, Show] = {
 }
 KNOWN = " ".join(f"%{name}" for name in ("i", *TEXTS, *NUMBERS, *OTHERS))
 NEEDS = {"b": 1, "h": 2, "i": 4, "q": 8}
-"""How many bytes a letter of `unpack` reads; capitals are unsigned."""
+"""How many bytes a letter of `unpack` reads; capital letters mean unsigned numbers."""
 
 
 def decimal(value: int) -> bytes:
@@ -66,7 +66,7 @@ def decimal(value: int) -> bytes:
 
 
 def as_decimal(number: Callable[[Any], int]) -> Show:
-    """A number in digits."""
+    """The function that writes a number in decimal digits."""
     return lambda record: decimal(number(record))
 
 
@@ -91,7 +91,7 @@ def escaped(text: str) -> bytes:
 
 
 def formatted(text: str) -> Show:
-    """The conversion of records by a format. Raises ClientError for an unknown token."""
+    """The function that writes records in this format. Raises ClientError for an unknown token."""
     parts = [escaped(one) if isinstance(one, str) else one for one in parsed(text)]
 
     def show(record: Any) -> bytes:
@@ -150,7 +150,7 @@ def shown(token: str, modifier: str | None) -> Show:
 
 
 def counter(modifier: str | None) -> Show:
-    """%i: the first record is 1."""
+    """The function for %i, the number of the record, counted from 1."""
     count = 0
     write = number_form(modifier or "ascii", "i")
 
@@ -163,7 +163,8 @@ def counter(modifier: str | None) -> Show:
 
 
 def headers(modifier: str) -> Show:
-    """%h{…}: the format of each header, with %k, %v, %K and %V."""
+    """The function for %h{…}, which writes each header in the format in braces. There, %k, %v, %K
+    and %V are the header's name and value, and their lengths."""
     inner = formatted(modifier)
 
     class Header:
@@ -227,7 +228,8 @@ def enclosed(text: str, token: str) -> str:
 
 
 def unpacked(letters: str) -> Callable[[bytes], bytes]:
-    """Numbers and text from bytes, by the letters of Python's struct."""
+    """The function that reads numbers and text from bytes; the letters are those of Python's
+    struct."""
     order = "<"
     steps: list[tuple[str, str]] = []
     for letter in letters:
@@ -263,7 +265,7 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
 
 
 def moment(modifier: str) -> Written:
-    """%d{strftime[…]} in UTC, or a number of milliseconds."""
+    """The function for %d{…}, which writes a time in UTC (strftime[…]) or in milliseconds."""
     if modifier.startswith("go"):
         raise WrongUsage("--format: %d{go[…]} is not known here: use %d{strftime[%F %T]}")
     if not modifier.startswith("strftime"):

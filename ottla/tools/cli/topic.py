@@ -71,7 +71,7 @@ def list_topics(options: Namespace) -> None:
 
 
 def known(cluster: ClusterClient, names: list[str]) -> list[topics.Topic]:
-    """Describes these topics. Raises Refused for one that does not exist."""
+    """Describes these topics. Raises Refused for a topic that does not exist."""
     found = topics.describe(cluster, names)
     for topic in found:
         check(topic.error, what=f"topic {topic.name!r}")

@@ -1,7 +1,8 @@
 """`ottla group why` and `ottla topic why`: the present state, then the events.
 
-Brokers report both on their HTTP ports, whose addresses are in their settings. The command first
-describes the group or topic with Kafka's protocol, so it fails for users without this right.
+Brokers report the state and the events on their HTTP ports, whose addresses are in the brokers'
+settings. The command first describes the group or topic with Kafka's protocol, so it fails for
+users who may not do that.
 """
 
 from __future__ import annotations
@@ -106,7 +107,8 @@ def together(answers: list[Document]) -> Document:
 
 
 def http_address(cluster: ClusterClient, node_id: int) -> str:
-    """The URL of a broker's HTTP port, from its settings. Raises ClientError if it has none."""
+    """The URL of a broker's HTTP port, from its settings. Raises ClientError for a broker without
+    an HTTP port."""
     settings = configs.describe(cluster, configs.BROKER, str(node_id), synonyms=False)
     text = next((str(each.value or "") for each in settings if each.name == SETTING), "")
     host, _, port = text.rpartition(":")

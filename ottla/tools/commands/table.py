@@ -37,7 +37,7 @@ class Flag:
 
     names: list[str]
     metavar: str = ""
-    """The name of its value; empty for a switch."""
+    """The name of the flag's value; empty for a switch."""
     help: str = ""
     many: str = ""
     """`*` may be repeated (positional: any number), `+` at least one, `?` at most one."""
@@ -91,7 +91,7 @@ def read(name: str) -> dict[str, Command]:
         elif line.startswith("#") or not line.strip():
             continue
         elif current is None:
-            shared.append(line)  # flags before the first command belong to every one
+            shared.append(line)  # flags before the first command belong to all commands
         else:
             add_line(current, line)
     return commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from ottla.client.errors import ClientError
+from ottla.client.similar_names import similar
 from ottla.tools.admin import acls
 from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
 from ottla.tools.cli.bootstrap import connect
@@ -29,8 +30,10 @@ def pattern_of(text: str) -> Pattern:
         return Pattern("CLUSTER", CLUSTER_NAME)
     kind, slash, name = text.partition("/")
     if not slash or kind not in KINDS or not name:
+        near = similar(kind, [*KINDS, "cluster"])
         raise WrongUsage(
-            f"{text!r}: expected cluster or one of " + ", ".join(f"{one}/NAME" for one in KINDS)
+            f"{text!r}: expected cluster or one of "
+            + ", ".join(f"{one}/NAME" for one in KINDS) + near
         )
     if name.endswith("*") and name != "*":
         return Pattern(KINDS[kind], name[:-1], "PREFIXED")
@@ -70,8 +73,9 @@ def show(options: Namespace) -> None:
 def add(options: Namespace) -> None:
     operation = options.operation.upper().replace("-", "_")
     if operation not in acls.OPERATIONS or operation == "ANY":
-        known = ", ".join(name.lower() for name in acls.OPERATIONS if name != "ANY")
-        raise WrongUsage(f"operation {options.operation!r}: expected one of {known}")
+        known = [name.lower() for name in acls.OPERATIONS if name != "ANY"]
+        near = similar(options.operation, known) or f": expected one of {', '.join(known)}"
+        raise WrongUsage(f"operation {options.operation!r} is unknown{near}")
     if ":" not in options.principal:
         raise WrongUsage(f"principal {options.principal!r}: expected User:NAME")
     rule = Rule(
@@ -92,7 +96,7 @@ def delete(options: Namespace) -> None:
         found = acls.describe(cluster, pattern, rule)
         count = sum(map(len, found.values()))
         if not count:
-            raise ClientError(f"{options.principal} has no such ACLs")
+            raise ClientError(f"{options.principal} has no such ACLs; to see all: ottla acl list")
         rules = f"{counted(count, 'rule')} of {options.principal}"
         confirm(options, f"removing {rules}", options.principal)
         if not options.dry_run:

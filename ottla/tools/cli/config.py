@@ -35,6 +35,7 @@ def entity_of(text: str) -> tuple[int, str]:
         known = ", ".join(f"{one}/NAME" for one in KINDS)
         raise WrongUsage(
             f"{text!r}: expected one of {known}; broker/default stands for all brokers"
+            f"{similar(kind, KINDS) if kind not in KINDS else ''}"
         )
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""

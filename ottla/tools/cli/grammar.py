@@ -184,8 +184,10 @@ def run(command: Command, arguments: list[str]) -> int:
         print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)
         return 2
     except (ClientError, OSError) as failed:
+        from ottla.tools.cli.next_steps import with_next_step
+
         sys.stdout.flush()
-        print(f"{name}: {one_line(failed)}", file=sys.stderr)
+        print(f"{name}: {with_next_step(one_line(failed), failed)}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as missing:
         print(f"{name}: {not_installed(missing)}", file=sys.stderr)

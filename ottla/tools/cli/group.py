@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, check
+from ottla.client.errors import ClientError, Refused, check
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
@@ -174,10 +174,25 @@ def planned(
     return resets.clamp(cluster, {place: committed[place][0] + by for place in places})
 
 
+def check_inactive(cluster: ClusterClient, group_id: str) -> None:
+    """Raises ClientError for a group with members, before it is changed."""
+    try:
+        group = groups.describe(cluster, group_id)
+    except Refused as refused:
+        if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return                          # a reset creates it; DeleteGroups says that it is missing
+    if group.members:
+        raise ClientError(
+            f"group {group_id!r} has {counted(len(group.members), 'member')}, which must stop"
+            f" first; to see them: ottla group describe {group_id} --members")
+
+
 def reset(options: Namespace) -> None:
     if not options.to:
         raise WrongUsage("--to is required: beginning, end, N, +N, -N or @TIME")
     with connect(options) as cluster:
+        check_inactive(cluster, options.group)
         committed = groups.committed(cluster, options.group)
         plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
         left = [] if options.topic else sorted(groups.without_commit(cluster, plan))
@@ -208,6 +223,8 @@ def reset(options: Namespace) -> None:
 
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
+        for name in options.group:
+            check_inactive(cluster, name)
         confirm(options, f"deleting {', '.join(options.group)}", options.group[0])
         for name in options.group:
             if not options.dry_run:

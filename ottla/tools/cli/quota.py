@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ottla.client.errors import ClientError, Refused
 from ottla.client.similar_names import similar
+from ottla.replication.controller.scram import ITERATIONS_MAX, ITERATIONS_MIN
 from ottla.replication.principals import CLIENT_KEYS, IP_KEYS
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
@@ -34,7 +35,9 @@ def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
         entity[KINDS[kind]] = None if name == "default" else name
         rest.pop(0)
     if not entity or not rest:
-        raise WrongUsage("expected user/NAME, client/ID or ip/ADDRESS, then what to change")
+        kind = words[0].partition("/")[0]
+        near = similar(kind, KINDS) if kind not in KINDS else ""
+        raise WrongUsage(f"expected user/NAME, client/ID or ip/ADDRESS, then what to change{near}")
     return entity, rest
 
 
@@ -130,16 +133,13 @@ def password_of(options: Namespace) -> str:
 
 def set_user(options: Namespace) -> None:
     mechanism = options.mechanism or "SCRAM-SHA-256"
+    iterations = options.iterations or configs.SCRAM_ITERATIONS
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise WrongUsage(f"--iterations {iterations}: from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     password = password_of(options)
     if not options.dry_run:
         with connect(options) as cluster:
-            configs.set_scram(
-                cluster,
-                options.user,
-                mechanism,
-                password,
-                options.iterations or configs.SCRAM_ITERATIONS,
-            )
+            configs.set_scram(cluster, options.user, mechanism, password, iterations)
     done(options, f"given user {options.user} a credential for {mechanism}")
 
 
@@ -154,8 +154,8 @@ def delete_user(options: Namespace) -> None:
         ]
         if not found:
             others = [one.user for one in configs.scram_users(cluster)]
-            raise ClientError(
-                f"user {options.user!r} has no credentials{similar(options.user, others)}")
+            near = similar(options.user, others) or "; to see all: ottla user list"
+            raise ClientError(f"user {options.user!r} has no credentials{near}")
         confirm(options, f"deleting the credentials of {options.user}", options.user)
         if not options.dry_run:
             for mechanism in found:

@@ -162,7 +162,47 @@ def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla:
 
 def test_a_group_that_is_not_found_is_named_once(ottla: Ottla) -> None:
     assert ottla("group describe nope").err == (
-        "ottla group describe: consumer group 'nope' not found\n")
+        "ottla group describe: consumer group 'nope' not found; to see all: ottla group list\n")
+
+
+def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_be_seen(
+    ottla: Ottla,
+) -> None:
+    ottla.ok("topic create watched")
+    member = Consumer({"bootstrap.servers": ottla.address, "group.id": "watchers"})
+    member.subscribe(["watched"])
+    while not member.assignment():
+        member.poll(0.1)
+    said = ("group 'watchers' has 1 member, which must stop first;"
+            " to see them: ottla group describe watchers --members\n")
+    for line in ("delete watchers --yes", "delete watchers --dry-run",
+                 "reset watchers --topic watched --to end", "reset watchers --to end --yes"):
+        done = ottla(f"group {line}")
+        assert done == (1, "", f"ottla group {line.split()[0]}: {said}"), line
+    assert ottla.ok("group describe watchers --members -o name").strip()
+    member.close()
+    ottla.ok("group delete watchers --yes")
+
+
+@pytest.mark.parametrize(("line", "status", "said"), [
+    ("group delete xyzzy --yes", 1, "'xyzzy' not found; to see all: ottla group list\n"),
+    ("transaction describe xyzzy", 1, "not found; to see all: ottla transaction list\n"),
+    ("topic describe xyzzy", 1, "topic 'xyzzy' not found; to see all topics: ottla topic list\n"),
+    ("topic create there", 1, "exists; with --if-not-exists, existing topics are skipped\n"),
+    ("topic create wide -r 9", 1, "registered; to see the brokers: ottla cluster info\n"),
+    ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
+    ("user set xyzzy --iterations 10", 2, "--iterations 10: from 4096 to 16384; see ottla user"),
+    ("acl delete User:xyzzy --yes", 1, "has no such ACLs; to see all: ottla acl list\n"),
+    ("acl add User:a rea topic/t", 2, "operation 'rea' is unknown; similar: read;"),
+    ("acl add User:a xyzzy topic/t", 2, "operation 'xyzzy' is unknown: expected one of all, read"),
+    ("acl add User:a read tpic/t", 2, "user/NAME; similar: topic;"),
+    ("config show topc/t", 2, "for all brokers; similar: topic;"),
+    ("quota set usr/alice producer_byte_rate=1", 2, "then what to change; similar: user;"),
+])
+def test_a_refusal_names_the_next_step(ottla: Ottla, line: str, status: int, said: str) -> None:
+    ottla("topic create there --if-not-exists")
+    done = ottla(line, b"secret\n")
+    assert done.status == status and not done.out and said in done.err, done
 
 
 def test_a_record_that_is_too_large_for_a_topic_is_refused_by_name(ottla: Ottla) -> None:

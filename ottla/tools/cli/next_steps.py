@@ -1,0 +1,27 @@
+"""What to do about a broker's refusal: the end of a command's error."""
+
+from __future__ import annotations
+
+from ottla.client.errors import Refused
+from ottla.wire.errors import ErrorCode
+
+ALLOWED_BY = "an administrator can allow it: ottla acl add"
+NEXT: dict[ErrorCode | None, str] = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "to see all: ottla group list",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "to see all: ottla transaction list",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "to see all topics: ottla topic list",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "with --if-not-exists, existing topics are skipped",
+    ErrorCode.TOPIC_DELETION_DISABLED: "brokers need delete.topic.enable=true",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "to see the brokers: ottla cluster info",
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: "to see what is moved: ottla reassign list",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ALLOWED_BY,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ALLOWED_BY,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ALLOWED_BY,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ALLOWED_BY,
+}
+
+
+def with_next_step(line: str, failed: Exception) -> str:
+    """The line about an error, with the next step if one is known and nothing is named yet."""
+    step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
+    return f"{line.rstrip('.')}; {step}" if step and "; " not in line else line

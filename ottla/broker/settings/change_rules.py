@@ -45,11 +45,11 @@ def rules_for(
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
-    `known` are the brokers whose settings may be changed here: a client has to ask the broker that
-    it means, and the controller serves what the other brokers forward. Checks that need a broker's
-    own file are only made by that broker, before it forwards the request. `check_listeners` raises
-    SettingsError if a listener cannot use the given properties; `log_directories` are this
-    broker's.
+    `known` has the ids of the brokers whose settings the request may change: only this broker for a
+    client's request, all brokers for a request that another broker has forwarded. Checks that need
+    a broker's own file are only made by that broker, before it forwards the request.
+    `check_listeners` raises SettingsError if a listener cannot use the given properties;
+    `log_directories` are this broker's.
     """
 
     def check_broker(name: str, configs: Mapping[str, str], changed: frozenset[str]) -> None:
@@ -116,8 +116,8 @@ def _check_broker(
     for key in sorted(changed):
         bare = bare_name(key)
         if bare not in known:
-            # Plugins have settings unknown to Ottla. A few of Kafka's can only be set at run time,
-            # and are not in its table.
+            # Plugins have settings unknown to Ottla. A few settings of Kafka can only be set at run
+            # time, and are not in Kafka's table.
             if bare in DYNAMIC and key in configs:
                 _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
             continue
@@ -142,7 +142,7 @@ def _check_cordoned(text: str, log_directories: Collection[str]) -> None:
 def _check_broker_value(name: str, text: str, setting: Setting) -> None:
     try:
         value = setting.parse(text)
-        if setting.repeats(text):               # Kafka accepts that in the file only
+        if setting.repeats(text):               # Kafka accepts repetitions in the file only
             raise SettingsError(name, "values must not be duplicated")
         if name == "max.connections.per.ip.overrides":
             limits_by_host(text, names=False)

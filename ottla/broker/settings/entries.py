@@ -129,7 +129,7 @@ def topic_entries(
 
 @cache
 def _defaults(topic_setting: str) -> tuple[tuple[Synonym, int], ...]:
-    """The defaults of the broker's properties for a topic's setting, if they have one."""
+    """The defaults of the broker's properties that correspond to a topic's setting."""
     known = kafka_settings("broker")
     return tuple(
         (Synonym(name, setting.text(setting.default), Source.DEFAULT), factor)

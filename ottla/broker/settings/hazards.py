@@ -71,9 +71,9 @@ def _unenforced(static: dict[str, str]) -> Iterator[str]:
 
 
 def _hides_from_others(config: BrokerConfig) -> str | None:
-    """The loopback address that other brokers of a cluster would use for this one; None if they
-    would use another address. None also if ZooKeeper is on this machine: the other brokers may be
-    as well, and can use that address."""
+    """The loopback address that this broker advertises to the other brokers of its cluster; None if
+    it advertises another address. None also if ZooKeeper is on this machine: the other brokers may
+    be on this machine, too, and can then use the loopback address."""
     if not config.zookeeper_connect:
         return None
     servers = config.zookeeper_connect.partition("/")[0].split(",")

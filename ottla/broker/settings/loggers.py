@@ -54,7 +54,7 @@ def _check(change: ConfigChange) -> None:
     if change.operation in (Operation.APPEND, Operation.SUBTRACT):
         verb = Operation(change.operation).name
         raise InvalidRequest(f"{verb} operation is not allowed for the BROKER_LOGGER resource")
-    # `getLogger` would create one: clients must not fill the process with loggers.
+    # `getLogger` would create a logger: clients must not fill the process with loggers.
     if name != ROOT and not isinstance(
         logging.Logger.manager.loggerDict.get(name), logging.Logger
     ):

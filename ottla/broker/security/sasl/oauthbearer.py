@@ -34,7 +34,7 @@ BEARER = re.compile(rb"[Bb]earer +([A-Za-z0-9\-_.~+/=]+)")
 
 
 def claimed_subject(token: bytes, claim: str) -> str | None:
-    """The subject in a token, which is not verified."""
+    """The subject that a token claims; the token is not verified here."""
     payload = [*token.split(b"."), b""][1]
     try:
         claims = json.loads(base64.urlsafe_b64decode(payload + b"=="))

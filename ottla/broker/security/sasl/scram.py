@@ -33,7 +33,7 @@ NUMBERS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """Kafka's numbers of the mechanisms (KIP-554)."""
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MIN = 4096
-"""Fewer would make a stolen credential cheap to attack (related to CVE-2024-56128)."""
+"""Fewer iterations would make a stolen credential cheap to attack (related to CVE-2024-56128)."""
 NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 NAME = r"(?:[^=,\0]|=2C|=3D)+"
 FIRST = re.compile(rf"(n,(?:a=({NAME}))?,)((?:m=[^,]*,)?n=({NAME}),r=({NONCE})((?:,[^,]*)*))")

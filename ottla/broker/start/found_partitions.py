@@ -29,7 +29,8 @@ log = logging.getLogger("ottla.server")
 
 
 class FoundPartitions:
-    """The partitions of one start, from the opening of the directories to the registration."""
+    """The partitions that one start finds; used from the opening of the directories to the
+    registration."""
 
     def __init__(
         self, config: BrokerConfig, storage: Storage, replicas: Replicas, metadata: Metadata
@@ -142,9 +143,9 @@ class FoundPartitions:
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
-        """The partitions with several replicas whose logs here were cut off at damage or are gone,
-        and whether the missing records were durable once. If a partition has only one replica, its
-        log up to the damage stays in use."""
+        """For each partition with several replicas whose log here was cut off at damage or is gone:
+        whether the missing records were durable once. If a partition has only one replica, its log
+        up to the damage stays in use."""
         former = {}
         for each in self.replicas:
             lost = each.log.damage is not None or (each.topic, each.index) in self.vanished

@@ -1,4 +1,5 @@
-"""Group flush: a thread syncs the disk, and one sync serves all appends that waited for its start.
+"""Group flush: a thread syncs the disk, and one sync serves all appends that are waiting when it
+starts.
 
 While a flush runs, further batches are appended; the next flush covers them all. So the rate of
 acknowledgements is the device's flush rate times the batches that arrive during a flush, instead of

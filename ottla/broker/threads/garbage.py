@@ -35,8 +35,8 @@ class Garbage:
         """Collect in small pieces from now on. All objects that exist now live as long as the
         process."""
         gc.freeze()
-        # This walks nothing. CPython delays a full collection until there are new objects for a
-        # fourth of those that the previous one has walked.
+        # This collection walks nothing. It is needed since CPython delays a full collection until
+        # the new objects are a fourth of the objects that the previous full collection has walked.
         gc.collect()
         self._measure()
         gc.set_threshold(*THRESHOLDS)

@@ -86,7 +86,7 @@ def begun(
     work: Coroutine[None, None, None], loop: asyncio.AbstractEventLoop
 ) -> asyncio.Task[None] | None:
     """Begin work whose only waits are pauses; at the first pause a task takes over the rest.
-    Returns None if the work ends before.
+    Returns None if the work ends before its first pause.
 
     Most work of this kind ends in its first slice, which saves a turn of the loop.
     """

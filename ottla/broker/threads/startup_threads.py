@@ -16,7 +16,7 @@ from ottla.log.storage.storage import Storage
 
 
 def recover(storage: Storage, wanted: Wanted, threads: int) -> int:
-    """Recover the logs in `wanted` that need it; returns the number of these logs. Blocks.
+    """Recover the logs in `wanted` that need recovery; returns their number. Blocks.
 
     Disk errors are reported when the log is opened. With one thread and one directory this does
     nothing: logs are then recovered one by one when they are opened.

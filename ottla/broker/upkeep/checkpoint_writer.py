@@ -32,8 +32,8 @@ log = logging.getLogger("ottla.checkpoints")
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     """The content of replication-offset-checkpoint."""
     for partition in replicas:
-        # Between two steps its topic may have been recreated. A damaged log keeps its previous high
-        # watermark, which shows the next start what the log lacks.
+        # Between two steps, the partition's topic may have been created again. A damaged log keeps
+        # its previous high watermark, which shows the next start what the log lacks.
         current = replicas.partition(partition.topic, partition.index) is partition
         if current and partition.log.damage is None:
             yield (partition.topic, partition.index), partition.high_watermark
@@ -73,12 +73,13 @@ class Checkpoints:
         self.moved.update(moved)
         if self.next is None:
             self.next = self.loop.create_task(self._write_log_starts())
-        # A client that disconnects must not cancel the write for the others.
+        # A client that disconnects must not cancel the write for other clients.
         written, homes = await asyncio.shield(self.next), self.storage.homes
         return {key for key in moved if key not in homes or homes[key].path not in written}
 
     async def _write_log_starts(self) -> set[str]:
-        """Write; returns the paths of the directories whose log starts were written."""
+        """Write the log starts in `moved`; returns the paths of the directories where this
+        succeeded."""
         async with self.writer:
             self.next = None            # later requests wait for the next write
             moved, self.moved, homes = self.moved, set(), self.storage.homes

@@ -90,8 +90,8 @@ class LogCleaner:
         return best
 
     def _stays_unreadable(self, plog: PartitionLog) -> bool:
-        """Whether a pass over a log has failed and would fail again; a repair changes its
-        segments."""
+        """Whether a pass over a log has failed and would fail again. After a repair it would not: a
+        repair changes the log's segments."""
         had = self.unreadable.get(plog.directory)
         if had is None or plog.offline is not None:
             return False
@@ -135,7 +135,8 @@ class LogCleaner:
             steps.close()
 
     def _doubt(self, partition: Partition, cleaner: Cleaner, error: Exception) -> None:
-        """Check the segment that a pass was reading, or all of them."""
+        """Check the segment that a pass was reading, or all segments of the log if it is not
+        known."""
         read = cleaner.reading
         self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 

@@ -103,7 +103,7 @@ class Moving:
         await self._copy(move)
         while True:
             move.prepare()
-            await self.checkpoints.write_of(move.target)    # not of all: the source may be full
+            await self.checkpoints.write_of(move.target)    # not the source: it may be full
             await self._copy(move)
             if move.prepared():
                 break

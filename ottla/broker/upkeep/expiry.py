@@ -28,7 +28,7 @@ async def expire_producers(partitions: Iterable[Partition]) -> None:
 
 
 async def expire_tokens(role: Role, metadata: Metadata, clock: Clock) -> None:
-    """Remove expired delegation tokens; in a cluster, the controller does."""
+    """Remove expired delegation tokens; in a cluster, only the controller removes them."""
     now_ms = clock.now_ms()
     if role.decides() and has_expired_tokens(metadata.image, now_ms):
         removed = await metadata.decide(remove_expired_tokens, now_ms)

@@ -106,7 +106,7 @@ class Housekeeping:
 
     async def _clean(self) -> None:
         while True:
-            # With a back-off of 0 this would never release the loop.
+            # Without the lower bound, a back-off of 0 would leave no time for other work.
             await asyncio.sleep(max(0.1, self.config.log_cleaner_backoff_ms / 1000))
             await self._try(self.work.cleaner.clean_due)
 
@@ -118,7 +118,7 @@ class Housekeeping:
 
     async def _watch_space(self) -> None:
         """Measure the space regularly. Report a full directory at once, even if it became full
-        before this task began: peers and clients are served earlier."""
+        before this task began: peers and clients are served before that."""
         while True:
             try:
                 async with asyncio.timeout(SPACE_SECONDS):

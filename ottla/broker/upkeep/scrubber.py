@@ -108,9 +108,10 @@ class Scrubber:
 
 
 class DoubtedSegments:
-    """Checks segments after a failed read: by a follower that asks a leader for the same records
-    again and again (the bytes may have changed on the disk or on the way, or the follower's disk
-    refuses them), by compaction, by a coordinator that loads, or by a client's request."""
+    """Checks segments after a failed read. Such a read belongs to a client's request, to
+    compaction, to a coordinator that loads, or to a follower. A follower's read has failed if it
+    asks the leader for the same records again and again: the bytes may have changed on the leader's
+    disk or on the way, or the follower's disk refuses them."""
 
     def __init__(self, scrubber: Scrubber, loop: asyncio.AbstractEventLoop) -> None:
         self.scrubber, self.loop = scrubber, loop
@@ -121,7 +122,7 @@ class DoubtedSegments:
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
         """Reading a partition's log has failed. If the bytes look wrong, or if the disk refuses to
         read them and another replica in sync has them, check the segment with this offset, or all
-        of them. Damage is repaired from that other replica."""
+        segments for EVERYWHERE. Damage is repaired from that other replica."""
         refused = isinstance(error, OSError) and not is_passing(error)
         wrong = isinstance(error, CorruptMessage) or (
             refused and partition.log.health.replaceable

@@ -84,7 +84,7 @@ class SpaceWatch:
         return True
 
     async def note_full(self) -> None:
-        """Report each directory that has become full once, and let other replicas lead."""
+        """Report each directory that has become full, only once, and let other replicas lead."""
         for directory in self.storage.directories:
             self._note_full(directory)
 

@@ -56,7 +56,7 @@ Wanted = dict[Pattern, list[Rule]]
 
 
 def run(options: Options) -> int:
-    """Check the flags as AclCommand does, then do the one action."""
+    """Checks the flags as AclCommand does, then performs the action."""
     if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
         raise UsageError("One of --bootstrap-server or --bootstrap-controller must be specified")
     if sum(options.has(name) for name in options.command.actions) != 1:
@@ -172,7 +172,8 @@ def operation_of(text: str) -> str:
 
 
 def wanted(options: Options, *, needed: bool) -> Wanted:
-    """The rules for each resource, with the shortcuts expanded."""
+    """The rules for each resource, including the rules for --producer, --consumer and
+    --idempotent."""
     found = patterns(options, needed=needed)
     if not (options.has("producer") or options.has("consumer")):
         operations = [operation_of(one) for one in options.all("operation")] or ["ALL"]

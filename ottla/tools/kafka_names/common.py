@@ -27,7 +27,7 @@ def properties_of(options: Options) -> dict[str, str]:
     """Properties of `--command-config FILE` and of older flags for the same purpose."""
     from ottla.tools.properties import read_client_properties
 
-    if options.properties is None:              # read once: misspelled ones are reported
+    if options.properties is None:              # read once: misspelled names are reported
         options.properties = {}
         for flag in CONFIG_FLAGS:
             if options.has(flag) and options.one(flag):
@@ -36,14 +36,14 @@ def properties_of(options: Options) -> dict[str, str]:
 
 
 def connect(options: Options, address: str = "") -> ClusterClient:
-    """The cluster of `--bootstrap-server` (or `--bootstrap-controller`)."""
+    """A client of the cluster of `--bootstrap-server` (or `--bootstrap-controller`)."""
     properties = properties_of(options)
     given = address or options.one("bootstrap-server") or options.one("bootstrap-controller")
     return cluster_of(given or properties.get("bootstrap.servers", ""), properties)
 
 
 def cluster_of(address: str, properties: Mapping[str, str]) -> ClusterClient:
-    """A cluster with the settings of a client's property file."""
+    """A client of a cluster, with these properties of a client."""
     timeout = properties.get("request.timeout.ms", "")
     return ClusterClient(
         address,

@@ -77,7 +77,7 @@ def run(options: Options) -> int:
 
 
 def entities_of(options: Options) -> list[Entity]:
-    """The entities in the order of the command line."""
+    """The entities that the flags name, users first."""
     entities: list[Entity] = [
         (SHORT[name], options.one(name)) for name in SHORT if options.has(name)
     ]
@@ -235,7 +235,7 @@ def alter_scram(
 
 
 def components(entities: list[Entity]) -> list[tuple[str, int, str | None]]:
-    """The filter for the entities."""
+    """The components of a DescribeClientQuotas request for these entities."""
     return [
         (QUOTA_KINDS[kind], configs.ANY, None)
         if name is None
@@ -296,7 +296,7 @@ def describe(options: Options, cluster: ClusterClient, entity: Entity) -> None:
 
 
 def everything(cluster: ClusterClient, kind: str) -> list[str]:
-    """All entities of a type. For brokers, the last one is their default."""
+    """All entities of a type. For brokers, the last entity is the default of all brokers."""
     if kind == "topics":
         return topics.names(cluster)
     if kind in ("brokers", "broker-loggers"):

@@ -25,7 +25,8 @@ TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
 
 def run(options: Options) -> int:
-    """Prints records until the maximum is reached, the timeout expires, or it is stopped."""
+    """Prints records until the maximum is reached, the timeout expires, or the command is
+    stopped."""
     check(options)
     for old, new in DEPRECATED.items():
         if options.has(old):
@@ -115,7 +116,7 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
 
 
 def formatter(options: Options) -> Callable[[Any], bytes]:
-    """The text of records."""
+    """The function that converts a record to text."""
     if options.one("formatter").endswith("NoOpMessageFormatter"):
         return lambda record: b""
     properties: dict[str, str] = {}
@@ -131,7 +132,7 @@ def formatter(options: Options) -> Callable[[Any], bytes]:
 
 
 class Formatter:
-    """The parts of a record in Kafka's order."""
+    """Formats records as DefaultMessageFormatter does."""
 
     def __init__(self, properties: Mapping[str, str], logged: bool, lenient: bool) -> None:
         def switch(name: str, default: str = "false") -> bool:
@@ -155,8 +156,8 @@ class Formatter:
         self.logged, self.lenient = logged, lenient
 
     def show(self, record: Any) -> bytes:
-        """The text of a record. For one that cannot be deserialized, raises Failed, or returns no
-        text with --skip-message-on-error."""
+        """The text of a record. For a record that cannot be deserialized, raises Failed, or returns
+        no text with --skip-message-on-error."""
         try:
             return self.key_separator.join(self.parts(record)) + self.line_separator
         except (struct.error, ValueError) as wrong:
@@ -166,7 +167,7 @@ class Formatter:
             raise Failed(f"{where} cannot be deserialized: {wrong}") from wrong
 
     def parts(self, record: Any) -> list[bytes]:
-        """The printed form of a record."""
+        """The printed parts of a record, in Kafka's order."""
         pieces: list[bytes] = []
         if self.timestamp:
             kind = TIMESTAMP_TYPES.get(record.timestamp_type)
@@ -195,7 +196,7 @@ class Formatter:
 
 
 def deserializer(name: str) -> Callable[[bytes], bytes]:
-    """How bytes are shown, by the class name of Kafka's deserializer."""
+    """The function that shows bytes, by the class name of Kafka's deserializer."""
     kind = name.rpartition(".")[2].removesuffix("Deserializer")
     numbers = {"Long": ">q", "Integer": ">i", "Short": ">h", "Boolean": ">?"}
     if kind in numbers:

@@ -62,7 +62,7 @@ def run(options: Options) -> int:
 
 
 def send(writer: Writer, reader: Reader, options: Options) -> None:
-    """Send every line; refused ones are reported, and the next line is sent."""
+    """Send every line. A refused record is reported, and the next line is sent."""
     topic = options.one("topic")
     try:
         for number, line in enumerate(lines(), 1):
@@ -141,7 +141,7 @@ class Reader:
         self.null = marker.encode() if marker is not None else None
 
     def record(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None, Headers]:
-        """Key, value and headers of a line; raises Failed with its number if a separator is
+        """Key, value and headers of a line; raises Failed with the line's number if a separator is
         missing."""
         headers: list[tuple[str, bytes | None]] = []
         key: bytes | None = None

@@ -46,7 +46,7 @@ NOTICE = (
 
 
 def run(options: Options) -> int:
-    """Check the flags as ConsumerGroupCommand does, then do the one action."""
+    """Checks the flags as ConsumerGroupCommand does, then performs the action."""
     given = [name for name in options.command.actions if options.has(name)]
     if len(given) != 1:
         raise UsageError(
@@ -121,7 +121,7 @@ def check(options: Options, action: str) -> None:
 
 
 def filters(options: Options, name: str, known: tuple[str, ...]) -> list[str]:
-    """The states or types to list. Raises UsageError for an unknown one."""
+    """The states or types to list. Raises UsageError for an unknown state or type."""
     text = options.one(name)
     wanted = [part.strip() for part in text.split(",") if part.strip()]
     by_name = {one.lower(): one for one in known}
@@ -160,8 +160,8 @@ def describe(options: Options, cluster: ClusterClient) -> None:
 
 
 def warn(group: Group) -> bool:
-    """Reports a group that does not exist, has no members or is rebalancing. Returns whether it
-    exists."""
+    """Reports a group that does not exist, has no members or is rebalancing. Returns whether the
+    group exists."""
     if group.state == "Dead":
         print(f"\nError: Consumer group '{group.id}' does not exist.")
         return False

@@ -66,7 +66,7 @@ def moment() -> str:
 
 
 class Report:
-    """Prints either a line for each interval, or one at the end."""
+    """Prints either a line for each interval, or one line at the end."""
 
     def __init__(self, options: Options) -> None:
         self.detailed = options.has("show-detailed-stats")
@@ -93,7 +93,7 @@ class Report:
             self.window, self.window_records, self.window_bytes = now, 0, 0
 
     def end(self) -> None:
-        """Prints the line at the end, unless there is one for each interval."""
+        """Prints the line at the end, unless there was a line for each interval."""
         if not self.detailed:
             took = time.monotonic() - self.begun
             print(f"{self.began}, {moment()}, {self.figures(took, self.records, self.bytes)}")

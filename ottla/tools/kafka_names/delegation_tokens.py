@@ -30,7 +30,7 @@ NEEDED = {
 
 
 def run(options: Options) -> int:
-    """Do the one action."""
+    """Performs the action that a flag names."""
     given = [name for name in options.command.actions if options.has(name)]
     if len(given) != 1:
         raise UsageError(

@@ -33,8 +33,8 @@ def run(options: Options) -> int:
 
 
 def plan(path: str) -> dict[Place, int]:
-    """The offsets in the file. Raises Failed if it does not have the form that the help shows, or
-    has duplicates."""
+    """The offsets in the file. Raises Failed if the file does not have the form that the help
+    shows, or names a partition twice."""
     value = read_json(path)
     below: dict[Place, int] = {}
     twice: list[str] = []

@@ -32,7 +32,7 @@ WAIT_MS = 60_000
 
 
 def run(options: Options) -> int:
-    """Measures the latencies, and prints every thousandth one and the percentiles."""
+    """Measures the latencies, and prints every thousandth latency and the percentiles."""
     properties = properties_of(options)
     if options.positional:
         if len(options.positional) not in (5, 6):

@@ -84,7 +84,7 @@ def levels_of(level: int) -> dict[str, int]:
 
 
 def show_mapping(text: str) -> None:
-    """Prints the levels of a release; of the latest for an empty text."""
+    """Prints the feature levels of a release; an empty text means the latest release."""
     level = metadata_level(text) if text else LATEST
     print(f"metadata.version={level} ({text or METADATA_VERSIONS[level]})")
     for name, value in levels_of(level).items():
@@ -92,7 +92,8 @@ def show_mapping(text: str) -> None:
 
 
 def show_dependencies(given: list[str]) -> None:
-    """Prints on which other features these levels depend: on none, up to Kafka 4.4."""
+    """Prints the features that these levels depend on. Up to Kafka 4.4, no level has
+    dependencies."""
     for text in given:
         name, equals, level = text.partition("=")
         if not equals:

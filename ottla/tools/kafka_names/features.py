@@ -63,7 +63,7 @@ def describe(options: Options) -> None:
 
 
 def wanted(options: Options, action: str) -> dict[str, int]:
-    """The features and their levels."""
+    """The features to change, and their new levels."""
     if options.has("release-version"):
         if options.has("metadata") or options.has("feature"):
             raise Failed("Can not specify `release-version` with other feature flags.")

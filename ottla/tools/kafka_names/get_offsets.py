@@ -111,7 +111,7 @@ def simple(options: Options) -> Test:
 
 
 def rules(text: str) -> Test:
-    """The filter of --topic-partitions: any of its rules."""
+    """The filter of --topic-partitions, which accepts partitions that match any of its rules."""
     tests = [rule(part) for part in text.split(",")]
     return lambda topic, index: any(test(topic, index) for test in tests)
 

@@ -33,9 +33,9 @@ class Options:
         self.values: dict[str, list[str]] = {}
         self.positional: list[str] = []
         self.action = ""
-        """The sub-command of tools that have some."""
+        """The sub-command, for tools that have sub-commands."""
         self.ignored: list[str] = []
-        """Words after a flag with an optional number that are not numbers."""
+        """Words that follow a flag with an optional number, and are not numbers."""
         self.arguments: list[str] = []
         """The whole command line, for messages that repeat it."""
         self.properties: dict[str, str] | None = None
@@ -54,7 +54,7 @@ class Options:
         return self.values.get(name, [])
 
     def number(self, name: str, default: int) -> int:
-        """The value of a flag as an integer. Raises UsageError if it is not one."""
+        """The value of a flag as an integer. Raises UsageError if the value is not an integer."""
         if not self.all(name):
             return default
         try:
@@ -110,7 +110,7 @@ def _values(flag: Flag, left: list[str], ignored: list[str]) -> list[str]:
     if flag.optional and (not left or left[0].startswith("--")):
         return []
     if flag.optional and flag.metavar in NUMBERS and not _is_number(left[0]):
-        ignored.append(left.pop(0))         # joptsimple treats it as another argument
+        ignored.append(left.pop(0))         # joptsimple treats this word as an argument
         return []
     if not left:
         raise UsageError(f"Option {flag.name} requires an argument")
@@ -129,7 +129,8 @@ def _is_number(word: str) -> bool:
 
 
 def sub_command(options: Options, known: Sequence[str]) -> str:
-    """The sub-command that was given. Raises UsageError if there is none, or an unknown one."""
+    """The sub-command that was given. Raises UsageError if the sub-command is missing or
+    unknown."""
     if not options.positional:
         raise UsageError("too few arguments: one of " + ", ".join(known) + " is needed")
     name = options.positional.pop(0)

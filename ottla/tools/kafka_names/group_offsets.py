@@ -105,7 +105,8 @@ def by_time(options: Options, cluster: ClusterClient, places: list[Place]) -> Pl
 
 
 def places_of(cluster: ClusterClient, text: str) -> list[Place]:
-    """The partitions in `topic` or `topic:0,1`. Raises ClientError for one that does not exist."""
+    """The partitions in `topic` or `topic:0,1`. Raises ClientError for a partition that does not
+    exist."""
     name, colon, listed = text.partition(":")
     described = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
     known = [part.index for topic in described for part in topic.partitions]
@@ -126,7 +127,7 @@ def places_of(cluster: ClusterClient, text: str) -> list[Place]:
 
 def from_file(options: Options) -> dict[str, Plan]:
     """The offsets in a file of --export, by group. Its lines are `[group,]topic,partition,offset`;
-    the group is "" if there is none."""
+    for lines without a group, the group is ""."""
     plans: dict[str, Plan] = {}
     path = options.one("from-file")
     try:

@@ -17,7 +17,7 @@ NOTHING = "-"
 
 
 def dash(value: object) -> object:
-    """A value, or a dash for none."""
+    """The value, or a dash if there is no value."""
     return NOTHING if value is None or value == "" else value
 
 
@@ -98,7 +98,7 @@ def spread(assigned: dict[str, list[int]] | None) -> object:
 
 
 def members(group: Group, verbose: bool) -> None:
-    """The members of a group."""
+    """Prints the members of a group."""
     group_width = max(15, len(group.id))
     id_width = max([15, *(len(member.id) for member in group.members)])
     client_width = max([15, *(len(member.client_id) for member in group.members)])
@@ -150,7 +150,7 @@ def members(group: Group, verbose: bool) -> None:
 
 
 def state(cluster: ClusterClient, group: Group, verbose: bool) -> None:
-    """The state of a group and its coordinator."""
+    """Prints the state of a group, and its coordinator."""
     connection = cluster.coordinator(group.id)
     [node_id] = [one for one, address in cluster.brokers.items() if address == connection.address]
     coordinator = f"{show_address(connection.address)}  ({node_id})"

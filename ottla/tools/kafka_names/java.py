@@ -13,13 +13,13 @@ ERRORS = "org.apache.kafka.common.errors."
 
 @cache
 def names() -> dict[int, tuple[str, str]]:
-    """Class and usual message of the exception for a code in Kafka's clients."""
+    """For each error code, the class and the usual message of the exception in Kafka's clients."""
     rows = (Path(__file__).parent / "errors.tsv").read_text(encoding="ascii").splitlines()
     return {int(code): (name, text) for code, name, text in (row.split("\t") for row in rows)}
 
 
 def message_of(code: int, message: str | None = None) -> str:
-    """The broker's message, or the usual one for this code."""
+    """The broker's message, or the usual message for this code."""
     known = names().get(code, names()[ErrorCode.UNKNOWN_SERVER_ERROR])
     return message or known[1]
 

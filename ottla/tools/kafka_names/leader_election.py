@@ -18,7 +18,7 @@ TYPES = {"preferred": partitions.PREFERRED, "unclean": partitions.UNCLEAN}
 
 
 def run(options: Options) -> int:
-    """Elects, and reports the result for each partition."""
+    """Elects leaders, and reports the result for each partition."""
     wanted = options.one("election-type").lower()
     if options.has("election-type") and wanted not in TYPES:
         raise UsageError(

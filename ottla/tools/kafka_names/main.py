@@ -14,7 +14,7 @@ from ottla.tools.kafka_names.grammar import UsageError, parse
 from ottla.tools.printable import printable
 
 KAFKA_VERSION = "4.4.0"
-"""The version of Apache Kafka whose tools these imitate."""
+"""The version of Apache Kafka whose tools Ottla's tools imitate."""
 
 NOT_YET = {
     "kafka-share-groups": "share groups are not served by Ottla yet",
@@ -36,8 +36,8 @@ ENDS_WITH_0 = {
     "kafka-verifiable-consumer": {"refused"},
     "kafka-verifiable-producer": {"unreachable"},
 }
-"""Failures after which Apache Kafka's tools exit with 0. These tools do too, after a line on stderr
-(compat_tests/test_tool_troubles.py)."""
+"""Failures after which Apache Kafka's tools exit with 0. Ottla's tools do so too, after a line on
+stderr (compat_tests/test_tool_troubles.py)."""
 HELP_ENDS_WITH_0 = {"kafka-features", "kafka-metadata-quorum", "kafka-storage"}
 NO_ARGUMENTS_END_WITH_0 = {
     "kafka-producer-perf-test", "kafka-verifiable-consumer", "kafka-verifiable-producer",
@@ -48,8 +48,8 @@ class Failed(Exception):
     """A tool could not do what was requested.
 
     `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
-    own text is one line for stderr, followed by the `known` names that are similar to a `mistyped`
-    one.
+    own text is one line for stderr, followed by the `known` names that are similar to the name
+    `mistyped`.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from ottla.tools.properties import read_client_properties, read_properties
 
 
 def run(options: Options) -> int:
-    """Copy, by the old flags or by a property file of MirrorMaker 2."""
+    """Copies as the flags of MirrorMaker 1, or a property file of MirrorMaker 2, say."""
     if options.positional:
         flow(read_properties(options.positional[0]), options.has("once"))
         return 0
@@ -58,7 +58,7 @@ def flow(properties: dict[str, str], once: bool) -> None:
 
 
 def of_cluster(properties: dict[str, str], name: str) -> dict[str, str]:
-    """The client properties of one cluster: those that begin with its name."""
+    """The client properties of one cluster: the properties that begin with the cluster's name."""
     return {
         key.removeprefix(f"{name}."): value
         for key, value in properties.items()

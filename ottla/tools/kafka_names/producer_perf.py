@@ -92,7 +92,7 @@ def transactional_id(options: Options, properties: Mapping[str, str]) -> str:
 
 
 def throughput_of(options: Options) -> float:
-    """Records a second."""
+    """The limit of records per second, -1 without a limit."""
     try:
         return float(options.one("throughput"))
     except ValueError:
@@ -152,7 +152,7 @@ TRANSACTION_MS = 3000
 
 
 class Report:
-    """The lines during a run, and the last one."""
+    """Prints lines during a run, and the last line."""
 
     def __init__(self, warmup: int, interval_ms: int) -> None:
         self.warmup, self.interval = warmup, interval_ms / 1000

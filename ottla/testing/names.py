@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 NO_IMAGE = "There is no image to name, and none is needed"
 NO_CONTAINER = (
-    "there is no container; broker.create_topic(…) makes topics, and Kafka's tools reach it at"
-    " broker.bootstrap_servers"
+    "there is no container; broker.create_topic(…) makes topics, and Kafka's tools reach the"
+    " broker at broker.bootstrap_servers"
 )
 OF_CONTAINERS = {
     "with_kraft": "leave it out: a broker keeps its own metadata",

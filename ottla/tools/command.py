@@ -15,13 +15,13 @@ from importlib import import_module
 
 TABLE = "ottla.tools.cli.grammar"
 COMMANDS = {
-    "server": (TABLE, "run a broker, stop it, show its state; dev: a temporary one"),
+    "server": (TABLE, "run, stop or show a broker; run a temporary broker for development"),
     "topic": (TABLE, "create, list, describe, browse, grow, trim and delete topics"),
     "produce": (TABLE, "send records"),
     "consume": (TABLE, "print records"),
     "group": (TABLE, "list, describe, reset and delete consumer groups"),
     "config": (TABLE, "show and change settings"),
-    "cluster": (TABLE, "run one here; check it; show brokers, log directories, APIs, the quorum"),
+    "cluster": (TABLE, "run a local cluster; check a cluster; show brokers, log directories, APIs"),
     "reassign": (TABLE, "move partitions between brokers"),
     "elect": (TABLE, "elect leaders"),
     "feature": (TABLE, "show and change levels of features"),

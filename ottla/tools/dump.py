@@ -33,11 +33,11 @@ TOPIC_DECODERS = {
 def add_arguments(parser: ArgumentParser) -> None:
     """Kafka's flags."""
     flags = (
-        ("--print-data-log", "print keys and values; any decoder says that too"),
+        ("--print-data-log", "print keys and values; decoder flags imply this flag"),
         ("--deep-iteration", "go into the batches and print a line for each record"),
         ("--skip-record-metadata", "print keys and values alone, without offsets and sizes"),
         ("--verify-index-only", "check indexes against the log without printing them"),
-        ("--index-sanity-check", "check only what a start checks of an index"),
+        ("--index-sanity-check", "check indexes only as a starting broker does"),
         ("--offsets-decoder", "decode group metadata and offsets: logs of __consumer_offsets"),
         ("--transaction-log-decoder", "decode logs of __transaction_state"),
         ("--share-group-state-decoder", "decode logs of __share_group_state"),

@@ -14,7 +14,7 @@ RESTORE = (
     "restore the file from a copy or another replica; without one, only the records before the"
     " damage can be read"
 )
-READ_AGAIN = "nothing to do: the last stop was not clean, and the next start makes it anew"
+READ_AGAIN = "nothing to do: the last stop was not clean, and the next start rebuilds the file"
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 PROGRESS_SECONDS = 5.0
 

@@ -27,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "sources", nargs="+", metavar="SOURCE",
         help="log directories of a stopped Apache Kafka (3.3 or newer, with KRaft): all of a"
-        " node's log.dirs, and those of other nodes where partitions are missing",
+        " node's log.dirs; if partitions are missing there, log.dirs of other nodes too",
     )  # fmt: skip
     parser.add_argument(
         "--data-dir", required=True, metavar="DIR", help="Ottla's data directory, new or in use"
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="as --link, then remove the partitions from the source",
     )  # fmt: skip
     parser.add_argument(
-        "--node-id", type=int, metavar="N", help="node.id of the broker to be (the source's)"
+        "--node-id", type=int, metavar="N", help="node.id of the new broker (the source's)"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check, and say what would be adopted"

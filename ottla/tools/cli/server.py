@@ -102,8 +102,8 @@ def dev(options: Namespace) -> int:
     wanted = [topic_of(text) for text in options.topic]
     if options.port and is_taken(HOST, options.port):
         raise ClientError(
-            f"another program listens on port {options.port}: name another one with --port, or"
-            " leave it out for a free one"
+            f"another program listens on port {options.port}: name another port with --port, or"
+            " omit --port for a free port"
         )
     with tempfile.TemporaryDirectory(prefix=FOR_A_WHILE, dir=memory()) as name:
         process = start_broker(options, Path(name))
@@ -178,8 +178,8 @@ def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
             except PermissionError:     # a file or /dev/null, which epoll cannot watch
-                print("standard input has ended, and the broker stops; --detach-stdin keeps it",
-                      file=sys.stderr)  # fmt: skip
+                print("standard input has ended, and the broker stops; --detach-stdin keeps it"
+                      " running", file=sys.stderr)  # fmt: skip
                 return
         try:
             while True:

@@ -27,23 +27,23 @@ cleanly, with status 130 or 143. (`ottla kcat` and Kafka's names end as kcat and
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take
 units: `500ms`, `5s`, `2h`, `7d`; `64kB`, `1MB`, `16MiB`; so do settings, as `retention.ms=7d`.
-Tables have units on a terminal, and plain numbers elsewhere. Control characters, which could
-command a terminal, are shown as `\\x1b`.
+Tables have units on a terminal, and plain numbers elsewhere. Control characters, which a
+terminal would execute, are shown as escapes such as `\\x1b`.
 
 `produce`, `consume`, `kcat` and Kafka's console and verifiable tools send and read with
-confluent-kafka (librdkafka). `--property` and property files take its settings and those of Java's
-clients. A reader of a group writes and flushes records before it commits their offsets, and commits
-the position of every partition that it was assigned: a reader that is killed repeats records at
-most, and loses none.
+confluent-kafka (librdkafka). `--property` and property files take the settings of librdkafka and of
+Java's clients. A reader of a group writes and flushes records before it commits their offsets, and
+commits the position of every partition that it was assigned: a reader that is killed repeats
+records at most, and loses none.
 """
 KAFKA = """\
 ## Kafka's own tools
 
 `ottla install-kafka-scripts DIR` writes scripts with these names, with and without `.sh`;
 `ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Output and exit
-status are Apache Kafka 4.4.0's where scripts depend on them. Unlike Kafka's tools, Ottla's wait
-5 s, not 60, for a broker that cannot be reached, sort lists, and report errors, and the use of old
-flags, in one line on stderr.
+status are Apache Kafka 4.4.0's where scripts depend on them. Unlike Kafka's tools, Ottla's tools
+wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists, and report errors and old
+flags in one line on stderr.
 """
 
 

@@ -37,8 +37,8 @@ def test_what_starts_brokers_names_its_own_flag(port: int, ottla: Ottla, tmp_pat
     done = ottla(f"server dev --port {port}")
     assert done.status == 1 and done.out == ""
     assert done.err == (
-        f"ottla server dev: another program listens on port {port}: name another one with --port,"
-        " or leave it out for a free one\n"
+        f"ottla server dev: another program listens on port {port}: name another port with"
+        " --port, or omit --port for a free port\n"
     )
     done = ottla(f"cluster start --brokers 1 --port {port} {tmp_path / 'cluster'}")
     assert done.status == 1 and done.out == ""

@@ -2,7 +2,7 @@
 controller also writes it.
 
 Every broker reads the log, entry after entry. The controller writes one entry at a time, and does
-not read its own entries. If it does not learn whether a write was done, it resigns. Callers that
+not read its own entries. If it does not learn whether a write succeeded, it resigns. Callers that
 wait for the write are answered when the log shows its outcome.
 """
 
@@ -77,7 +77,8 @@ class ClusterLog(Metadata):
         self.seen_moved = asyncio.Event()
 
     async def decide(self, function: Decide[Any], *arguments: Any) -> Any:
-        """As in `Metadata`; raises NotController on all brokers but the controller."""
+        """Make a decision, as `Metadata.decide` does. Raises NotController unless this broker is
+        the controller."""
         if not self.is_controller:
             raise NotController(f"broker {self.node_id} is not the controller")
         return await super().decide(function, *arguments)
@@ -112,8 +113,8 @@ class ClusterLog(Metadata):
         return Write(self.decided.entry + 1, batch, encode_entry(header, encoded.records))
 
     async def keep(self, write: Write, image: MetadataImage) -> MetadataImage:
-        """Write the entry. Raises NotController if it certainly was not written, and OutcomeUnknown
-        if this broker does not know."""
+        """Write the entry. Raises NotController if the entry certainly was not written, and
+        OutcomeUnknown if it may have been written."""
         async with self.order:
             term = self.term
             if term is None or self.decided.entry + 1 != write.number:
@@ -140,8 +141,9 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
-            # If an earlier term's write for this number is still pending, it was not done. Its
-            # callers are told here: this broker does not read its own entries, which would show it.
+            # If a write of an earlier term for this number is still pending, it has failed. Its
+            # callers get the error here: the reader would find the failure out, but this broker
+            # does not read the entries that it has written itself.
             self._give_up(write.number)
             return self.decided
 
@@ -216,8 +218,8 @@ class ClusterLog(Metadata):
         self._show(image, changed, self._give_up(image.entry))
 
     def _outcomes(self, entries: Sequence[Entry]) -> Results:
-        """The results of pending writes that were done, as these entries show. Other pending writes
-        with the same numbers were not done."""
+        """The results of the pending writes that these entries come from. Other pending writes of
+        the same entry numbers have failed: their callers get an error."""
         done: Results = []
         for entry in entries:
             waiting = self.pending.pop(entry.header.batch, None)
@@ -238,7 +240,7 @@ class ClusterLog(Metadata):
         return []
 
     async def catch_up(self) -> None:
-        """Return once this image has everything that was decided before this call on any broker.
+        """Return once `image` includes every decision that the controller made before this call.
 
         Raises CoordinationError if ZooKeeper does not answer, and UnreadableMetadata.
         """

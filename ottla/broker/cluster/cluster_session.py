@@ -1,8 +1,8 @@
 """A broker's session with its cluster. It begins before the log directories are opened, since
 ZooKeeper has the id of the cluster that they must belong to. It ends after everything else.
 
-The broker keeps serving clients when the session with ZooKeeper ends: it keeps its epochs, and
-reads the metadata log again as soon as it can.
+The broker keeps serving clients when the session with ZooKeeper ends: it keeps its leader epochs,
+and reads the metadata log again as soon as it can.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ class ClusterSession:
         self.coordination, self.marks, self.failed = store.coordination, marks, failed
         self.features = SUPPORTED_FEATURES
         self.adopts = adopts
-        """Whether this broker reports the highest ids and epochs in its logs: an operator has
-        removed the mark to accept a restored ZooKeeper, or the cluster waits for the report."""
+        """Whether this broker reports the highest producer id and leader epoch in its logs: an
+        operator has removed the metadata checkpoint to accept a restored ZooKeeper, or the cluster
+        waits for the report."""
         self.changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.stopping = self.broken = False
@@ -169,7 +170,7 @@ class ClusterSession:
             log.info("catching up with the metadata: %r", error)
 
     async def remember(self) -> None:
-        """Write a mark of how far this broker has read. Raises CoordinationError."""
+        """Write into the log directories how far this broker has read. Raises CoordinationError."""
         await self.marks.remember(self.metadata.decided.entry)
 
     async def stop(self) -> None:

@@ -79,7 +79,7 @@ async def join(
     """Begin the session with the cluster, which needs no open log directories; `failed` is called
     with the reason when the broker has to end.
 
-    Raises StorageRefused with what is wrong.
+    Raises StorageRefused with the reason.
     """
     try:
         return await begin_session(config, coordination, disk, failed, loop)
@@ -135,7 +135,8 @@ class Clustered:
         return iter(image.brokers.values())
 
     def followers(self) -> Iterable[Follower]:
-        """The history of partitions and the reports of failed directories follow the metadata."""
+        """The role's followers of the image: the history of partitions, and the reports of failed
+        directories."""
         return self.history.follow, self.reports.follow
 
     async def leave(self) -> None:
@@ -166,13 +167,13 @@ class Clustered:
             await self.reports.settled()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The wanted factor, even if fewer brokers are live, since the missing ones will return. A
-        topic created with fewer replicas would keep them, and could be lost with one machine
-        (KIP-115)."""
+        """The wanted factor, even if fewer brokers are live, since the missing brokers will return.
+        A topic that is created with fewer replicas would not get more, and could be lost with one
+        machine (KIP-115)."""
         return wanted
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """The counted number, since the image includes failed log directories."""
+        """The number according to the image, which takes failed log directories into account."""
         return counted
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
@@ -268,14 +269,14 @@ class PeerSide:
         )
 
     def role(self, replicas: Replicas, doubted: DoubtedSegments, disk: Disk) -> Clustered:
-        """Make the role of a member with these partitions. From now on, requests about them go to
-        the controller."""
+        """Make the role of a member with these partitions. From now on, this broker sends the
+        controller requests about in-sync sets and failed directories."""
         config, session, loop = self.config, self.session, self.loop
         reports = DirectoryReports(
             session.node_id, session.metadata, replicas, self.fetchers, self.forwarding,
             lambda: session.broker_epoch, loop,
         )
-        # These two use the partitions, and the partitions call them.
+        # `reports` and `isr_changes` use the partitions, and the partitions call them.
         replicas.offline_changed = reports.look
         self.isr_changes.start(replicas, doubted.want)
         ends = LogEnds(self.peers, replicas, session.node_id)

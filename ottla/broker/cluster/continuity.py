@@ -1,4 +1,4 @@
-"""Work that has to last as long as a broker or a controller does."""
+"""Work that has to go on for as long as a broker runs, or a controller's term lasts."""
 
 from __future__ import annotations
 

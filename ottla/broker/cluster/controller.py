@@ -1,8 +1,8 @@
 """The controller's side of a member: it stands for election and decides which brokers are live.
 
-Everything here begins with a look: watches, reconnects and timers only report that something may
-have changed. One look at a time compares ZooKeeper with the image and makes the decisions that
-follow.
+The work is done in *looks*. A look compares ZooKeeper with the image and makes the decisions that
+follow from the differences. Watches, reconnects and timers only start a look, since something may
+have changed; one look runs at a time.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Controller:
     """A member's candidacy for the controller, and its term.
 
     `elections` makes the elections for which replicas have to be asked. `min_isr` is the value of
-    min.insync.replicas in this broker's file; the first controller makes its value the cluster's.
+    min.insync.replicas in this broker's file; the value of the first controller becomes the
+    cluster-wide value.
     `rebalance_seconds` is how often leadership returns to preferred replicas, None for never.
     `brokers_changed` is called with the nodes to watch for failure: the controller watches all
     brokers, the others watch only the controller.
@@ -171,7 +172,7 @@ class Controller:
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
                 reached("a controller resigns, as a write of its earlier term is unclear")
-                await self.election.resign()        # the last write of an earlier term is unclear
+                await self.election.resign()        # an earlier term's write has no known outcome
                 self.news = True
         elif self.metadata.term is not None:
             self.deposed()
@@ -186,8 +187,8 @@ class Controller:
         try:
             await self.metadata.decide_first(controller_elected, node_id, term.epoch)
             if not self.metadata.decided.features:
-                # Only a new cluster gets all levels: in others, some brokers' code may lack the
-                # newest ones.
+                # Only a new cluster gets all levels: in an existing cluster, the code of some
+                # brokers may not support the newest levels.
                 await self.metadata.decide_first(finalise_features, default_levels())
             await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):
@@ -223,7 +224,7 @@ class Controller:
 
     async def _end_adoption(self) -> None:
         """Raise leader epochs and producer ids above those in all logs, once all brokers have
-        reported their logs' highest ones."""
+        reported the highest epochs and ids in their logs."""
         adopting = self.metadata.decided.adopting
         if adopting is None:
             return
@@ -265,8 +266,8 @@ class Controller:
         self._end_upkeep()
         looking = self.looking
         if looking is not None and looking is not asyncio.current_task(self.loop):
-            # The look may wait for a write of unknown outcome, which only a later term reveals. End
-            # it: no other broker can begin a term while this session is the controller.
+            # The look may wait for a write whose outcome only a later term reveals. Cancel the
+            # look: no other broker can begin a term while this session is the controller.
             reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None
@@ -280,7 +281,7 @@ class Controller:
         there: Registered = {}
         for name, answer in zip(names, answers, strict=True):
             if isinstance(answer, NoNode):
-                continue                            # it has gone since; another look follows
+                continue                            # the broker has gone; another look follows
             if isinstance(answer, Exception):
                 raise answer
             data, stat = answer
@@ -343,8 +344,8 @@ class Controller:
     def refused(self, node_id: int) -> None:
         """A broker's connection broke and it refuses new ones: its process has ended, but its
         session has not. The controller declares the broker gone. If the broker is the controller,
-        this broker deposes it. Both happen at most once in a session timeout. A broker that still
-        runs registers again when it reads that it is gone."""
+        this broker deposes it. This broker reacts to each broker at most once in a session timeout.
+        A broker that still runs registers again when it reads that it is gone."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or node_id == self.election.node_id or self.closed:
             return
@@ -369,7 +370,7 @@ class Controller:
         try:
             await self._gone({node_id: broker.epoch}, "it refuses connections")
         except NotController:
-            pass                                    # the next controller notices by itself
+            pass                                    # the next controller notices the refusals, too
         finally:
             self.fencing -= 1
 

@@ -48,7 +48,7 @@ class DepartedBrokers:
 
     def listed(self, image: MetadataImage) -> Mapping[int, BrokerImage]:
         """The last registrations of the departed brokers that Metadata still lists; the same object
-        until they change."""
+        until the list changes."""
         if image.former is not self._former or self.clock.monotonic() >= self._changes_at:
             now = self.clock.monotonic()
             listed = {node: each.listed_until for node, each in self.seen.items()

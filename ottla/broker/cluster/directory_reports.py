@@ -1,5 +1,5 @@
 """Reports to the controller which replicas of this broker are in failed or full log directories
-(AssignReplicasToDirs, KIP-858), and repairs those that are damaged.
+(AssignReplicasToDirs, KIP-858), and repairs damaged replicas.
 
 A full log directory accepts no writes until it has space. Its replicas are reported like those in a
 failed directory if another replica in sync can lead. A partition's only copy is not reported: each
@@ -8,11 +8,11 @@ write to it is tried.
 A damaged log accepts no writes. Its replica is reported like one in a failed directory if another
 replica in sync can lead. Once the image shows that the replica neither leads nor is in sync, the
 damage is put aside, the replica is reported as working again, and it fetches the records from its
-leader. A partition's only copy is not reported: it is served up to the damage. If the others leave
-the in-sync set while the report is on its way, the report is withdrawn.
+leader. A partition's only copy is not reported: it is served up to the damage. If the other
+replicas leave the in-sync set while the report is on its way, the report is withdrawn.
 
-Each report is the current difference between the image and the replicas; nothing is remembered
-here. So a report that was lost, or that reached a controller which then ended, is sent again.
+Each report is the current difference between the image and the replicas; this module does not
+remember what it has sent. So a report that was lost, or whose controller ended, is sent again.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class DirectoryReports:
         return bool(trusted(state, available(image, state, others)))
 
     def _only(self, key: Key) -> bool:
-        """Whether this replica's partition has no leader since no other replica is in sync."""
+        """Whether the partition has no leader, and this replica is in sync, but no other replica
+        could lead."""
         states = _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
@@ -158,7 +159,8 @@ class DirectoryReports:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _next(self) -> AssignReplicasToDirsRequest | None:
-        """Repair what the image allows to repair, then return the next report, None for none."""
+        """Repair the replicas that the image allows to repair. Then return the next report, or None
+        if there is nothing to report."""
         replicas = self.replicas
         for key in [k for k in (*replicas.damaged, *replicas.unreadable) if k in self.marked]:
             self._repair(key)

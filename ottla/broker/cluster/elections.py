@@ -1,9 +1,9 @@
 """Elections for which the controller asks replicas how long their logs are.
 
 They are rare: they happen when every replica that may have everything committed is back after its
-machine failed, or when a topic allows leaders that are not in sync. A replica is asked with
-ListOffsets under replica id -2; one that does not answer in time does not take part, and the
-controller looks again later.
+machine failed, or when a topic allows leaders that are not in sync. The controller asks a replica
+with ListOffsets under replica id -2. A replica that does not answer in time does not take part, and
+the controller tries again later.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Elections:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, image: MetadataImage) -> bool:
-        """Elect what is due; returns whether some partition still waits for its election."""
+        """Hold the elections that are due; returns whether some partition still waits for its
+        election."""
         now = self.loop.time()
         partitions = list(leaderless(image, self.unclean))
         waiting = {(topic, index) for topic, index, _, unclean in partitions if unclean}

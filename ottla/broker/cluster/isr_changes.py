@@ -85,7 +85,7 @@ class IsrChanges:
     # Called by partitions
 
     def follow(self, image: MetadataImage) -> None:
-        """Answer all later calls from this image."""
+        """Use this image for all later calls."""
         self.image = image
 
     def broker_epoch_of(self, node_id: int) -> int:
@@ -100,7 +100,7 @@ class IsrChanges:
             self._send_soon()
 
     def flush(self, partition: Partition) -> None:
-        """Flush a partition: acknowledgements, or a follower's next fetch, wait for it."""
+        """Flush a partition: acknowledgements, or a follower's next fetch, wait for the flush."""
         self.flusher.want(partition)
 
     def synced(self, partition: Partition) -> None:
@@ -152,7 +152,7 @@ class IsrChanges:
             self.task = None
 
     def _gather(self) -> list[Row]:
-        """The proposals that are due, as many as one request has; none while this broker is not
+        """The proposals that are due, at most PARTITIONS_MAX; none while this broker is not
         registered."""
         epoch = self.broker_epoch()
         due, self.due = list(self.due), {}

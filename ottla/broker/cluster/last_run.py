@@ -80,7 +80,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
     absent = {*known.directories, *were_away} - records.keys()
     if len(absent) == len(renamed):
-        absent = set()                              # these are the former ids of the renamed ones
+        absent = set()                              # the former ids of the renamed directories
     gone, away = absent - {*logs.away}, absent & {*logs.away}
     lost = tuple(logs.missing) if gone else ()
     if strangers:

@@ -1,7 +1,7 @@
 """The single writer of the metadata log.
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
-the other, each on the image that the previous one left; decisions that arrive during a sync share
+the other, each on the image after the previous decision; decisions that arrive during a sync share
 the next sync. An image becomes visible once its records are durable: its followers are called, it
 replaces the previous image, and the results are returned. Further decisions are made meanwhile, so
 `decided` may be ahead of `image`.
@@ -61,7 +61,7 @@ Results = list[tuple[asyncio.Future[Any], Any]]
 class Metadata:
     """The current image, and the only way to change it.
 
-    `image` is the visible one: everything on this broker uses it. `decided` is the one on which
+    `image` is the visible image: everything on this broker uses it. `decided` is the image on which
     further decisions are made. A subclass defines how records are kept: `begin` may refuse them,
     and `keep` returns once they are durable.
     """
@@ -109,8 +109,9 @@ class Metadata:
     ) -> Result:
         """Make a decision: `function(image, *arguments)`; returns its result once it is durable.
 
-        What the function raises is raised here and nothing changes. It may be a generator
-        (`replication.steps`): then the loop serves other requests between its steps.
+        If the function raises an error, nothing changes, and this raises the same error. The
+        function may be a generator (`replication.steps`): then the loop serves other requests
+        between its steps.
         """
         future: asyncio.Future[Result] = self.loop.create_future()
         self.asked.append((lambda image: function(image, *arguments), future))
@@ -126,8 +127,8 @@ class Metadata:
         function: Decide[Result],
         *arguments: Any,
     ) -> Result:
-        """As `decide`, for an API without a top-level error code: an error of the store, such as a
-        full disk or an entry that is too large, becomes an error of each item."""
+        """Do the same as `decide`, for an API without a top-level error code: an error of the
+        store, such as a full disk or an entry that is too large, becomes an error of each item."""
         try:
             return await self.decide(function, *arguments)
         except (StorageFailed, NotController, EntryTooLarge) as error:

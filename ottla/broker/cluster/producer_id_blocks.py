@@ -28,9 +28,9 @@ AGAIN_SECONDS = 1.0
 
 
 class NoProducerIds(ProtocolError):
-    """The controller assigns no ids at present. All clients retry this code, but not others, for a
-    producer without a transactional id: after NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, Java
-    clients look for their coordinator and fail; older ones fail after REQUEST_TIMED_OUT."""
+    """The controller assigns no ids at present. For a producer without a transactional id, this is
+    the only code that all clients retry. After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, Java
+    clients look for a coordinator and fail; after REQUEST_TIMED_OUT, older Java clients fail."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

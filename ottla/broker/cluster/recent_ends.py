@@ -6,9 +6,9 @@ the record of its removal names the brokers that were gone shortly before: a rep
 the end of its log must not lead before those brokers were asked for the ends of their logs
 (`replication/controller/elections`).
 
-The times at which two ends are noticed do not show how far apart they were. A broker has outlived
-another one's end if ZooKeeper still lists it in an answer that was requested long enough after that
-end. Every broker keeps this list, since it may be the next controller.
+The times at which two ends are noticed do not show how far apart the ends were. A broker has
+outlived another broker's end if ZooKeeper still lists it in an answer that was requested long
+enough after that end. Every broker keeps this list, since it may be the next controller.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RecentEnds:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at: dict[int, float] = {}
         """When each broker was removed. A broker that has registered again stays listed: it may be
-        gone again when the other one returns."""
+        gone again when a broker that stopped together with it returns."""
         self.watch: asyncio.Task[None] | None = None
         metadata.subscribe(self._follow)
 

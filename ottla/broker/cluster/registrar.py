@@ -127,8 +127,8 @@ class Registrar:
             await asyncio.sleep(REGISTER_AGAIN_SECONDS)
 
     async def _outlast_others(self) -> None:
-        """Wait for the end of the sessions of brokers whose machines lost power together with this
-        one.
+        """Wait until the sessions of brokers whose machines lost power together with this machine
+        have ended.
 
         Until then those brokers count as alive, and this broker would be removed from in-sync sets
         in favour of replicas that are no better. Most machines take longer than this to boot.
@@ -163,8 +163,8 @@ class Registrar:
             self._register_again(replace=True)
 
     def _is_removed(self, old: MetadataImage, new: MetadataImage) -> bool:
-        """Whether the new image removes this process. If it was registered and removed between two
-        images, only the former registrations show it."""
+        """Whether the new image removes this process. If the process was registered and removed
+        between two images, only `former` of the image shows that."""
         if self.was_seen and self.node_id in old.brokers:
             return True
         former, known = new.former.get(self.node_id), old.former.get(self.node_id)

@@ -1,5 +1,5 @@
-"""The records of this run in the log directories, from which the next start judges their contents
-(`last_run`)."""
+"""The records of this run in the log directories, from which the next start judges the contents of
+the directories (`last_run`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RunRecords:
         record = run_record.RunRecord(epoch, self.disk.boot_id(), self.flush, clean, self.away)
         for path in self.directories:
             if path in self.failed:
-                continue                        # the record would vouch for what the disk has lost
+                continue                        # the disk may have lost what the record vouches for
             try:
                 if not clean or self.disk.exists(f"{path}/{CLEAN_MARKER}"):
                     run_record.write(self.disk, path, record)

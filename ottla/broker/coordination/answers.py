@@ -35,7 +35,8 @@ def begin_answer(
     operation: Callable[[S, Result], Any],
     producer: Producer = NO_PRODUCER,
 ) -> asyncio.Future[Any]:
-    """As `answer_of`, but returns a future. Raises ProtocolError if there is no such shard."""
+    """Do the same as `answer_of`, but return a future. Raises ProtocolError if the shard is not on
+    this broker, or not loaded yet."""
     future: asyncio.Future[Any] = coordinator.loop.create_future()
     coordinator.runtime.change(key, operation, deliver_to(future), producer)
     return future
@@ -47,8 +48,8 @@ def answer_later(
     operation: Callable[[S, Result], Any],
     respond: Callable[[Any], Message],
 ) -> LateReply:
-    """As `answer_of`, for a handler that is no coroutine; `change` is the runtime's `change` or
-    `gather`.
+    """Do the same as `answer_of`, for a handler that is not a coroutine; `change` is the runtime's
+    `change` or `gather`.
 
     `respond` makes the response from the operation's reply or from its ProtocolError. A coroutine
     would need a task, whose turns of the loop cost as much as the commit itself.

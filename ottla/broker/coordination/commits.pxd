@@ -1,4 +1,4 @@
-# Waits until an append of Python code is as durable as its partition promises.
+# Reports to Python code when its append is committed; see commits.pyx.
 
 from ottla.replication.partition cimport Partition, Promise
 

@@ -10,6 +10,6 @@ def when_committed(
 ) -> None:
     """Call `done(None)` once everything that the log holds now is committed, else `done(error)`.
 
-    If it is committed already, `done` is called before this returns; otherwise in the order of the
-    appends.
+    If everything is committed already, `done` is called before this returns. Later calls of `done`
+    are in the order of the appends.
     """

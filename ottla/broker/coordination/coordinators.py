@@ -1,6 +1,6 @@
-"""The coordinators of this broker, created when there are groups or transactions, or a client asks.
-
-Their modules are a fifth of the imports of a start, and many brokers never need them.
+"""The coordinators of this broker. Each is created once its internal topic exists, or a request
+needs it: importing their modules would take a fifth of a start's imports, and many brokers never
+need them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COORDINATED = {"groups": "__consumer_offsets", "transactions": "__transaction_st
 
 
 class Coordinators:
-    """The coordinators, which follow the metadata image. `has_rules`: an authorizer checks what
-    members may see."""
+    """The coordinators, which follow the metadata image. `has_rules` is True if an authorizer
+    decides which topics a group's members may see."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Coordinators:
         return self.transactions.add_batches(transactional_id, producer, partitions)
 
     def let_go_of(self, offline: Collection[tuple[str, int]]) -> None:
-        """The log directories of these partitions have failed: stop coordinating from them."""
+        """The log directories of these partitions have failed: unload their shards."""
         for made in self._made():
             made.let_go_of(offline)
 

@@ -70,7 +70,8 @@ class GroupCoordinator(LogCoordinator[Shard]):
         )
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Load the shards that this broker leads now, drop the others, forget deleted topics."""
+        """Load the shards whose partitions this broker leads now, unload all others, and remove the
+        offsets of deleted topics."""
         if new.topics is old.topics and (new.rules is old.rules or not self.has_rules):
             self.view.image = new
             return
@@ -105,6 +106,7 @@ class GroupCoordinator(LogCoordinator[Shard]):
 
 
 def settings_from(config: object) -> GroupSettings:
-    """The group settings: the broker's where it has the same names, otherwise Kafka's defaults."""
+    """The group settings: the broker's value for each setting that the broker has, and Kafka's
+    default for the others."""
     names = GroupSettings._fields
     return GroupSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

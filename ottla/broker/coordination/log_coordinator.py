@@ -82,7 +82,7 @@ class LogCoordinator(Generic[S]):
         raise AssertionError("a coordinator says how its shards are read")
 
     def follow_topic(self, new: MetadataImage) -> None:
-        """Load the shards that this broker leads now, drop the others."""
+        """Load the shards whose partitions this broker leads now, and unload all others."""
         topic = new.topics.get(self.topic)
         same = topic is not None and topic.topic_id == self._topic_id
         if topic is not None:
@@ -114,7 +114,7 @@ class LogCoordinator(Generic[S]):
             self.runtime.unload(index)
 
     def close(self) -> None:
-        """Stop every timer and every load; nothing is loaded any more."""
+        """Stop every timer and every load; no shard is loaded after this."""
         self._closed = True
         for task in self.loads.values():
             task.cancel()
@@ -145,7 +145,8 @@ class LogCoordinator(Generic[S]):
         self, index: int, encoded: list[Any], producer: Producer, committed: Committed
     ) -> None:
         """Append records as one batch (`ShardHost.append`)."""
-        # Replicas learn of a new leader before coordinators do.
+        # The partition may have a new leader epoch already: replicas follow a new image before
+        # coordinators do.
         partition = self._led_in(index, self._epochs.get(index))
         now_ms = self.clock.now_ms()
         batch = wire_records.build_batch(
@@ -291,8 +292,9 @@ def append_batch(
 
 
 def batches_of(data: bytes) -> Iterator[BatchView]:
-    """The complete batches; a truncated last one is left out. Raises CorruptMessage if the first
-    one is incomplete, or if a header is invalid; reading the records checks the checksum."""
+    """The complete batches; a truncated last batch is left out. Raises CorruptMessage if the first
+    batch is incomplete, or if a header is invalid. Checksums are checked only when the records are
+    read."""
     loaded = False
     for batch in batches(data):
         yield batch

@@ -1,4 +1,4 @@
-"""Which later markers and batches a partition's latest transaction marker allows."""
+"""Which markers and batches a partition refuses because of its latest transaction marker."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ottla.wire.marks import reached
 def later_marker(
     partition: Partition, producer: Producer, coordinator_epoch: int
 ) -> ProtocolError | None:
-    """The error for a batch if a later coordinator than this one has written a marker here.
+    """The error for a batch that the coordinator with `coordinator_epoch` has permitted, if a
+    coordinator with a later epoch has written a marker into the partition; otherwise None.
 
-    That marker has ended a transaction. The earlier coordinator may still consider the transaction
+    The marker has ended a transaction. The earlier coordinator may still consider the transaction
     open, and a late batch would begin another transaction.
     """
     state = partition.log.producers.get(producer.producer_id)
@@ -29,8 +30,9 @@ def later_marker(
 
 
 def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
-    """Raise InvalidProducerEpoch if the marker's transaction has ended here and the producer's next
-    transaction is open: the next transaction has the epoch of that marker (KIP-890)."""
+    """Raise InvalidProducerEpoch if the marker's transaction has already ended in the partition and
+    the producer's next transaction is open: the next transaction has the marker's epoch
+    (KIP-890)."""
     state = partition.log.producers.get(marker.producer_id)
     if (
         marker.version >= EPOCH_PER_TRANSACTION

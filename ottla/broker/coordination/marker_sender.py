@@ -24,7 +24,7 @@ log = logging.getLogger("ottla.groups")
 
 VERSION = 2
 PARTITIONS_MAX = 1000
-"""Markers in one request; the others are sent with the next one."""
+"""The most markers in one request; further markers are sent with the next request."""
 REQUEST_SECONDS = 30.0
 
 UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -81,7 +81,7 @@ class MarkerSender:
             log.exception("markers could not be sent to broker %d", leader)
         for where, marker, written in items:
             if (code := codes.get((marker, where))) is None:
-                # The marker may have been written. It is sent again: a second one has no effect.
+                # The marker may have been written. It is sent again: a second marker has no effect.
                 outcome: ProtocolError | None = NotLeaderOrFollower(reason)
             else:
                 outcome = self._outcome(where, leader, code)
@@ -127,7 +127,8 @@ def _marker(
 def _codes(
     groups: dict[TransactionMarker, list[TopicIndex]], response: WriteTxnMarkersResponse
 ) -> Iterable[tuple[tuple[TransactionMarker, TopicIndex], int]]:
-    """The error codes; a partition that is missing in the response counts as not written to."""
+    """The error codes; a partition that is missing in the response gets
+    NOT_LEADER_OR_FOLLOWER."""
     for marker, partitions in groups.items():
         for where in partitions:
             yield (marker, where), int(ErrorCode.NOT_LEADER_OR_FOLLOWER)

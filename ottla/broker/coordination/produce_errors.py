@@ -25,6 +25,6 @@ def as_produce_error(error: ProtocolError, version: int) -> ProtocolError:
     elif code in _AWAY or (
         code is ErrorCode.CONCURRENT_TRANSACTIONS and version < IMPLICIT_FROM
     ):
-        # Every client retries this, without a refresh of its metadata.
+        # Every client retries after this code, without a refresh of its metadata.
         code = ErrorCode.NOT_ENOUGH_REPLICAS
     return ProtocolError(error.message, code)

@@ -1,4 +1,4 @@
-"""Connects transactions to the log: runs `groups.transaction_runtime` over `__transaction_state`,
+"""Connects transactions to the log: runs `groups.transactions.runtime` over `__transaction_state`,
 writes its markers into partitions, and authorizes transactional appends for partition leaders."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
         self.sender = role.marker_sender()
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Load the shards that this broker leads now, drop the others."""
+        """Load the shards whose partitions this broker leads now, and unload all others."""
         if self.topic in topics:
             self.follow_topic(new)
 
@@ -162,8 +162,8 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def verify(
         self, transactional_id: str, producer: Producer, partitions: Sequence[TopicIndex]
     ) -> asyncio.Future[dict[TopicIndex, ProtocolError]]:
-        """Check that partitions are in the producer's open transaction. Returns the refused ones,
-        once the records that the answer depends on are committed."""
+        """Check that partitions are in the producer's open transaction. Returns the errors of
+        refused partitions, once the records that the answer depends on are committed."""
         try:
             return begin_answer(
                 self, transactional_id,
@@ -201,6 +201,7 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
 
 
 def settings_from(config: object) -> TransactionSettings:
-    """The settings: the broker's where it has the same names, otherwise Kafka's defaults."""
+    """The transaction settings: the broker's value for each setting that the broker has, and
+    Kafka's default for the others."""
     names = TransactionSettings._fields
     return TransactionSettings(**{n: getattr(config, n) for n in names if hasattr(config, n)})

@@ -1,9 +1,10 @@
 """Verifies transactional batches with coordinators, usually on other brokers (KIP-890).
 
 Between the request to the coordinator and the append, the transaction may end, with a marker that
-arrives before the answer. Or the partition may move to another leader and return. A batch that was
-allowed before that would open a transaction that never ends. So a verdict is stored with the state
-that the partition had before the request, and is valid only while that state is unchanged.
+arrives before the answer. Or the partition may move to another leader and return. If the batch were
+appended nevertheless, it would open a transaction that never ends. So the coordinator's permission
+is stored with the state that the partition had before the request, and is valid only while that
+state is unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ VERIFY_VERSION, ADD_VERSION = 4, 5
 REQUEST_SECONDS = 10.0
 _UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Errors for partitions that are led here: the coordinator does not know one of their topics yet,
-or this broker does not know of its deletion. The request's other partitions were not attempted."""
+or this broker does not know yet that the topic was deleted. The request's other partitions were not
+attempted."""
 
 
 class Guard(NamedTuple):
@@ -43,7 +45,7 @@ class Guard(NamedTuple):
     leader_epoch: int
     marked_at: int
     coordinator_epoch: int
-    """The epoch of the coordinator that this broker knows of."""
+    """The coordinator's epoch, according to this broker's image."""
 
 
 Verdicts = dict[Partition, Guard | ProtocolError]
@@ -75,7 +77,8 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts]:
-        """Ask a coordinator for a Produce of this version. From 12 on, it adds the partitions."""
+        """Ask a coordinator for a Produce of this version. From version 12 on, the request also
+        adds the partitions to the transaction."""
         # Taken now: in a later image, another broker may be the coordinator.
         guards = self.guards(transactional_id, producer, partitions)
         request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
@@ -103,7 +106,8 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts] | None:
-        """Ask this broker's own coordinator; None if it permits everything at once."""
+        """Ask this broker's own coordinator; None if it permits the batches of all partitions at
+        once."""
         guards = self.guards(transactional_id, producer, partitions)
         coordinator = self.coordinators.transactions
         asked = [(each.topic, each.index) for each in partitions]

@@ -23,21 +23,21 @@ class Api:
     flexible_from: int | None
     """First version with compact lengths and tagged fields; None if no version has them."""
     listeners: frozenset[str]
-    """`broker` if clients may send it, `controller` if only brokers send it to the controller."""
+    """The listeners that Kafka serves the API on: `broker`, `controller`, or both."""
     served_by: str
     """The module of `ottla.broker.api` with the handler; empty if this broker does not serve it."""
     roles: frozenset[str]
-    """Which of `schema_parser.ROLES` it has."""
+    """The roles of the API, from `schema_parser.ROLES`."""
 
     @cached_property
     def request(self) -> type[messages.Message]:
-        """The class of its requests."""
+        """The class of the API's requests."""
         message: type[messages.Message] = getattr(messages, f"{self.name}Request")
         return message
 
     @cached_property
     def response(self) -> type[messages.Message]:
-        """The class of its responses."""
+        """The class of the API's responses."""
         message: type[messages.Message] = getattr(messages, f"{self.name}Response")
         return message
 

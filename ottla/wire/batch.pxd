@@ -153,7 +153,7 @@ cdef class BatchLimits:
 
 
 cdef inline bint to_recompress(const uint8_t *batch, BatchLimits limits) noexcept:
-    # Whether a checked batch has to be recompressed with another codec than its producer's.
+    # Whether a checked batch has another codec than the topic requires.
     return limits.codec >= 0 and attributes(batch) & CODEC_MASK != limits.codec
 
 

@@ -19,8 +19,8 @@ class BatchLimits:
 
     Sizes are in bytes, times in ms. `codec` is the codec of the topic's compression.type, -1 for
     the producer's codec; `level` is its compression level. `record_size_max` limits the records of
-    compressed batches. `offset_delta_of_max_timestamp` and `max_timestamp` are those of the last
-    batch that passed the check; -1 if none of its records has a timestamp.
+    compressed batches. `offset_delta_of_max_timestamp` and `max_timestamp` describe the last batch
+    that passed the check; they are -1 if none of its records has a timestamp.
     """
 
     batch_size_max: int
@@ -55,15 +55,16 @@ class BatchLimits:
     ) -> None: ...
 
 def check(batch: bytearray | memoryview, limits: BatchLimits) -> None:
-    """Checks the one batch that a client produced; corrects its timestamp type and maximum.
+    """Checks the one batch that a client produced; corrects its timestamp type and its maximum
+    timestamp.
 
     Raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
     UnsupportedCompression; the bytes are then unchanged.
     """
 
 def recompress(batch: bytearray, limits: BatchLimits) -> bytearray:
-    """The batch that `check` has just accepted, in the codec of `limits`; the argument itself if it
-    has that codec.
+    """The batch that `check` has just accepted, in the codec of `limits`; the argument itself if
+    the batch has that codec already.
 
     The records keep their bytes; in the header only length, codec and checksum change. Raises
     MessageTooLarge if the result exceeds `batch_size_max`, UnsupportedCompression if the codec's
@@ -144,5 +145,5 @@ class BatchView(BatchHeader):
 def batches(data: bytes | bytearray | memoryview) -> Iterator[BatchView]:
     """Views of the consecutive batches in `data`, up to the first one that is cut off.
 
-    Raises CorruptMessage for bytes whose length or format cannot be that of a batch.
+    Raises CorruptMessage for bytes whose length or format no batch can have.
     """

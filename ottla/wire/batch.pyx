@@ -192,8 +192,8 @@ cdef object rejection(
 ):
     """The error for a batch of well-formed records that the topic rejects (KIP-467).
 
-    It lists each rejected record, so that the client can send the others again. If a record after
-    the first rejected one is malformed, only the first is listed.
+    The error lists each rejected record, so that the client can send the others again. If any
+    record is malformed, the list is empty; the message still describes the first rejected record.
     """
     cdef str text = record_text(walk, walk.index, first)
     cdef const uint8_t *record_end
@@ -253,9 +253,10 @@ cdef int check_records(
 
 
 cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except -1:
-    """Checks the one batch that a client produced; corrects its timestamp type and maximum.
+    """Checks the one batch that a client produced; corrects its timestamp type and its maximum
+    timestamp.
 
-    A wrong maximum timestamp is corrected, and the checksum with it, as Kafka does. Any other
+    If one of them is corrected, the checksum is corrected too, as in Kafka. Any other
     fault raises CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge or
     UnsupportedCompression; the bytes are then unchanged.
     """
@@ -311,7 +312,8 @@ cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits l
 
 
 cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int codec):
-    """A batch with another batch's header and a new body; sets the fields that depend on it."""
+    """A batch with another batch's header and a new body; sets the header fields that depend on the
+    body."""
     cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
     cdef uint8_t[::1] made = result
     assert codec & ~CODEC_MASK == 0, "a codec has three bits"
@@ -340,7 +342,7 @@ cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1:
 
 
 def recompress(uint8_t[::1] batch not None, BatchLimits limits not None):
-    """A checked batch in the codec of `limits`; the argument itself if it has that codec."""
+    """A checked batch in the codec of `limits`; the argument itself if the batch has that codec."""
     if not to_recompress(&batch[0], limits):
         return batch.base
     return recompressed(&batch[0], batch.shape[0], limits)
@@ -479,7 +481,7 @@ cdef class BatchView(BatchHeader):
             self.at, compress(codec, decompress(self.codec, body, size_max), level), codec))
 
     def records(self, size_max=DECOMPRESSED_SIZE_MAX):
-        """Its records as a list; raises the errors of read_records."""
+        """The batch's records as a list; raises the errors of read_records."""
         from ottla.wire.records import read_records         # records builds on this module
         return read_records(self.view, size_max)
 

@@ -1,8 +1,8 @@
 /* CRC-32C (Castagnoli), the checksum of record batches v2: the reflected polynomial 0x82f63b78
- * (RFC 3720, B.4). Two ways of equal result: the processor's instruction on three streams at once,
- * and eight tables. The instruction is allowed for its one function only, so the rest of the build
- * runs on any processor. CRC-32 of messages v0 and v1, polynomial 0xedb88320 (RFC 1952), has the
- * tables only. */
+ * (RFC 3720, B.4). Two implementations give the same result: one uses the processor's instruction
+ * on three streams at once, the other eight tables. The compiler may use the instruction in that
+ * one function only, so that the rest of the build runs on any processor. CRC-32 of messages v0 and
+ * v1, polynomial 0xedb88320 (RFC 1952), always uses tables. */
 
 #ifndef OTTLA_CHECKSUM_H
 #define OTTLA_CHECKSUM_H
@@ -16,7 +16,7 @@ enum { OTTLA_LANE = 512 };                     /* bytes of one of the three stre
 static uint32_t ottla_crc32c_tables[8][256];
 static uint32_t ottla_crc32_tables[8][256];
 static uint32_t ottla_skip_one[4][256];        /* what a checksum becomes after OTTLA_LANE zeros */
-static uint32_t ottla_skip_two[4][256];        /* ... and after twice as many */
+static uint32_t ottla_skip_two[4][256];        /* ... and after 2 * OTTLA_LANE */
 
 static uint32_t ottla_crc_by_tables(
     const uint32_t (*table)[256], uint32_t crc, const uint8_t *at, size_t size) {
@@ -66,7 +66,8 @@ static inline uint32_t ottla_skip(const uint32_t (*table)[256], uint32_t crc) {
         ^ table[3][crc >> 24];
 }
 
-/* The instruction takes three cycles but one can start in each: three streams keep it busy. */
+/* The instruction takes three cycles, but one can start in each cycle: three independent streams
+ * keep the unit busy. */
 OTTLA_CRC_TARGET
 static uint32_t ottla_crc32c_hardware(uint32_t crc, const uint8_t *at, size_t size) {
     uint64_t word;

@@ -1,5 +1,6 @@
 # The primitives for every byte that Ottla reads or writes: a Cursor that checks each step against
-# the end of its bytes, and a Writer that grows. Null strings, bytes and arrays are None or -1.
+# the end of its bytes, and a Writer that grows. For null strings, bytes and arrays, a value is None
+# and a length is -1.
 #
 # The functions used for every field of every request are here, so that the compiler can inline
 # them; the rest is in codec.pyx.
@@ -16,7 +17,7 @@ from ottla.wire.byteorder cimport (
 cdef class Cursor:
     cdef const uint8_t *at              # next byte to read
     cdef const uint8_t *end             # invariant: at <= end
-    cdef object owner                   # keeps the bytes alive; None if the caller does
+    cdef object owner                   # keeps the bytes alive; None if the caller keeps them alive
     # Array elements read so far, and the maximum; 0 means no limit.
     cdef Py_ssize_t elements, elements_max
 

@@ -19,7 +19,7 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
 
 cdef enum:
-    STRING_MAX = 32767                  # bytes, with a compact length or another
+    STRING_MAX = 32767                  # bytes, for compact and for two-byte lengths
     # Limits of Kafka 4.4: elements of one array, tagged fields of one struct.
     ARRAY_ELEMENTS_MAX = 1_000_000
     TAGGED_FIELDS_MAX = 10_000
@@ -66,7 +66,7 @@ cdef class Cursor:
         raise MalformedMessage("unsigned varint is longer than 5 bytes")
 
     cdef int64_t read_varlong(self) except? -1:
-        """A zigzag integer of up to 64 bits, as used inside records."""
+        """Reads a zigzag integer of up to 64 bits, as used inside records."""
         cdef uint64_t value = 0
         cdef int shift
         cdef uint8_t byte
@@ -97,7 +97,8 @@ cdef class Cursor:
         return size
 
     cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
-        """Length of an array, -1 for null; raises if the bytes left are too few for that length."""
+        """Reads the length of an array, -1 for null. Raises if too few bytes are left for so many
+        elements."""
         cdef Py_ssize_t count
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:

@@ -335,13 +335,13 @@ class StorageFailed(ProtocolError):
 
 
 class OutOfOrderSequence(ProtocolError):
-    """A producer's batch that does not follow its last one (KIP-98)."""
+    """A batch whose sequence number does not follow the producer's previous batch (KIP-98)."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class DuplicateSequence(ProtocolError):
-    """A batch that is in the log already, at an offset that a restart has forgotten (KIP-98)."""
+    """A batch that is in the log already, at an offset that is unknown after a restart (KIP-98)."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 

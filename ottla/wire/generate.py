@@ -3,7 +3,7 @@
 
     python -m ottla.wire.generate
 
-They are committed; `tests/wire/test_apis.py` fails when one is out of date.
+The generated files are committed; `tests/wire/test_apis.py` fails if one of them is out of date.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def keys_stub_text() -> str:
 
 
 def class_lines(name: str, base: str, fields: list[Field], section: Section) -> Iterator[str]:
-    """A class with the classes in it and an annotation for each field."""
+    """The lines of a class: its nested classes, then an annotation for each field."""
     inner = [(field.class_name, field.fields) for field in fields if field.type == "struct"]
     if base == "Message":
         inner = [*section.shared.items(), *inner]

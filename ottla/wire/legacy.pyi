@@ -11,7 +11,7 @@ def read_message_set(
     """
 
 def codec_of(data: bytes | bytearray | memoryview) -> int:
-    """The codec of a produced message set v0 or v1; only a single message can be compressed."""
+    """The codec of a produced message set v0 or v1; a compressed set is a single message."""
 
 def up_convert(
     data: bytes | bytearray | memoryview,
@@ -37,12 +37,12 @@ def down_convert(
     size_max: int = ...,
     enough: int = ...,
 ) -> bytes:
-    """Stored batches as a message set v0 or v1, for Fetch below version 2 or 4.
+    """Stored batches as a message set: v0 for Fetch below version 2, v1 for Fetch 2 and 3.
 
-    Control batches, a batch that is cut off, and records below `first_offset` are left out. Only a
-    compressed batch with later records keeps all its records: clients skip the earlier ones. If the
-    result is empty (b""), the caller must convert the batches that follow: otherwise the client
-    never gets past these offsets. After `enough` bytes, no further batch is converted. zstd, which
-    these clients cannot read, becomes gzip. Raises CorruptMessage or InvalidRecord for damaged
-    batches.
+    Control batches, a batch that is cut off, and records below `first_offset` are left out. But a
+    compressed batch that reaches `first_offset` keeps all its records: clients skip the earlier
+    ones. If the result is empty (b""), the caller must convert the batches that follow: otherwise
+    the client never gets past these offsets. After `enough` bytes, no further batch is converted.
+    zstd, which these clients cannot read, becomes gzip. Raises CorruptMessage or InvalidRecord for
+    damaged batches.
     """

@@ -8,10 +8,10 @@ lost when fetched, as in Kafka: headers, producers and transactions; v0 has no t
     | key length int32 | key | value length int32 | value |
 
 crc is CRC-32 from magic to the end. Attributes, from the lowest bit: 0-2 codec, 3 timestamp type. A
-compressed set is the value of one message, whose offset is that of the last message inside. In v0
-the offsets inside are absolute; in v1 they count from 0. zstd is newer than both (KIP-110): Kafka
-refuses zstd batches for these clients with error 76; Ottla sends them as gzip, which all of them
-support. References: KIP-31, KIP-32; KAFKA-3160.
+compressed set is the value of one message, which has the offset of the last message inside. In v0
+the offsets inside are absolute; in v1 they count from 0. zstd is newer than both formats (KIP-110):
+Kafka refuses zstd batches for these clients with error 76; Ottla sends the records as gzip, which
+all these clients support. References: KIP-31, KIP-32; KAFKA-3160.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -41,7 +41,7 @@ cdef enum:
     CODEC_BITS = 0x07
     APPEND_TIME_BIT = 0x08
     LZ4 = 3
-    RECORDS_A_TURN = 1000       # after these, a thread lets other threads use the interpreter
+    RECORDS_A_TURN = 1000       # after so many, a thread lets other threads use the interpreter
 
 
 cdef struct Message:
@@ -198,7 +198,7 @@ def read_message_set(const uint8_t[::1] data not None, *, int64_t size_max=DECOM
 
 
 def codec_of(const uint8_t[::1] data not None):
-    """The codec of a produced message set v0 or v1; only a single message can be compressed."""
+    """The codec of a produced message set v0 or v1; a compressed set is a single message."""
     return data[MESSAGE_ATTRIBUTES_AT] & CODEC_BITS if data.shape[0] > MESSAGE_ATTRIBUTES_AT else 0
 
 

@@ -1,4 +1,4 @@
-"""Marks on rare branches: the simulator counts which of them its seeds reach.
+"""Marks on rare branches: the simulator counts how often its seeds reach each branch.
 
 `reached("a follower was cut with an open transaction")` counts nothing in a broker: it only
 compares one pointer. Marks belong on rare branches, never on the path of every record or request.

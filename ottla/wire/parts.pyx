@@ -1,5 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""Long messages, encoded and decoded a part at a time: an answer about 1,000 topics takes 8 ms."""
+"""Encodes and decodes long messages a part at a time, so that they do not block the event loop: a
+response about 1,000 topics takes 8 ms."""
 
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
@@ -62,7 +63,8 @@ cdef Level level_of(Plan plan, object struct):
 cdef class EncodedInParts(Message):
     """A long message that is encoded a part at a time: other requests are served in between.
 
-    The message must not change meanwhile. Once it is complete it is sent like an EncodedMessage.
+    The message must not change meanwhile. Once all is encoded, this object is sent like an
+    EncodedMessage.
     """
 
     def __init__(self, Message message not None, int version):
@@ -138,9 +140,9 @@ cdef class DecodedInParts:
     """A long message that is decoded an element of one array at a time.
 
     `path` names the array, for example ("results", "topics"). Iteration, which is possible once,
-    yields each element together with the struct that has the array, as far as that is decoded.
-    Elements are not stored: at the end, `message` is complete except for them. Raises
-    MalformedMessage, UnsupportedVersion.
+    yields each element together with the struct that has the array; the struct's later fields are
+    not decoded yet. At the end, `message` is complete except for these elements, which are not
+    stored. Raises MalformedMessage, UnsupportedVersion.
     """
 
     def __init__(self, type message_class not None, data, int version, *path):

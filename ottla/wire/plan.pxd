@@ -27,8 +27,8 @@ cdef class Plan:
     cdef bint nested                    # whether a plain field is an array of structs
     cdef Py_ssize_t size_min            # bytes of the smallest value
     cdef Op *ops                        # plain fields in order, tagged ones by tag, absent ones
-    cdef int plain, tagged, absent      # how many of each
-    cdef list kept                      # owns the objects that the ops point at
+    cdef int plain, tagged, absent      # how many `ops` are of each kind
+    cdef list kept                      # owns the objects that `ops` point at
 
     cdef int prepare(self, Op *op, Layout layout, int place, f, int version, bint present) except -1
     cdef Py_ssize_t element_size(self, Op *op) except -1

@@ -9,7 +9,7 @@ cdef enum Flaw:
 cdef struct Walk:
     # in
     int64_t base_timestamp
-    int64_t earliest            # bounds of timestamps; -1 (a record has none) is allowed
+    int64_t earliest            # bounds of timestamps; -1 (no timestamp) is always allowed
     int64_t latest
     bint check_timestamps
     bint compacted              # every record needs a key

@@ -56,9 +56,9 @@ def build_batch(
     """One batch of these records, whose offsets ascend from `base_offset` or are -1.
 
     `last_offset` may be above the last record's offset, and is required without records. The
-    default of `max_timestamp` is the highest of the records; LogAppendTime needs another one.
-    Raises ValueError if offsets do not ascend, UnsupportedCompression if the codec is unknown or
-    not installed.
+    default of `max_timestamp` is the records' highest timestamp; with LogAppendTime, pass the
+    append time. Raises ValueError if offsets do not ascend, UnsupportedCompression if the codec is
+    unknown or not installed.
     """
 
 def build_marker(

@@ -16,13 +16,13 @@ A field is one line, `name type versions marks`, nested fields are indented belo
 
     name string?     a type with ? is nullable wherever the field exists; ?2+ only in these versions
     name[]           an array of structs; `struct` is a single one; `int32[]` an array of integers
-    name 3+          versions that have the field; without them, all versions of its struct
+    name 3+          versions that have the field; without this mark, all versions of its struct
     =-1  =null       the default if it is not zero, empty or false
     @0               tag number: a tagged field (KIP-482)
     ~                ignorable: silently dropped when written in a version without the field
 
-A line with one CamelCase name opens a struct that several fields of the section share; they name it
-as their type.
+A line with one CamelCase name opens a struct that several fields of the section share; these fields
+have the struct's name as their type.
 """
 
 from collections.abc import Iterator

@@ -81,7 +81,8 @@ cdef object null(Op *op):
 
 
 cdef bint is_null_struct(Cursor cursor, Op *op) except -1:
-    # One byte says whether a nullable struct follows: -1 means null; in a tagged field, 0 does.
+    # One byte says whether a nullable struct follows: -1 means null; in a tagged field, 0 means
+    # null.
     if op.tag >= 0:
         return cursor.read_unsigned_varint() == 0
     return cursor.read_int8() < 0
@@ -468,8 +469,8 @@ cdef class Message(Struct):
     def decode(cls, data, int version):
         """The message in `data`, bytes or a Cursor; bytes after its end are ignored.
 
-        Raises MalformedMessage if the bytes are not such a message, UnsupportedVersion if the
-        message has no such version.
+        Raises MalformedMessage if the bytes are not a message of this class, UnsupportedVersion if
+        the message has no such version.
         """
         return decode_from(cls, data if type(data) is Cursor else Cursor(data), version)
 
@@ -477,7 +478,8 @@ cdef class Message(Struct):
 cdef class EncodedMessage(Message):
     """A message that exists as bytes only, such as a response received from another broker.
 
-    It is sent unchanged, whatever version is requested: its creator has chosen the version.
+    The bytes are sent unchanged, whatever version is requested: the creator of this object has
+    chosen the version.
     """
 
     def __init__(self, bytes data not None):

@@ -1,7 +1,7 @@
 # Zigzag integers of variable length inside records: reading them, and their size.
 #
 # Seven bits a byte, the lowest first; the highest bit says that another byte follows. The sign is
-# the lowest bit of the value: 0, -1, 1, -2, 2 are 0, 1, 2, 3, 4.
+# the lowest bit of the value: 0, -1, 1, -2, 2 are encoded as 0, 1, 2, 3, 4.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
@@ -11,8 +11,9 @@ cdef inline const uint8_t *read_bits(
 ) noexcept nogil:
     """Reads an unsigned integer and returns its end; NULL if it is too long or exceeds `end`.
 
-    It is too long if a byte follows the byte whose bits begin at `shift_max`, or if that byte
-    exceeds `last_byte_max`. Callers pass constants for both, which cost nothing once inlined.
+    The last byte that an integer may have is the one whose bits begin at `shift_max`; that byte may
+    be at most `last_byte_max`. Callers pass constants for these two, which cost nothing once
+    inlined.
     """
     cdef uint64_t bits, byte
     cdef int shift

@@ -103,7 +103,7 @@ def _standing(
             yield Finding(
                 "not_preferred",
                 f"broker {state.leader} leads, the preferred leader is {state.replicas[0]}: an"
-                " election of preferred leaders moves it back once that is in sync",
+                " election of preferred leaders moves leadership there once it is in sync",
                 {"leader": state.leader, "preferred": state.replicas[0]},
             )
 
@@ -135,14 +135,20 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
         or node in (*extra.lost, *extra.doubtful) else f"broker {node} is awaited"
         for node in able
     )
-    ends = f"it ends when {'one of ' if len(able) > 1 else ''}broker {nodes(able)} is back"
+    one = "one of brokers" if len(able) > 1 else "broker"
+    ends = (
+        f"the partition gets a leader when {one} {nodes(able)} is back, or by an unclean election,"
+        " which may lose records"
+    )
     if image.adopting is not None:
-        ends = "a restored ZooKeeper is being adopted, which goes before"
+        ends = (
+            "the partition gets no leader before the restored ZooKeeper has been adopted, except by"
+            " an unclean election, which may lose records"
+        )
     return Finding(
         "no_leader",
         f"there is no leader, so nothing can be read or written: only {nodes(able)} is known to"
-        f" have everything that was committed ({why}); {ends}, or with an unclean election, which"
-        " may lose records",
+        f" have everything that was committed ({why}); {ends}",
         {"able": able},
     )
 

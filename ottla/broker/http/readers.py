@@ -45,8 +45,8 @@ class Readers:
         if path not in HEALTH and host is not None and not names_one_of(host, self.names):
             return 421, {
                 "error": ErrorCode.INVALID_REQUEST.name,
-                "message": f"this broker is not called {host[:200]!r}; if it is, name it in "
-                f"{NAMES}",
+                "message": f"{host[:200]!r} is not a known name of this broker; if it is one, add "
+                f"it to {NAMES}",
             }
         if not path.startswith(PREFIX) or path in FOR_ALL:
             return None

@@ -134,7 +134,7 @@ class HttpServer:
         else:
             about = [f"{details.PREFIX}{kind}/NAME/{word}" for kind, word in details.DETAILS]
             known = " ".join(["/metrics", "/healthz", "/readyz", *JSON, *about])
-            await self._answer(writer, 404, f"not here; here are {known}\n")
+            await self._answer(writer, 404, f"no such page; the pages are {known}\n")
 
     def _readiness(self) -> tuple[bool, str]:
         """Whether clients are served and can write, with an explanation."""

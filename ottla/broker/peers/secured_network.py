@@ -143,8 +143,8 @@ def _explained(error: Exception | None) -> OSError:
 
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotLoggedIn(
-            f"its certificate is not accepted: {error.verify_message} (ssl.truststore.… has to hold"
-            " its authority, and the certificate its host name)"
+            f"its certificate is not accepted: {error.verify_message} (ssl.truststore.… must"
+            " contain its authority, and the certificate must contain its host name)"
         )
     if isinstance(error, ssl.SSLError):
         return NotLoggedIn(f"the TLS handshake fails: {error.reason or error}")

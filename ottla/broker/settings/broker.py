@@ -30,8 +30,9 @@ class BrokerSettings(ListenerSettings):
         help="The rack of this broker; the replicas of a partition are placed on different racks.")
     listeners: Names = setting(
         "listeners", ("PLAINTEXT://:9092",),
-        help="Addresses to listen on, NAME://host:port; port 0 chooses a free one. A host name"
-        " stands for all of its addresses, an empty one for every interface.")
+        help="Addresses to listen on, NAME://host:port; port 0 chooses a free one. With a"
+        " host name, the broker listens on all of its addresses; with an empty host, on every"
+        " interface.")
     advertised_listeners: Names | None = setting(
         "advertised.listeners", None,
         help="Addresses for clients, if they differ from the listeners'.")
@@ -44,7 +45,8 @@ class BrokerSettings(ListenerSettings):
     security_inter_broker_protocol: str = setting(
         "security.inter.broker.protocol", "PLAINTEXT",
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        help="Without inter.broker.listener.name: brokers use the listener of this protocol.")
+        help="If inter.broker.listener.name is not set, brokers use the listener with this"
+        " protocol.")
     sasl_mechanism_inter_broker_protocol: str = setting(
         "sasl.mechanism.inter.broker.protocol", "GSSAPI", dynamic=True,
         help="The mechanism by which brokers log in to each other, on a listener with SASL: PLAIN,"
@@ -101,12 +103,14 @@ class BrokerSettings(ListenerSettings):
         "quota.window.num", 11, at_least=1,
         help="Number of samples over which the rates of client quotas are measured.")
     quota_window_size_seconds: int = setting(
-        "quota.window.size.seconds", 1, at_least=1, help="Duration of one of these samples.")
+        "quota.window.size.seconds", 1, at_least=1,
+        help="Duration of one sample of quota.window.num.")
     controller_quota_window_num: int = setting(
         "controller.quota.window.num", 11, at_least=1,
         help="How many windows of the controller_mutation_rate quota a client may use at once.")
     controller_quota_window_size_seconds: int = setting(
-        "controller.quota.window.size.seconds", 1, at_least=1, help="Duration of one such window.")
+        "controller.quota.window.size.seconds", 1, at_least=1,
+        help="Duration of one window of controller.quota.window.num.")
     connections_max_idle_ms: Long = setting(
         "connections.max.idle.ms", 600_000, help="Idle connections are closed after this time.")
     fetch_max_bytes: int = setting(
@@ -213,7 +217,8 @@ class BrokerSettings(ListenerSettings):
         help="Partitions of __transaction_state.")
     transaction_state_log_replication_factor: Short = setting(
         "transaction.state.log.replication.factor", 3, at_least=1,
-        help="Replicas of __transaction_state, as offsets.topic.replication.factor.")
+        help="Replicas of __transaction_state. A cluster creates the topic once it has this many"
+        " brokers; a standalone broker has one replica.")
     transaction_state_log_min_isr: int = setting(
         "transaction.state.log.min.isr", 2, at_least=1,
         help="In-sync replicas needed to change a transaction; at most the number of replicas.")
@@ -313,7 +318,7 @@ class BrokerSettings(ListenerSettings):
         "ottla.forget.directories", "",
         help="Comma-separated ids (directory.id in meta.properties) of log directories"
         " that are lost for good: their partitions are lost and begin empty."
-        " Without it, the partitions of a missing directory are offline until it is back.")
+        " The partitions of other missing directories are offline until the directories are back.")
     ottla_stray_retention_ms: Long = setting(
         "ottla.stray.retention.ms", days(7), at_least=-1,
         help="How long the directory of a partition without a topic is kept"
@@ -364,8 +369,8 @@ class BrokerSettings(ListenerSettings):
         help="The password of a PKCS12 file, or of an encrypted key in PEM.")
     zookeeper_ssl_truststore_location: str | None = setting(
         "zookeeper.ssl.truststore.location", None,
-        help="The file with the trusted certificates, one of which must have signed ZooKeeper's;"
-        " without it, the system's certificates are trusted.")
+        help="The file with the trusted certificates, one of which must have signed ZooKeeper's"
+        " certificate; if no file is set, the system's certificates are trusted.")
     zookeeper_ssl_truststore_type: str = setting(
         "zookeeper.ssl.truststore.type", "JKS", help="As ssl.truststore.type.")
     zookeeper_ssl_truststore_password: Password | None = setting(

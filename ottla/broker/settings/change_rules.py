@@ -179,7 +179,7 @@ def without_effect(names: Iterable[str]) -> str | None:
     if others:
         notes.insert(0, f"without effect in Ottla: {', '.join(others)}")
     if of_start:
-        notes.insert(0, f"a start reads it from the properties only: {', '.join(of_start)}")
+        notes.insert(0, f"only read at start, from the properties: {', '.join(of_start)}")
     return "; ".join(notes) or None
 
 

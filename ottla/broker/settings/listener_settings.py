@@ -88,7 +88,8 @@ class ListenerSettings(Settings):
         help="The certificate chain itself, in PEM, the listener's own certificate first.")
     ssl_truststore_location: str | None = setting(
         "ssl.truststore.location", None, dynamic=True,
-        help="The file with the trusted certificates, one of which must have issued the peer's.")
+        help="The file with the trusted certificates, one of which must have issued the peer's"
+        " certificate.")
     ssl_truststore_type: str = setting(
         "ssl.truststore.type", "JKS", dynamic=True,
         help="The trust store's format; values as for ssl.keystore.type.")
@@ -108,24 +109,24 @@ class ListenerSettings(Settings):
         " alternative names of the previous one.")
     ssl_client_auth: str = setting(
         "ssl.client.auth", "none", one_of=("required", "requested", "none"), dynamic=True,
-        help="Whether clients have to present a certificate; requested: clients without one are"
-        " User:ANONYMOUS. SASL_SSL listeners only request a certificate if this is set with their"
-        " prefix.")
+        help="Whether clients have to present a certificate; requested: clients without a"
+        " certificate are User:ANONYMOUS. SASL_SSL listeners only request a certificate if this is"
+        " set with their prefix.")
     ssl_enabled_protocols: Names = setting(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), dynamic=True,
         help="Versions of TLS.")
     ssl_cipher_suites: Names = setting(
         "ssl.cipher.suites", (), dynamic=True,
-        help="Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice. Those of TLS 1.3"
-        " cannot be selected.")
+        help="Cipher suites by Java's or OpenSSL's names; empty: OpenSSL's choice. The suites of"
+        " TLS 1.3 cannot be selected.")
     ssl_principal_mapping_rules: str = setting(
         "ssl.principal.mapping.rules", "DEFAULT",
         help="How the subject of a client's certificate becomes its principal:"
         " RULE:pattern/replacement/[LU], the first matching rule applies; DEFAULT is the subject.")
     ssl_endpoint_identification_algorithm: str = setting(
         "ssl.endpoint.identification.algorithm", "https", dynamic=True,
-        help="Whether a broker that connects to another one checks its host name; empty disables"
-        " the check.")
+        help="Whether a broker that connects to another one checks the host name in the other's"
+        " certificate; empty disables the check.")
 
 
 DYNAMIC_OF_LISTENERS = frozenset(

@@ -136,7 +136,7 @@ class TopicConfig(Settings):
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
-        help="Compact once this share of the log is not compacted.")
+        help="A log is compacted once this share of it has not been compacted yet.")
     min_compaction_lag_ms: Long = setting(
         "min.compaction.lag.ms", 0, at_least=0, synonyms=("log.cleaner.min.compaction.lag.ms",),
         help="Minimum time before a record is compacted.")

@@ -143,7 +143,7 @@ def test_a_brokers_setting_that_nobody_knows_is_taken_as_kafka_does_and_said(ott
         ottla.ok(f"config reset broker/{name} num.io.threadz")
     done = ottla(f"config set broker/{known['broker']} listeners=PLAINTEXT://localhost:9093")
     assert done.status == 0
-    assert done.err.splitlines()[-1] == "a start reads it from the properties only: listeners"
+    assert done.err.splitlines()[-1] == "only read at start, from the properties: listeners"
     done = ottla(f"kafka-configs --bootstrap-server {ottla.address} --alter --entity-type brokers"
                  f" --entity-name {known['broker']} --add-config num.io.threadz=2")
     assert done.out == f"Completed updating config for broker {known['broker']}.\n"

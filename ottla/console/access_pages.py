@@ -81,7 +81,7 @@ def token_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 
 def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """All transactional ids; those with an open transaction have its age and partitions."""
+    """All transactional ids; for an open transaction also its age and its partitions."""
     now_ms = int(time.time() * 1000)
     listed = transactions.list_transactions(cluster)
     rows: list[Row] = [
@@ -160,8 +160,8 @@ def abort_hanging(
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:
     """The newest lines of the brokers' audit logs, the newest first, and notes about brokers that
-    did not send theirs. The lines show other users' changes, so only users who may ALTER the
-    cluster see them. Raises Refused."""
+    did not send a log. The lines show other users' changes, so only users who may ALTER the cluster
+    see them. Raises Refused."""
     if not clusters.may(cluster, acls.OPERATIONS["ALTER"]):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
                       "the audit log requires the right to ALTER the cluster")

@@ -55,7 +55,8 @@ def addresses(cluster: ClusterClient, memory: Memory) -> dict[int, str]:
 
 
 def reachable(value: str, host: str) -> str | None:
-    """The address of a listener: if it listens on all interfaces, the address that clients use."""
+    """The address of a broker's HTTP listener. If it listens on all interfaces, the host is the one
+    under which clients reach the broker."""
     text = value.rpartition("://")[2]
     try:
         at, port = parse_address(text if text.rpartition(":")[0] else f"0.0.0.0{text}")
@@ -92,8 +93,8 @@ def refusals(memory: Memory) -> list[str]:
 
 
 def read(url: str) -> Any:
-    """The JSON document at an address. Returns None if there is none, and Refused if this console
-    may not read it."""
+    """The JSON document at an address; None if it cannot be read, and a Refused if this console may
+    not read it."""
     try:
         with OPENER.open(url, timeout=SECONDS) as response:
             return json.loads(response.read(SIZE_MAX))
@@ -104,7 +105,8 @@ def read(url: str) -> Any:
 
 
 def refusal_of(error: HTTPError) -> Refused | None:
-    """Why a broker refuses; None if it is only the wrong coordinator, or gives no reason."""
+    """The reason why a broker refuses; None if the broker only does not coordinate the group, or
+    gives no reason."""
     try:
         document = json.loads(error.read(SIZE_MAX))
         code = ErrorCode[document["error"]]

@@ -193,7 +193,7 @@ async def reset_group(request: ApiRequest) -> Row:
 def reset(
     cluster: ClusterClient, group: str, to: str, topics: list[Any], given: list[Any], dry_run: bool
 ) -> list[Row]:
-    """The old and the new offset of each partition. Commits the new ones unless it is a dry run."""
+    """The old and the new offset of each partition. Unless `dry_run`, commits the new offsets."""
     committed = group_admin.committed(cluster, group)
     if given:
         plan = resets_of(cluster, given)
@@ -257,7 +257,7 @@ def forget_topic(cluster: ClusterClient, group: str, topic: str) -> int:
 
 
 async def elect(request: ApiRequest) -> Row:
-    """Elect the preferred leaders, of one `topic` or of all."""
+    """Elect the preferred leaders of one `topic` or of all topics."""
     topic = await request.field("topic", str, None)
     done = await request.visitor.connections.run(elected, topic)
     return {"rows": [

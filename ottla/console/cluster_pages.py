@@ -178,7 +178,7 @@ def problem(severity: str, what: str, why: str) -> Row:
 
 
 def listed(numbers: list[int]) -> str:
-    """The first of some numbers."""
+    """The first eight numbers as text."""
     return ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
 
 

@@ -34,7 +34,7 @@ class Target:
 
     @property
     def protocol(self) -> str:
-        """The security protocol of its listener."""
+        """The security protocol of the brokers' listener."""
         return self.properties.get("security.protocol", "PLAINTEXT").strip().upper()
 
     @property
@@ -110,7 +110,7 @@ class Connections:
     def _ended(self, running: asyncio.Future[Result]) -> None:
         self.places.release()
         if not running.cancelled():
-            running.exception()             # the caller may no longer wait for it
+            running.exception()             # marks it as seen: the caller may no longer wait
 
     def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:
@@ -119,7 +119,7 @@ class Connections:
             self.idle.append(cluster)
 
     def close(self) -> None:
-        """Close the clients that are idle; those in use close once their request has ended."""
+        """Close the idle clients; a client in use is closed once its request has ended."""
         self.closed = True
         while self.idle:
             self.idle.pop().close()

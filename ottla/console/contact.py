@@ -32,8 +32,8 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """Connects without a user unless the last request was answered, because there may be no
-        other requests."""
+        """If the last request was not answered, connects without a user. There may be no request of
+        a user that would show whether a broker answers again."""
         if not self.answered:
             try:
                 await asyncio.to_thread(self._connect)

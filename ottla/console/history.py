@@ -2,8 +2,8 @@
 minutes for a week.
 
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
-of their interval. Each cluster has at most SERIES_MAX series; further ones are not recorded. A
-series is deleted when it was not written for a week.
+of their interval. Each cluster has at most SERIES_MAX series; further series are not recorded. A
+series is deleted if it has had no new point for a week.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
-"""Seconds between points, and how long they are kept."""
+"""For each level, the seconds between points, and for how many seconds it keeps points."""
 SERIES_MAX = 2000
 SCHEMA = """
 create table if not exists series (

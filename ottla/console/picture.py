@@ -62,7 +62,8 @@ class Offsets:
     ends: array[int]
     records: int = 0
     rates: dict[str, float] | None = None
-    """Records per second of each topic that grew since the previous reading; None at first."""
+    """Records per second of each topic that grew since the previous reading; None if there was no
+    previous reading."""
 
 
 @dataclass

@@ -183,18 +183,18 @@ async def client_metrics(request: ApiRequest) -> Row:
 
 async def audit(request: ApiRequest) -> Row:
     """The newest lines of the brokers' audit logs, for users who may alter the cluster. `notes`
-    name the brokers that did not send theirs."""
+    name the brokers that did not send a log."""
     return {"key": "id", **await request.view(access_pages.audit_rows)}
 
 
 async def transactions(request: ApiRequest) -> Row:
-    """All transactional ids; those with an open transaction have its age and partitions."""
+    """All transactional ids; for an open transaction also its age and its partitions."""
     return {"key": "id", "rows": await request.view(access_pages.transaction_rows)}
 
 
 async def hanging(request: ApiRequest) -> Row:
-    """Open transactions that no coordinator knows. With many topics, each request checks more of
-    them; `left` is the number of topics not checked yet."""
+    """Open transactions that no coordinator knows. If there are many topics, each request checks
+    some of them; `left` is the number of topics not checked yet."""
     minutes = request.number("minutes", access_pages.HANGING_MINUTES, 1_000_000)
     return {"key": "id", **await request.view(access_pages.hanging_rows, minutes)}
 
@@ -317,7 +317,8 @@ def searched(
     wanted: Wanted, bounds: dict[int, tuple[int, int]], begins: dict[int, int], bootstrap: str,
     properties: dict[str, str], stop: threading.Event,
 ) -> Row:
-    """Search in a thread, or in a process if many records may have to be read."""
+    """Search in this thread or, if the search has filters, in a process, because a filtered search
+    may read many records."""
     task = search_process.Task(wanted, bounds, begins, bootstrap, properties)
     perform = search_process.run if wanted.filters.tests() else search_process.perform
     return {"key": "id", **perform(task, stop)}

@@ -27,7 +27,7 @@ log = logging.getLogger("ottla.console")
 TRIM_SECONDS = 300.0
 GROUP_MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset")
 EACH_MAX = 300
-"""The most topics with series, the busiest first; and the most groups, the highest lag first."""
+"""At most this many topics (the busiest) and groups (with the highest lag) have series."""
 
 
 async def record(history: History, sessions: Sessions) -> None:

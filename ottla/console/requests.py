@@ -37,8 +37,8 @@ class BadRequest(ClientError):
 
 
 class ApiRequest:
-    """One request to the API. A stream's request does not wait (`waits`): it is answered with the
-    data known so far, and the stream repeats it."""
+    """One request to the API. If `waits` is false, it is answered with the data known so far: a
+    stream repeats its requests."""
 
     def __init__(
         self, request: Request, service: Service, visitor: Visitor, *, waits: bool = True
@@ -48,7 +48,7 @@ class ApiRequest:
         self._body: Any = None
 
     def path(self, name: str) -> str:
-        """A name in the address. `~` precedes names that browsers would treat as folders."""
+        """A name in the address. `~` precedes names like `..`, which browsers treat as folders."""
         text = unquote(str(self.request.path_params[name]))
         return text[1:] if text.startswith("~") else text
 

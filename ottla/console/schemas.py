@@ -63,7 +63,8 @@ class Schemas:
         self.library = fastavro
 
     def decoded(self, data: bytes | None) -> Decoded | None:
-        """The content of a value; None if it is not in this format. Raises NotDecoded."""
+        """The content of a value; None if the value is not in Confluent's wire format, or too
+        large. Raises NotDecoded."""
         if data is None or not PREFIX < len(data) <= DECODED_MAX or data[0] != 0:
             return None
         [number] = struct.unpack_from(">I", data, 1)
@@ -129,7 +130,7 @@ class Schemas:
 
 
 def protobuf_reader(compiled: bytes) -> Reader:
-    """A reader of a schema's messages. Before each message is the path to its type."""
+    """A reader of a schema's messages. A payload begins with the path of its message type."""
     message_class(compiled, None)           # raises schema errors here, not at the first value
 
     def read(payload: bytes) -> Any:
@@ -169,8 +170,8 @@ def empty(schema: Any, named: dict[str, Any], within: tuple[int, ...] = ()) -> b
 
 
 def endless(schema: Any, named: dict[str, Any]) -> bool:
-    """Whether an array's items may take no bytes: a few bytes would then encode any number of
-    them."""
+    """Whether the schema has an array whose items may take no bytes. A few bytes would then encode
+    any number of items."""
     if isinstance(schema, list):
         return any(endless(one, named) for one in schema)
     if not isinstance(schema, dict):

@@ -23,7 +23,8 @@ POLLED_RECORDS = 500
 IDLE_SECONDS = 5.0
 """After a failed connection, a broker counts as unreachable if it sends nothing for this time."""
 SILENT_SECONDS = 20.0
-"""The same without a failure: a busy broker may take longer than a search's budget."""
+"""Without a failed connection, a broker counts as unreachable only after this time: a busy broker
+may take longer than a search's budget."""
 NEWEST_STEP = 1000
 """Records per partition in the first step of a filtered search for the newest records."""
 CLIENT: dict[str, Any] = {
@@ -80,7 +81,7 @@ class Spent:
 
 @dataclass
 class Wanted:
-    """A search: from where, which partitions, what, how many."""
+    """A search: where it starts, in which partitions, with which filters and limits."""
 
     topic: str
     start: str = "newest"
@@ -205,7 +206,7 @@ def newest(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], tests: list[Test], spent: Spent,
     reader: Reader, stop: threading.Event,
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """The newest records that pass, searched backwards in growing steps."""
+    """The newest records that pass the tests, searched backwards in growing steps."""
     step = NEWEST_STEP if tests else wanted.limit
     lows = {index: end for index, (_, end) in bounds.items()}
     rows: list[dict[str, Any]] = []
@@ -240,7 +241,7 @@ def latest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 
 
 def counted(message: Any, tests: list[Test], spent: Spent) -> bool:
-    """Count a record; returns whether it passes."""
+    """Counts a record; returns whether it passes all tests."""
     spent.records += 1
     spent.bytes += len(message.value() or b"") + len(message.key() or b"")
     return all(test(message) for test in tests)

@@ -54,12 +54,12 @@ class Service:
 
     @property
     def stopping(self) -> bool:
-        """Whether it is being stopped."""
+        """Whether the console is being stopped."""
         return self.stop.is_set()
 
     @property
     def secure(self) -> bool:
-        """Whether it serves TLS."""
+        """Whether the console serves TLS."""
         return self.options.certificate is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The users of the console: sessions of broker users, or one anonymous visitor without logins.
+"""The users of the console: sessions of broker users or, without logins, one anonymous visitor.
 
 A session is a random token in a cookie. The console keeps the token's hash and the user's password,
 in memory only. It sends each admin request as the user, so the broker authorizes the request.
@@ -87,7 +87,8 @@ class Sessions:
         if not target.asks_login:
             self.nameless = Visitor(None, target, target.properties, threads)
         self.recorder: Visitor | None = self.nameless
-        """The visitor whose views the history always records; None if the console has none."""
+        """The visitor whose views the history always records: the console's own user, or the
+        anonymous visitor; None if there is neither."""
         if target.asks_login and target.own_user:
             self.recorder = Visitor(None, target, target.properties, threads)
 
@@ -141,7 +142,8 @@ class Sessions:
 
     def observers(self) -> list[Visitor]:
         """The visitors whose views the history records: the console's own user, then logged-in
-        users, the newest sessions first. Each may see other topics, so each has own totals."""
+        users, the newest sessions first. Users may see different topics, so each user has their own
+        totals."""
         users: dict[str | None, Visitor] = {}
         for session in reversed(self.by_hash.values()):
             if len(users) < OBSERVERS_MAX and not self._expired(session):

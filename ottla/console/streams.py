@@ -30,7 +30,7 @@ STREAMS_MAX = 20
 """The most streams of one user. Without authentication all visitors are one user, who may have
 ten times as many."""
 TAIL_ROWS_MAX = 100
-"""Rows of a tail per interval; further ones are counted and omitted."""
+"""Rows of a tail per interval. If more records arrive, the oldest are counted and omitted."""
 TAIL_SECONDS = 0.5
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 TAIL_BYTES_MAX = 8 << 20
@@ -58,12 +58,12 @@ def opened(request: ApiRequest, events: AsyncIterator[bytes]) -> StreamingRespon
 
 
 def event(name: str, value: Any) -> bytes:
-    """One event."""
+    """An event with a value as JSON."""
     return framed(name, bytes_of(value))
 
 
 def framed(name: str, data: bytes) -> bytes:
-    """An event with this data."""
+    """An event with these bytes as its data."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
@@ -125,7 +125,7 @@ def pending(value: Any) -> bool:
 
 
 async def change(path: str, old: Any, new: Any) -> bytes:
-    """The event with the changes of a path; a thread encodes long ones."""
+    """The event with the changes of a path; a thread encodes a long value."""
     if is_long(new):
         return await asyncio.to_thread(change_of, path, old, new)
     return change_of(path, old, new)

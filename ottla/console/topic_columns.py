@@ -1,8 +1,8 @@
 """All topics of a cluster with their partitions, in columns: a hundred thousand partitions as
 objects would take most of the console's memory and CPU.
 
-A partition is an index in the columns; a topic knows its indexes. Figures that are read later, such
-as offsets, are columns of the same length.
+A partition is an index in the columns; each `Topic` has a range of indexes. Figures that are read
+later, such as offsets, are columns of the same length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Topic(NamedTuple):
         return range(self.first, self.first + self.partitions)
 
     def of(self, column: array[int]) -> array[int]:
-        """Its partitions' part of a column."""
+        """The part of a column that belongs to this topic."""
         return column[self.first : self.first + self.partitions]
 
     def total(self, column: array[int]) -> int:
@@ -109,7 +109,7 @@ class Topics:
                      self.partitions - first, leaderless, behind)
 
     def _fill(self, place: int) -> None:
-        """Partitions that the answer omits have no leader and no replicas."""
+        """Adds the partitions before `place` that the answer omits, without leader and replicas."""
         for _ in range(place - self.partitions):
             self.leaders.append(-1)
             self.epochs.append(-1)

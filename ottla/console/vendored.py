@@ -1,7 +1,8 @@
 """The front end's libraries, as npm publishes them, and their download into `static/vendor`.
 
-`python -m ottla.console.vendored` downloads them again with npm and writes the files. Imports get
-paths instead of package names, as a browser needs without a build step; source maps are removed.
+`python -m ottla.console.vendored` downloads them again with npm and writes the files. Package names
+in imports become paths, because without a build step a browser finds only paths. References to
+source maps are removed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def rewritten(text: str) -> str:
 
 
 def fetch() -> None:
-    """Write the files again."""
+    """Download the packages and write their files."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         for package, files in FILES.items():

@@ -163,7 +163,7 @@ class Views:
         return await asyncio.shield(known[1])
 
     def forget(self) -> None:
-        """Makes all views be read again, because the user has changed something."""
+        """Marks all views as outdated, because the user has changed something."""
         self.changes += 1
         for kept in self.kept.values():
             kept.until = 0.0

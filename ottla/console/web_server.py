@@ -33,8 +33,9 @@ WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 
 class BoundedProtocol(H11Protocol):
     """A connection that is closed if its request does not arrive in time, or if its client does not
-    read the answer. If there are too many connections, the server closes the one whose answer has
-    been unread for longest; if there is none, the one without a complete request for longest."""
+    read the answer. If there are too many connections, the server closes the connection whose
+    answer has been unread for longest. If all clients read their answers, it closes the connection
+    that has waited for a complete request for longest."""
 
     waiting: dict[BoundedProtocol, None] = {}
     """Connections without a complete request, including idle ones."""

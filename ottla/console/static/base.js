@@ -85,7 +85,7 @@ export function valueOf(path) {
 
 function apply({ path, value, changed, removed }) {
   const kept = valueOf(path);
-  if (!changed) { kept.value = value.error ? { ...value, rows: [] } : value; return; }     // after an error a list is empty, not loading
+  if (!changed) { kept.value = value.error ? { ...value, rows: [] } : value; return; }     // after an error, a table shows no rows instead of "Loading …"
   const key = value.key;
   const news = new Map(changed.map((row) => [row[key], row]));
   const gone = new Set(removed);

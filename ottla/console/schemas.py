@@ -86,7 +86,7 @@ class Schemas:
             except (ClientError, OSError, ValueError, KeyError, TypeError) as failed:
                 self._note(number, f"schema {number} is not known: {failed}")
             except Exception as wrong:      # fastavro's schema errors have no common base class
-                self._note(number, f"schema {number} is none: {wrong}")
+                self._note(number, f"schema {number} is not valid: {wrong}")
             else:
                 if len(self.known) >= SCHEMAS_MAX:
                     self.known.pop(next(iter(self.known)))

@@ -25,7 +25,7 @@ MORE = {
 }
 HEAD = """# spark_interop: reference
 
-Made from docstrings by `python -m ottla.spark_interop.reference`; for its use see
+Made from docstrings by `python -m ottla.spark_interop.reference`; the guide is
 [spark.md](spark.md).
 """
 

@@ -85,7 +85,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def quorum_record(kind: int, record: Record) -> tuple[str, Any, int] | None:
-    """Name, content and version of a control record of the quorum; None for others."""
+    """Name, content and version of a control record of the quorum; None for other records."""
     if kind not in QUORUM_RECORDS or record.value is None or len(record.value) < 2:
         return None
     label, class_name = QUORUM_RECORDS[kind]

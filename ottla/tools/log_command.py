@@ -1,5 +1,5 @@
-"""`ottla log ACTION …`: the flags of each action. The module of an action is imported when it
-runs."""
+"""`ottla log ACTION …`: the flags of each action. The module of an action is imported when the
+action runs."""
 
 from __future__ import annotations
 

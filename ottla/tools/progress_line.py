@@ -1,6 +1,6 @@
 """The progress of a long command: one line on stderr that is redrawn, only on a terminal.
 
-It has no colours and no escape sequences, so that it is the same with NO_COLOR.
+The line has no colours and no escape sequences, so that it is the same with NO_COLOR.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def read_client_properties(path: str) -> dict[str, str]:
 
 
 def pairs(given: list[str], what: str) -> dict[str, str]:
-    """`NAME=VALUE` arguments as a dictionary. Raises WrongUsage for one without `=`."""
+    """`NAME=VALUE` arguments as a dictionary. Raises WrongUsage for an argument without `=`."""
     properties = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -1,4 +1,4 @@
-"""Chooses the replica of a partition that an import adopts. Finds records that only others have.
+"""Chooses the replica that an import adopts, and finds records that only other replicas have.
 
 The import adopts the leader's log, as Kafka's followers do. If this log is not there, an in-sync
 replica is preferred, then the newest leader epoch, then the longest log. If the metadata is older
@@ -26,7 +26,8 @@ SEGMENT = re.compile(r"(\d{20})\.log")
 
 @dataclass(slots=True)
 class Adopted:
-    """A replica of a partition: its path, its log, and whether its caches are valid."""
+    """A replica of a partition: its path, its log, and whether its indexes and other derived files
+    are valid."""
 
     key: Partition
     path: str
@@ -73,7 +74,7 @@ def choose(partition: KraftPartition, replicas: Sequence[Adopted]) -> Adopted:
 
 
 def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
-    """The records of other replicas that the adopted one lacks."""
+    """The records of other replicas that the adopted log lacks."""
     leftovers = []
     for replica in replicas:
         first = parted_at(adopted, replica)

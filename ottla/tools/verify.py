@@ -1,6 +1,7 @@
 """`ottla log verify`: checks whether everything in a log directory is sound.
 
-It changes nothing. Exit status 0: sound; 1: something is wrong; 2: the check was not possible.
+The command changes nothing. Exit status 0: sound; 1: something is wrong; 2: the check was not
+possible.
 """
 
 from __future__ import annotations

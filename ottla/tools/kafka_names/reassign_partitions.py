@@ -36,7 +36,7 @@ NEEDED = {
 
 
 def run(options: Options) -> int:
-    """Checks the flags, then does the one action. Prints errors on stdout, as Kafka's tool does."""
+    """Checks the flags, then performs the action. Prints errors on stdout, as Kafka's tool does."""
     given = [name for name in options.command.actions if options.has(name)]
     if len(given) != 1:
         raise UsageError(
@@ -127,7 +127,7 @@ def execute(options: Options, cluster: ClusterClient) -> None:
     live = set(cluster.live())
     for place, item in plan.items():
         for broker in item.replicas:
-            # A broker that is down may keep its replicas: the others can move meanwhile.
+            # A broker that is down may keep its replicas: the partition's other replicas can move.
             if broker not in live and broker not in current.get(place, []):
                 raise ClientError(f"Unknown broker id {broker}")
     if not options.has("additional") and partitions.reassignments(cluster):
@@ -174,8 +174,8 @@ def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
 
 
 def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None:
-    """Starts the moves between log directories in the plan; waits for a replica that is still being
-    copied to its broker."""
+    """Starts the moves between log directories in the plan; waits for replicas that are still being
+    copied to their brokers."""
     pending: dict[int, dict[Place, str]] = {}
     for place, item in plan.items():
         for broker, path in zip(item.replicas, item.directories, strict=False):

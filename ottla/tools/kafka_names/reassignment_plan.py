@@ -14,7 +14,7 @@ from ottla.tools.admin.offsets import Place
 
 @dataclass
 class Item:
-    """The target of a partition: brokers, and a directory (or `any`) of each."""
+    """The target of a partition: brokers, and for each broker a log directory or `any`."""
 
     replicas: list[int]
     directories: list[str] = field(default_factory=list)
@@ -110,8 +110,8 @@ def brokers_of(text: str) -> list[int]:
 def spread(
     current: dict[Place, list[int]], racks: Mapping[int, str | None]
 ) -> dict[Place, list[int]]:
-    """New replicas for each partition, as many as it has, on the brokers in `racks`. They are
-    placed as the controller places new partitions."""
+    """New replicas for each partition, as many as it has now, on the brokers in `racks`. The
+    replicas are placed as the controller places new partitions."""
     proposed = {}
     rotation, size = Rotation(racks), len(racks)
     for number, (place, replicas) in enumerate(sorted(current.items())):
@@ -127,7 +127,7 @@ def spread(
 def as_json(
     replicas: dict[Place, list[int]], directories: dict[tuple[str, int, int], str]
 ) -> dict[str, object]:
-    """An assignment in the form that --reassignment-json-file has."""
+    """An assignment in the form of a --reassignment-json-file."""
     return {
         "version": 1,
         "partitions": [

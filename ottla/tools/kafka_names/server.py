@@ -35,7 +35,7 @@ def run(options: Options) -> int:
         arguments += ["--override", override]
     note = folder / str(os.getpid())
     with note.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)        # ends with this process, unlike the file
+        fcntl.flock(held, fcntl.LOCK_EX)        # unlike the file, the lock ends with this process
         held.write(node_id(options.positional[0], options.all("override")))
         held.flush()
         try:
@@ -55,8 +55,8 @@ def node_id(path: str, overrides: list[str]) -> str:
 
 
 def is_running(note: Path) -> bool:
-    """Whether the broker that wrote this file still runs. Otherwise its process id may be another
-    process's by now."""
+    """Whether the broker that wrote this file still runs. If it does not, its process id may now
+    belong to another process."""
     with note.open() as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

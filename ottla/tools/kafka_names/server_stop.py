@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Stops the brokers. Raises Failed if there is none."""
+    """Stops the brokers. Raises Failed if no broker runs."""
     stopped, wanted = 0, options.one("node-id")
     folder = pid_folder()
     for note in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -26,7 +26,7 @@ def run(options: Options) -> int:
                 stopped += 1
             else:
                 note.unlink(missing_ok=True)
-        except (ProcessLookupError, FileNotFoundError):     # it ends now
+        except (ProcessLookupError, FileNotFoundError):     # the broker is ending now
             pass
     if not stopped:
         raise Failed("No kafka server to stop", "No kafka server to stop")

@@ -55,7 +55,8 @@ def directories(options: Options) -> list[Path]:
 
 
 def info(paths: list[Path]) -> None:
-    """Lists the directories and their metadata. Raises Failed if one is missing or unformatted."""
+    """Lists the directories and their metadata. Raises Failed if a directory is missing or
+    unformatted."""
     found = [path for path in paths if path.is_dir()]
     problems = [f"{path} does not exist" for path in paths if not path.is_dir()]
     problems += [f"{path} is not formatted." for path in found if not (path / META).exists()]

@@ -34,7 +34,7 @@ DEFAULT_CONFIG = 5  # the source of settings that neither topic nor broker sets
 
 
 def run(options: Options) -> int:
-    """Check the flags as TopicCommand does, then do the one action."""
+    """Checks the flags as TopicCommand does, then performs the action."""
     given = [name for name in options.command.actions if options.has(name)]
     if len(given) != 1:
         raise UsageError(
@@ -88,7 +88,8 @@ def check_flags(options: Options) -> None:
 
 
 def wanted(options: Options, cluster: ClusterClient, *, required: bool) -> list[str]:
-    """The topics selected by `--topic`. Raises Failed if it must select one and does not."""
+    """The topics selected by `--topic`. With `required`, raises Failed if `--topic` matches no
+    topic, unless --if-exists is given."""
     pattern = options.one("topic") if options.has("topic") else None
     names = topics.names(cluster, internal=not options.has("exclude-internal"))
     matched = matching(pattern, names)

@@ -15,7 +15,7 @@ from ottla.wire.errors import ErrorCode
 
 
 def connected(chosen: Chosen) -> ClusterClient:
-    """The cluster of -b."""
+    """A client of the cluster of -b."""
     return ClusterClient(
         chosen.brokers,
         client_id=chosen.properties.get("client.id", "kcat"),
@@ -92,8 +92,8 @@ def as_json(found: Any, first: str, wanted: list[str] | None) -> dict[str, Any]:
 
 
 def offsets_by_time(chosen: Chosen) -> None:
-    """Prints `topic [partition] offset N` for each -t TOPIC:PARTITION:MS. N is -1 if no record is
-    that new."""
+    """Prints `topic [partition] offset N` for each -t TOPIC:PARTITION:MS. N is -1 if no record has
+    this timestamp or a later one."""
     times: dict[tuple[str, int], int] = {}
     for text in chosen.topics:
         topic, _, numbers = text.partition(":")

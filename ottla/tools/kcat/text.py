@@ -76,7 +76,8 @@ class Unpacked:
 
 
 def shower(chosen: Chosen, brokers: dict[tuple[str, int], int]) -> Show:
-    """A function from a record to its output; `brokers` are the leaders, for -J."""
+    """The function that converts a record to output. `brokers` has the partitions' leaders, which
+    -J prints."""
     unpacked = Unpacked(chosen.serdes)
     null = b"NULL" if chosen.null else b""
 
@@ -104,7 +105,7 @@ def shower(chosen: Chosen, brokers: dict[tuple[str, int], int]) -> Show:
 def formatted(
     text: str, parts: Callable[[Any], tuple[bytes | None, bytes | None]], null: bytes
 ) -> Show:
-    """The output of a record in the format of -f."""
+    """The function that converts a record to output in the format of -f."""
     pieces: list[bytes | str] = []
     at = 0
     for token in re.finditer(r"%(.)", text, re.DOTALL):
@@ -116,7 +117,7 @@ def formatted(
 
     def piece_of(piece: str, record: Any, key: bytes | None, value: bytes | None) -> bytes:
         if piece in "ks":
-            return (key if piece == "k" else value) or null     # kcat shows empty ones as NULL too
+            return (key if piece == "k" else value) or null     # kcat shows empty data as NULL too
         return TOKENS[piece](record)
 
     def show(record: Any) -> bytes:

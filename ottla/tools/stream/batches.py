@@ -1,4 +1,5 @@
-"""Batches sent and fetched with the package's own codec: for perf, and for unusual records."""
+"""Batches sent and fetched with Ottla's own codec: for measurements, for `topic browse`, and for
+records with timestamp 0."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ COMPRESSION_LEVEL = "compression.{}.level"
 
 @cache
 def java_names() -> dict[str, str]:
-    """Every client property of Java's clients, with librdkafka's name, NO_NAME if it has none."""
+    """Every client property of Java's clients, with librdkafka's name, or NO_NAME if librdkafka has
+    none."""
     text = files("ottla.tools.stream").joinpath("client_settings.txt").read_text(encoding="ascii")
     names = {}
     for line in text.splitlines():

@@ -1,9 +1,9 @@
 """A consumer of librdkafka that commits settled positions only.
 
-It tracks the position of every assigned partition. The user of the consumer moves it (`advance`)
-after processing a record, and may do so at the end of a partition. `settle` makes the user's output
-safe, for example by a flush of standard output. Only settled positions are committed: by `commit`,
-before partitions are revoked, and at the end.
+The consumer tracks the position of every assigned partition. The code that uses the consumer calls
+`advance` to move a position after it has processed a record, and may call it at the end of a
+partition. `settle` makes the output of this code safe, for example by a flush of standard output.
+Only settled positions are committed: by `commit`, before partitions are revoked, and at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_GROUP = "ottla"
 COMMIT_MS = 5000
 COMMITTED_SECONDS = 30.0
 REBALANCE_MS = 300_000
-"""max.poll.interval.ms of clients: how long a rebalance may wait for one of them."""
+"""max.poll.interval.ms of clients: how long a rebalance may wait for one client."""
 RESETS = {"earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
           "latest": LATEST, "largest": LATEST, "end": LATEST}  # fmt: skip
 """Values of auto.offset.reset, Java's and librdkafka's."""
@@ -73,7 +73,7 @@ class RebalanceListener:
 
     def revoked(self, places: list[Place]) -> None:
         """The member no longer has these partitions. With automatic commits, it has committed their
-        positions, unless the coordinator had removed it."""
+        positions, unless the coordinator had removed the member."""
 
 
 class Consumer:
@@ -146,7 +146,8 @@ class Consumer:
         self._client.pause([self.library.TopicPartition(*place)])
 
     def committed(self, places: Iterable[Place]) -> dict[Place, int]:
-        """The group's committed offsets; partitions without one are omitted. Raises ClientError."""
+        """The group's committed offsets; partitions without a committed offset are omitted. Raises
+        ClientError."""
         wanted = [self.library.TopicPartition(*place) for place in places]
         try:
             answers = self._client.committed(wanted, timeout=COMMITTED_SECONDS) if wanted else []
@@ -226,8 +227,8 @@ class Consumer:
         """The available messages; waits for the first one. Raises ClientError.
 
         Each message is returned once, in the order of its partition. Before the next poll, call
-        `advance` for each processed message. A message whose `error()` is None is a record. Others
-        mark the end of a partition; `advance` may be called for them too.
+        `advance` for each processed message. A message whose `error()` is None is a record. Other
+        messages mark the end of a partition; `advance` may be called for them too.
         """
         first = self._client.poll(seconds)
         messages = [] if first is None else [first, *self._client.consume(RECORDS_MAX - 1, 0)]
@@ -246,7 +247,7 @@ class Consumer:
         if error.retriable() or error.code() == kind.UNKNOWN_TOPIC_OR_PART:
             return False        # librdkafka retries; the topic may still be created
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
-            return False        # it cannot find the coordinator of NO_GROUP, and needs none
+            return False        # a reader without a group needs no coordinator
         about = f"group {self.group}: " if self.group and not message.topic() else ""
         raise ClientError(about + reason_with_code(error))
 
@@ -261,8 +262,8 @@ class Consumer:
     # Commits
 
     def settle(self) -> None:
-        """Calls the user's `settle`, which makes the output safe. Then the positions may be
-        committed."""
+        """Calls the `settle` given to the constructor, which makes the output safe. Then the
+        positions may be committed."""
         self._settle()
         self._settled = {place: at for place, at in self.positions.items() if at >= 0}
 

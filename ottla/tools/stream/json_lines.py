@@ -62,13 +62,13 @@ def line_of(record: Any) -> str:
 
 
 def known(name: str) -> str:
-    """The known fields, for the message about an unknown one."""
+    """The end of the message about an unknown field: a similar field, or all fields."""
     similar = get_close_matches(name.lower(), FIELDS, 1)
     return f"did you mean {similar[0]}?" if similar else f"known are {', '.join(sorted(FIELDS))}"
 
 
 def parsed(text: bytes, number: int) -> Line:
-    """The record in a line. Raises ClientError with the line's number if it is not valid."""
+    """The record in a line. Raises ClientError with the line's number if the line is not valid."""
 
     def wrong(why: str) -> ClientError:
         return ClientError(f"line {number}: {why}")

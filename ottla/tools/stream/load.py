@@ -48,7 +48,7 @@ Make = Callable[[Transactions | None, Place], bytes]
 
 @dataclass
 class Latencies:
-    """How long records took, counted by milliseconds."""
+    """The latencies of records. `counts` has the number of records for each millisecond."""
 
     started: float = field(default_factory=time.monotonic)
     records: int = 0
@@ -87,7 +87,7 @@ class Latencies:
 
 @dataclass
 class ProduceLoad:
-    """What to send: `values` in turn, `throughput` records a second (-1: no limit).
+    """The load to send: `values` in turn, `throughput` records a second (-1: no limit).
 
     `keys` are the records' keys, one after the other; they decide the partitions.
     """
@@ -243,7 +243,8 @@ class _Sender:
 
 
 def _leaders_of(cluster: ClusterClient, load: ProduceLoad) -> dict[Place, int]:
-    """The leaders of the topic's partitions; the request creates the topic if brokers do that."""
+    """The leaders of the topic's partitions; the request creates the topic if brokers create topics
+    automatically."""
     from ottla.wire.messages import MetadataRequest
 
     topic = MetadataRequest.Topic(name=load.topic)
@@ -275,7 +276,7 @@ def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place
     function that builds it."""
     size = max(len(value) for value in load.values) + RECORD_OVERHEAD
     most = max(1, load.batch_bytes // size)
-    if load.throughput > 0:  # a batch must not be more than a twentieth of a second's records
+    if load.throughput > 0:  # a batch has at most the records of a twentieth of a second
         most = max(1, min(most, int(load.throughput / 20)))
     same = len(set(load.values)) == 1 and load.keys is None
     built: dict[int, bytes] = {}
@@ -284,7 +285,7 @@ def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place
         def make(
             transactions: Transactions | None, place: Place, pairs: list[Pair] = pairs
         ) -> bytes:
-            """Build a batch; equal ones are built once."""
+            """Build a batch; equal batches are built once."""
             count = len(pairs)
             if same and transactions is None and count in built:
                 return built[count]
@@ -326,7 +327,7 @@ def _runs(
 
 @dataclass
 class FetchLoad:
-    """What to fetch. `idle_ms`: give up after this time without records."""
+    """The records to fetch. After `idle_ms` without records, fetching ends."""
 
     topics: Sequence[str]
     records: int
@@ -339,8 +340,8 @@ class FetchLoad:
 def fetch(
     cluster: ClusterClient, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]
 ) -> int:
-    """Fetches until enough has arrived. `on_fetch` gets numbers of records and bytes. Returns the
-    number of records."""
+    """Fetches until `load.records` records have arrived, or none for `load.idle_ms`. `on_fetch`
+    gets numbers of records and bytes. Returns the number of records."""
     led: dict[Place, int] = {}
     at: dict[Place, int] = {}
     records = size = 0
@@ -406,7 +407,7 @@ def _fetch_once(
 
 
 def numbers(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property as a number; raises ClientError if it is not one."""
+    """A property as a number; raises ClientError if it is not a number."""
     try:
         return int(properties.get(name, default))
     except ValueError:

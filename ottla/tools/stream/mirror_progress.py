@@ -4,7 +4,8 @@ The mirror commits the source's next offset in the target cluster, for the group
 with the target's next offset as metadata. A killed mirror may leave records in the target that are
 after the committed position. The next mirror skips as many records of the source. It skips none if
 the target has refused a record, since later records may have been written without it. Records keep
-their order, so source and target offsets differ by a constant between two gaps: this is a run.
+their order, so between two gaps, source and target offsets differ by a constant. The offsets
+between two gaps are called a run.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Progress:
 
     @classmethod
     def restored(cls, place: Place, source: int, metadata: str) -> Progress | None:
-        """Parses the metadata of a commit; None if it is not a mirror's."""
+        """Parses the metadata of a commit; None if a mirror did not write it."""
         try:
             fields = json.loads(metadata)
             runs = [(int(one), int(other)) for one, other in fields["runs"]]

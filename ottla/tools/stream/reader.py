@@ -34,14 +34,14 @@ GROUP_IDLE_MS = 5000
 PATTERN_SECONDS = 10.0
 """How often new topics that match a pattern are searched."""
 SILENCE_SECONDS = 120.0
-"""After this time without records, although some exist, the reader fails: a client fetches all the
-time."""
+"""The reader fails if it gets no record for this time although records exist. A client fetches all
+the time, so the wait cannot be normal."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
 DESCRIBE_SECONDS = 1.0
-"""The interval at which a member that waits longer checks its group."""
+"""The interval at which a member that waits longer than STUCK_SECONDS checks its group."""
 REBALANCING = {"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
-"""States of a group in which a member waits for the others."""
+"""States of a group in which a member waits for other members."""
 NEVER = 1 << 62
 MAY_COME = (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 """Errors in a topic's metadata while it is being created."""
@@ -62,7 +62,7 @@ class Reading:
     start: int = LATEST
     starts: dict[Place, int] = field(default_factory=dict)
     stored: bool = True
-    """Whether selected partitions of a group begin at its committed offsets, if it has any."""
+    """Whether selected partitions begin at the group's committed offsets, if the group has any."""
     partitions: list[int] | None = None
     all_exist: bool = True
     """Whether a selected partition that does not exist is an error."""
@@ -92,7 +92,7 @@ def print_records(
     show: Show,
     counted: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Prints records until a condition in `wanted` is met; `counted` is called for each.
+    """Prints records until a condition in `wanted` is met; `counted` is called for each record.
 
     Raises ClientError, BrokenPipeError if the reader of the output has exited, Interrupted after a
     signal. In all cases, the group's offsets are committed only for records that were written.
@@ -156,7 +156,7 @@ class RecordPrinter:
         self.ends = {p: end for p, end in (wanted.ends or {}).items() if end > begin.get(p, end)}
 
     def subscribe(self) -> None:
-        """Join the group for the topics; with a pattern, for those that match it now."""
+        """Join the group for the topics; with a pattern, for the topics that match it now."""
         wanted = self.wanted
         self.looked_at = time.monotonic()
         topics = sorted(matching(self.cluster, wanted.pattern)) if wanted.pattern else wanted.topics
@@ -255,8 +255,8 @@ class RecordPrinter:
         return False
 
     def wait_to_join(self, now: float, idle: float) -> None:
-        """Report that the reader waits for its group. Raises ClientError if that takes too long: a
-        rebalance may wait for a departed member until its session expires."""
+        """Reports that the reader waits to join its group. Raises ClientError if this takes too
+        long. A rebalance may have to wait until the session of a departed member expires."""
         group, seconds = self.wanted.group, self.consumer.rebalance_seconds
         if not self.told:
             self.told = True
@@ -271,7 +271,7 @@ class RecordPrinter:
                 f"the group is {state}: see ottla group why {group}")
 
     def joins_after(self) -> str:
-        """What a member that has not joined yet waits for."""
+        """The text about what a member waits for that has not joined yet."""
         group = self.wanted.group
         try:
             state = groups.describe(self.cluster, group).state
@@ -285,7 +285,7 @@ class RecordPrinter:
         return f"waiting for its coordinator, the group is {state}: see ottla group why {group}"
 
     def unread(self) -> str:
-        """What a member of a group still waits for, "" for nothing."""
+        """The text about what a member of a group still waits for, "" if it waits for nothing."""
         if self.wanted.is_member and not self.consumer.joined:
             return "it has not let a member join"
         for place, here in self.consumer.positions.items():

@@ -16,7 +16,8 @@ SIZE = "max.message.bytes"
 
 
 class RehearsalWriter:
-    """Refuses records that a broker would refuse: for unknown topics or partitions, or too large.
+    """Refuses records that a broker would refuse: records for unknown topics or partitions, and
+    records that are too large.
     """
 
     def __init__(self, cluster: ClusterClient) -> None:
@@ -56,7 +57,7 @@ class RehearsalWriter:
         return partitions, next(int(one.value) for one in settings if one.name == SIZE)
 
     def flush(self) -> None:
-        """Nothing is in flight."""
+        """Does nothing: no record is in flight."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: nothing is open."""

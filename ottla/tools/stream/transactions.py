@@ -1,6 +1,6 @@
 """Transactions of a load: idempotent batches, in transactions that are committed periodically.
 
-It uses the requests of KIP-98, which brokers support with every transaction.version.
+The producer uses the requests of KIP-98, which brokers support with every transaction.version.
 """
 
 from __future__ import annotations

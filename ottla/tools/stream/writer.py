@@ -40,10 +40,12 @@ BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 CLOSE_SECONDS = 60
 STALL_SECONDS = 5.0
-"""After so long without an acknowledgement the writer says where the reason is shown: librdkafka
-retries what a broker refuses, for example because its disk is full, and does not tell why."""
+"""After this time without an acknowledgement, the writer prints which command shows the reason.
+librdkafka retries records that a broker refuses, for example because the broker's disk is full, and
+does not report the reason."""
 SERVE_EVERY = 1000
-"""After so many queued records, acknowledgements are processed; 100,000 may be in flight."""
+"""After this number of queued records, acknowledgements are processed; 100,000 records may be in
+flight."""
 
 
 class NotWritten(ClientError):
@@ -65,7 +67,7 @@ Delivered = Callable[[Any, Any], None]
 
 
 class Writer:
-    """Sends records. The cluster must stay open as long as the writer."""
+    """Sends records. `cluster` must stay open as long as the writer is used."""
 
     def __init__(
         self, cluster: ClusterClient, properties: Mapping[str, str]
@@ -169,7 +171,7 @@ class Writer:
         return left
 
     def _report_stall(self) -> None:
-        """Says once that records are not acknowledged, and where the reason is shown."""
+        """Prints once that records are not acknowledged, and which command shows the reason."""
         now, queued = time.monotonic(), len(self._producer)
         if queued != self._queued:
             self._queued, self._moved_at = queued, now
@@ -184,7 +186,7 @@ class Writer:
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises ClientError for the first record that was
-        not."""
+        not acknowledged."""
         self._queued, self._moved_at = len(self._producer), time.monotonic()
         deadline = self._moved_at + CLOSE_SECONDS
         while (left := self.left(0.5)) and time.monotonic() < deadline:

@@ -33,11 +33,11 @@ would be 10 s."""
 
 
 class ZooKeeperFailed(Exception):
-    """ZooKeeper cannot run here; the text says what is missing, or ends with what it printed."""
+    """ZooKeeper cannot run here; the text says what is missing, or ends with ZooKeeper's output."""
 
 
 def java() -> str:
-    """The path of the Java to run ZooKeeper with. Raises ZooKeeperFailed."""
+    """The path of the `java` program that runs ZooKeeper. Raises ZooKeeperFailed."""
     home = os.environ.get("JAVA_HOME")
     path = shutil.which("java", path=f"{home}/bin") if home else None
     path = path or shutil.which("java")
@@ -145,7 +145,8 @@ class LocalZooKeeper:
 
     def start(self) -> None:
         """Starts the server and waits until it answers. Raises ZooKeeperFailed, also if another
-        server uses the directory. ZooKeeper itself has no lock: both would write to one log."""
+        server uses the directory. ZooKeeper itself has no lock: both servers would write to one
+        log."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / LOCK).open("ab") as lock:
             try:
@@ -169,7 +170,7 @@ class LocalZooKeeper:
             time.sleep(0.02)
 
     def _spawn(self, lock: int) -> None:
-        """Start the process, which keeps the lock as long as it lives."""
+        """Start the process, which keeps the lock until it ends."""
         command = [java(), *JAVA_OPTIONS]
         self.settings_file.write_text(
             f"dataDir={(self.directory / 'data').absolute()}\n"

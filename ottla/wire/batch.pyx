@@ -275,7 +275,7 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     check_records(batch, size, limits, &walk)
     assert total_size(batch) == size, "a batch that was checked is whole"
     assert last_offset_delta(batch) == record_count(batch) - 1, "offsets follow each other"
-    assert -1 <= walk.max_timestamp_at < record_count(batch), "the latest record is one of them"
+    assert -1 <= walk.max_timestamp_at < record_count(batch), "the newest record exists"
     wanted = attributes(batch) & ~LOG_APPEND_TIME
     if limits.log_append_time:
         wanted |= LOG_APPEND_TIME
@@ -317,7 +317,7 @@ cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int code
     cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
     cdef uint8_t[::1] made = result
     assert codec & ~CODEC_MASK == 0, "a codec has three bits"
-    assert made.shape[0] <= INT32_MAX, "a batch says how long it is in 31 bits"
+    assert made.shape[0] <= INT32_MAX, "a batch's length has 31 bits"
     memcpy(&made[0], batch, HEADER_SIZE)
     if body.shape[0]:
         memcpy(&made[HEADER_SIZE], &body[0], body.shape[0])

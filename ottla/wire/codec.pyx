@@ -176,7 +176,7 @@ cdef class Writer:
         """Ensures room for `size` more bytes; at least doubles the buffer when it grows."""
         cdef Py_ssize_t room = 2 * self.size + size + 64
         cdef uint8_t *grown
-        assert 0 <= self.size <= self.room and size >= 0, "a buffer holds what was written"
+        assert 0 <= self.size <= self.room and size >= 0, "the bytes written fit into the buffer"
         grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
             raise MemoryError(f"out of memory: {room} bytes for a reply")

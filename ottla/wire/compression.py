@@ -76,7 +76,7 @@ def decompress(codec: int, data: Data, size_max: int) -> bytes:
         _check_size(len(data), size_max)
         return bytes(data)
     plain = _lookup(DECOMPRESSORS, codec)(data, size_max)
-    assert len(plain) <= size_max, "no decompressor makes more than is allowed"
+    assert len(plain) <= size_max, "decompressors keep the size limit"
     return plain
 
 

@@ -250,7 +250,7 @@ cdef int write_message(
         store_int64(at, timestamp)
         at += TIMESTAMP_SIZE
     at = write_bytes(write_bytes(at, key), value)
-    assert at == message + LOG_OVERHEAD + size, "a message is as long as it says"
+    assert at == message + LOG_OVERHEAD + size, "a message has its declared length"
     store_int32(message + MESSAGE_CRC_AT, <int32_t>crc32(
         message + MESSAGE_MAGIC_AT, LOG_OVERHEAD + size - MESSAGE_MAGIC_AT))
     return 0

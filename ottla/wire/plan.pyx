@@ -42,7 +42,7 @@ cdef class Plan:
         tagged = [p for p in fields if version in p[0].versions and p[0].tag is not None]
         absent = [p for p in fields if version not in p[0].versions]
         tagged.sort(key=lambda pair: pair[0].tag)
-        assert len(set([p[0].tag for p in tagged])) == len(tagged), "a tag is one field's"
+        assert len(set([p[0].tag for p in tagged])) == len(tagged), "each tag has one field"
         self.struct_class = layout.struct_class
         self.flexible = section.flexible_from is not None and version >= section.flexible_from
         self.plain, self.tagged, self.absent = len(plain), len(tagged), len(absent)
@@ -51,7 +51,7 @@ cdef class Plan:
         self.ops = <Op *>PyMem_Calloc(len(fields) + 1, sizeof(Op))
         if self.ops is NULL:
             raise MemoryError("out of memory for a message plan")
-        assert self.plain + self.tagged + self.absent == len(fields), "a field is one of these"
+        assert self.plain + self.tagged + self.absent == len(fields), "each field is counted once"
         for i, (f, place) in enumerate(plain + tagged + absent):
             self.prepare(&self.ops[i], layout, place, f, version, i < self.plain + self.tagged)
             if i < self.plain:

@@ -248,7 +248,7 @@ def build_batch(
     store_int32(batch + header.BASE_SEQUENCE_AT, base_sequence)
     store_int32(batch + header.RECORD_COUNT_AT, count)
     writer.write_raw(<const char *>(<bytes>body), len(body))
-    assert header.total_size(writer.data) == writer.size, "a batch says how long it is"
+    assert header.total_size(writer.data) == writer.size, "the length field is right"
     header.set_crc(writer.data, crc32c(
         writer.data + header.ATTRIBUTES_AT, writer.size - header.ATTRIBUTES_AT))
     return writer.getvalue()

@@ -38,10 +38,10 @@ PRIMITIVES = frozenset((*INTEGERS, "bool", "float64", "string", "bytes", "record
 SECTIONS = {"key": ("request", "response"), "record": ("key", "value"), "data": ("data",)}
 MARKS = (*SECTIONS, "versions", "flexible", "listeners", "topic", "served", "roles")
 ROLES = {
-    "audited": "the audit log has its outcome",
-    "forwarded": "the controller decides it, another broker forwards it (KIP-590)",
-    "forwarded_in_part": "the same; the broker that is asked checks and serves its own part",
-    "forwarded_after_check": "the same, once that broker has seen how the client is connected",
+    "audited": "the outcome of each request is written to the audit log",
+    "forwarded": "the controller handles the request, other brokers forward it (KIP-590)",
+    "forwarded_in_part": "as forwarded, but the receiving broker handles its own part itself",
+    "forwarded_after_check": "as forwarded, after the receiving broker has checked the connection",
     "between_brokers": "served only in a cluster, on the listener for connections between brokers",
 }
 """The roles that an API may have, and their meanings."""

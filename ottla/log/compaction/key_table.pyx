@@ -154,7 +154,7 @@ cdef class KeyOffsets:
     def set(self, bytes key not None, int64_t offset):
         """Stores that `key` was written at `offset`. Raises OverflowError if the table is full."""
         if self.used >= self.limit:
-            raise OverflowError(f"the table is full: it has its {self.limit} keys")
+            raise OverflowError(f"the table is full: it has room for {self.limit} keys")
         self.put(<const uint8_t *>key, len(key), offset)
 
     def offset_of(self, bytes key not None):

@@ -185,7 +185,7 @@ cdef str problem_of(
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
         return f"{counted(count, 'record')} and a last offset delta of {delta}"
     if fields.leader_epoch(batch) < epoch_min:
-        return f"leader epoch is {fields.leader_epoch(batch)}, below {epoch_min} before it"
+        return f"leader epoch is {fields.leader_epoch(batch)}, the batch before has {epoch_min}"
     return None
 
 

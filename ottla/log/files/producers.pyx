@@ -324,7 +324,7 @@ cdef class Producers:
         for producer_id in expired:
             del self.states[producer_id]
             reached("a producer expired")
-        assert self.open_transactions.keys() <= self.states.keys(), "an open transaction is kept"
+        assert self.open_transactions.keys() <= self.states.keys(), "open transactions are kept"
         self.unwritten = {
             producer_id: unwritten for producer_id, unwritten in self.unwritten.items()
             if now_ms - unwritten[2] < expiration_ms

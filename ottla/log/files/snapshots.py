@@ -91,7 +91,7 @@ class SnapshotFiles:
     def write(self, directory: str, offset: int, producers: Producers) -> str:
         """Writes the producers' state at the log's end; returns the file's path, which a flush has
         to sync. Raises OSError."""
-        assert all(at <= offset for at in self.offsets), "a snapshot is of the log's end"
+        assert all(at <= offset for at in self.offsets), "a snapshot is written at the log's end"
         data, path = encode(producers), path_of(directory, offset)
         file = self.disk.open(path, create=True)
         file.pwrite(data, 0)

@@ -69,7 +69,7 @@ cdef class SegmentChain:
         self.directory, self.segments, self.unwritten = directory, segments, []
         self.active = segments[-1] if segments else None
         for number in range(1, len(segments)):
-            assert segments[number - 1].end_offset <= segments[number].base_offset, "they overlap"
+            assert segments[number - 1].end_offset <= segments[number].base_offset, "overlap"
         self.configure(config)
 
     cdef int configure(self, config) except -1:
@@ -338,7 +338,7 @@ cdef class SegmentChain:
         end = self.active.end_offset
         self.unwritten = [each for each in self.unwritten if each[1].last_offset < end]
         assert self.active is self.segments[-1]
-        assert end <= max(offset, self.active.base_offset), "nothing is left from the offset on"
+        assert end <= max(offset, self.active.base_offset), "a truncation removes the offset"
         return removed
 
     cdef int sync_cut(self) except -1:

@@ -181,7 +181,7 @@ def cut_off_earlier(directory: str, names: Collection[str], end_offset: int) -> 
         return None
     path = f"{directory}/{min(names).removesuffix(CUT)}.log"
     reached("a start that was not finished had cut off a hole")
-    reason = "a start that was not finished has cut off what follows"
+    reason = "an earlier start cut off the end of the log, and stopped before it could report this"
     return Damage(path, 0, reason, end_offset, f"{directory}/*.quarantine")
 
 

@@ -141,7 +141,8 @@ cdef class IndexRebuild:
         elif self.segment.base_offset < self.segment.end_offset < self.built.end_offset:
             self.fault = SegmentDamaged(
                 f"{self.path} ends with offset {self.built.end_offset - 1}, "
-                f"{self.segment.end_offset} belongs to the next one", self.built.size)
+                f"but offset {self.segment.end_offset} belongs to the next segment",
+                self.built.size)
         self.built.seal()
 
     cdef int write_aborted(self) except -1:

@@ -110,7 +110,7 @@ cdef class OffsetLookup:
                 if held < fields.HEADER_SIZE:
                     break
                 if reads > READS_MAX and position - began > index_interval:
-                    raise IndexDamaged(f"the index of {file.path} has nothing after {began}")
+                    raise IndexDamaged(f"the index of {file.path} lacks entries after {began}")
             if expected != UNLED:
                 if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
                     raise IndexDamaged(

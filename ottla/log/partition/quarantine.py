@@ -31,11 +31,11 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
     longer have the tombstones that delete records of earlier segments. Raises StorageFailed; the
     caller may try again.
     """
-    assert log.damage is not None, "only what is damaged is put aside"
+    assert log.damage is not None, "only a damaged log is put aside"
     damaged = log.damage.path.rpartition("/")[2]
     base = offset_in(damaged) if damaged.endswith(".log") else EVERYTHING
     if base < log.first_dirty_offset:
-        reached("damage in what compaction went over puts everything aside")
+        reached("damage in compacted segments puts the whole log aside")
         base = EVERYTHING
     try:
         return base, _rename(log.disk, log.directory, base)

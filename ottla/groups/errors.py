@@ -48,7 +48,7 @@ class FencedMemberEpoch(ProtocolError):
 
 
 class StaleMemberEpoch(ProtocolError):
-    """The member has a newer epoch than the one it commits or fetches with (KIP-848)."""
+    """The request's member epoch is not the member's current epoch (KIP-848)."""
 
     code = ErrorCode.STALE_MEMBER_EPOCH
 

@@ -2,7 +2,7 @@
 
     request -> shard -> Result -> timers -> append -> replay -> (committed) -> answers, markers
 
-Commits of offsets do not depend on each other: those that arrive in one turn of the loop are
+Commits of offsets do not depend on each other. The commits that arrive in one turn of the loop are
 gathered into one Result and therefore one batch (`gather`). Any other operation on the shard
 appends the gathered commits first. Each commit is encoded before it joins the batch, so that a
 commit that cannot be encoded fails alone.
@@ -342,8 +342,8 @@ class ShardRuntime(Generic[S]):
     def _change_some(
         self, lives: list[Live[S]], operation: Callable[[S, Result], None]
     ) -> None:
-        """Runs the operation on some of these shards, and on the others after the requests that
-        have arrived by now."""
+        """Runs the operation on some of these shards, and on the other shards after the requests
+        that have arrived by now."""
         ends_at = self._clock.monotonic() + CHANGE_SECONDS_MAX
         while lives:
             live = lives.pop()

@@ -81,7 +81,7 @@ class Stat:
     """What ZooKeeper reports about a node, under its own names.
 
     `czxid` and `mzxid` are the transactions that created and last changed it; `owner` is the
-    session of an ephemeral node, 0 for others.
+    session of an ephemeral node, 0 for a persistent node.
     """
 
     czxid: int
@@ -217,7 +217,8 @@ class Coordination(Protocol):
     def multi(self, operations: Sequence[Operation]) -> PendingAnswer[None]:
         """Execute all of these operations or none.
 
-        Raises the error of the first one that fails: NoNode, NodeExists, BadVersion, NotEmpty.
+        Raises the error of the first operation that fails: NoNode, NodeExists, BadVersion,
+        NotEmpty.
         """
         ...
 

@@ -39,7 +39,7 @@ cdef FollowerReplica follower_of(FetchedPartition item):
 
 
 cdef class Fetcher(ReplyReceiver):
-    """Copies partitions from the broker `source_id` to this one, `node_id`."""
+    """Copies partitions from the broker `source_id` to this broker, `node_id`."""
 
     def __init__(self, int node_id, int source_id, Clock clock, FetchSettings settings, dict cut):
         self.plan = FetchPlan(node_id, source_id, clock, settings, cut)

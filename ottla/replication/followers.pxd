@@ -12,7 +12,7 @@ cdef struct Follower:
     int64_t seen_end, seen_ms           # the leader's log end at the last fetch; the fetch's time
     int64_t stuck_ms                    # since when it requests the same records, or -1
     bint in_isr                         # in the committed in-sync set
-    bint joining                        # proposed for the in-sync set, not decided yet; counts
+    bint joining                        # proposed for the in-sync set, not decided yet
     bint live                           # registered under `broker_epoch`, not shutting down
 
 

@@ -1,4 +1,5 @@
-"""A leader's followers: how far each one is, and which of them count."""
+"""A leader's followers: how far each one has come, and which of them the high watermark waits
+for."""
 
 from collections.abc import Callable, Collection, Sequence
 

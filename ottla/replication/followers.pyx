@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""A leader's followers: how far each one has come, and which of them count.
+"""A leader's followers: how far each one has come, and which of them the high watermark waits for.
 
 The high watermark waits for the followers that *count*: members of the in-sync set and followers
 that are proposed for it (the maximal ISR, KIP-497). A follower that was caught up within
@@ -63,8 +63,8 @@ cdef class Followers:
         return NULL
 
     cdef int64_t least_end(self, int64_t own_end, int64_t now_ms) noexcept:
-        """The offset that all replicas that count have reached; -1 while the end of one of them is
-        unknown."""
+        """The offset that the leader and all followers that *count* (see above) have reached; -1
+        while the log end of one of them is unknown."""
         cdef int64_t least = own_end
         cdef Follower *follower
         cdef int at
@@ -170,7 +170,7 @@ cdef class Followers:
 
     def propose(self, high_watermark, epoch_start, now_ms):
         """The nodes that should join the in-sync set, with their broker epochs, and the nodes that
-        should leave it. Joining nodes count from now on."""
+        should leave it. From now on, the high watermark waits for the joining nodes, too."""
         cdef Follower *follower
         cdef int at
         joining, leaving = [], []

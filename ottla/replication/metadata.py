@@ -185,7 +185,7 @@ class ControllerElected(NamedTuple):
 
 
 class ProducerIdsTaken(NamedTuple):
-    """Producer ids below `next_id` were handed to brokers in blocks."""
+    """Producer ids below `next_id` were allocated to brokers, in blocks."""
 
     next_id: int
 

@@ -109,8 +109,8 @@ class Replicas:
     ) -> Iterator[None]:
         """Create, change and drop partitions to match `new`, one partition in each step.
 
-        `topics` are those that may have changed; the others are not checked. A disk that refuses
-        one topic does not hold up the others.
+        `topics` are the topics that may have changed; other topics are not checked. If the disk
+        refuses a change of one topic, the changes of other topics still take place.
         """
         if self.cluster is not None:
             self.cluster.follow(new)

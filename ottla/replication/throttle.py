@@ -35,7 +35,7 @@ class Throttle:
         self.setting = f"{side}.replication.throttled.replicas"
         self.node_id, self.rate, self.clock = node_id, rate, clock
         self.replicas: dict[str, frozenset[int]] = {}
-        """The throttled partitions by topic; EVERY stands for all partitions of a topic."""
+        """The throttled partitions by topic; EVERY means all partitions of a topic."""
         self.active = False
         """Whether any replica is throttled."""
         self.samples: deque[tuple[float, int]] = deque()

@@ -176,7 +176,7 @@ class ClusterLog(Metadata):
             raise
 
     async def _check_last(self) -> None:
-        """After the connection broke, check that the log is still the one that was read."""
+        """After the connection broke, check that the log still has the last entry that was read."""
         self.unsure = False
         try:
             await self.store.check_last(self.decided.entry)

@@ -86,7 +86,7 @@ class Controller:
     cluster-wide value.
     `rebalance_seconds` is how often leadership returns to preferred replicas, None for never.
     `brokers_changed` is called with the nodes to watch for failure: the controller watches all
-    brokers, the others watch only the controller.
+    brokers, all other brokers watch only the controller.
     """
 
     def __init__(
@@ -296,7 +296,8 @@ class Controller:
         return there
 
     async def _look_at_brokers(self) -> None:
-        """Decide what follows from the registrations in ZooKeeper: who is gone, who is new."""
+        """Decide what follows from the registrations in ZooKeeper: which brokers are gone, and
+        which are new."""
         there = await self._registered(self.look)
         gone = not_there(self.metadata.decided, there)
         await self._gone(gone, "its session with ZooKeeper has ended")

@@ -1,11 +1,11 @@
 """Reports to the controller which replicas of this broker are in failed or full log directories
 (AssignReplicasToDirs, KIP-858), and repairs damaged replicas.
 
-A full log directory accepts no writes until it has space. Its replicas are reported like those in a
-failed directory if another replica in sync can lead. A partition's only copy is not reported: each
-write to it is tried.
+A full log directory accepts no writes until it has space. A replica in it is reported as if the
+directory had failed, if another replica in sync can lead. A partition's only copy is not reported:
+each write to it is tried.
 
-A damaged log accepts no writes. Its replica is reported like one in a failed directory if another
+A damaged log accepts no writes. Its replica is reported as if its directory had failed, if another
 replica in sync can lead. Once the image shows that the replica neither leads nor is in sync, the
 damage is put aside, the replica is reported as working again, and it fetches the records from its
 leader. A partition's only copy is not reported: it is served up to the damage. If the other
@@ -41,7 +41,7 @@ VERSION = 0
 ATTEMPT_SECONDS = 5.0
 AGAIN_SECONDS = 1.0
 PARTITIONS_MAX = 2000
-"""Partitions that one request names."""
+"""The most partitions that one request names."""
 
 Key = tuple[str, int]
 
@@ -115,7 +115,7 @@ class DirectoryReports:
 
     def _replaceable(self, key: Key) -> bool:
         """Whether another replica has all committed records of a partition that accepts no writes
-        here, and its broker is not about to leave."""
+        here, and its broker is not shutting down."""
         image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False

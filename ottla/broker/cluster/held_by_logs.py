@@ -26,8 +26,8 @@ HEADERS_CHUNK = 4096
 
 
 def held_by_logs(disk: Disk, partitions: Iterable[Partition]) -> Held:
-    """The lowest producer id and leader epoch above those in all of these logs, which must have
-    been recovered. Raises OSError."""
+    """The producer id and the leader epoch that follow the highest ones in these logs. The logs
+    must have been recovered. Raises OSError."""
     highest_id = highest_epoch = -1
     for partition in partitions:
         highest_epoch = max(highest_epoch, partition.log.latest_epoch)

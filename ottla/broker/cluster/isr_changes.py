@@ -1,5 +1,5 @@
-"""A leader's part in changes of in-sync sets: which of its followers lag, who may join, and the
-request to the controller.
+"""A leader's part in changes of in-sync sets: which followers lag, which may join, and the request
+to the controller.
 
 There is one request at a time, with all proposals so far. The image shows the outcome: a proposal
 ends when its partition has a newer partition epoch, or when the controller has certainly refused
@@ -39,7 +39,8 @@ VERSION = 3
 AGAIN_SECONDS = 1.0
 ATTEMPT_SECONDS = 5.0
 PARTITIONS_MAX = 2000
-"""Partitions that one request names: the decision has to fit into an entry of the metadata log."""
+"""The most partitions that one request names: the decision has to fit into one entry of the
+metadata log."""
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
@@ -89,7 +90,7 @@ class IsrChanges:
         self.image = image
 
     def broker_epoch_of(self, node_id: int) -> int:
-        """A broker's registered epoch; -1 if it is not registered or about to leave."""
+        """A broker's registered epoch; -1 if it is not registered, or is shutting down."""
         broker = self.image.brokers.get(node_id)
         return -1 if broker is None or node_id in self.image.leaving else broker.epoch
 

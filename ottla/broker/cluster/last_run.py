@@ -6,7 +6,7 @@ that run, by the records in other directories. Any other directory is a *strange
 outdated, as on a disk that was not mounted at the last start.
 
 The logs of a directory that is missing now are neither lost nor outdated: they are reported as
-offline, and count again once it is back.
+offline, and are used again once the directory is back.
 """
 
 from __future__ import annotations

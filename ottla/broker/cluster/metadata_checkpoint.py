@@ -40,7 +40,7 @@ def mark_in(disk: Disk, directory: str) -> Mark | None:
 
 
 def furthest_mark(disk: Disk, directories: Iterable[str]) -> Mark | None:
-    """The furthest mark in the log directories; those that cannot be read are ignored."""
+    """The mark with the highest entry in the log directories; unreadable marks are ignored."""
     offsets = []
     for path in directories:
         with suppress(OSError):

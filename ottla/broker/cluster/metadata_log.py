@@ -46,7 +46,7 @@ class NotController(ProtocolError):
 
 
 class OutcomeUnknown(Exception):
-    """Records may or may not have been kept; the futures in `results` wait for the outcome."""
+    """Records may or may not have been written; the futures in `results` wait for the outcome."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,8 +99,9 @@ class Metadata:
         """Call `follower(old, new, topics)` once records are durable, before any result is
         returned.
 
-        `topics` are those that changed. A follower may return an iterator of steps. Between them
-        the loop serves other requests, which see the old image until the last step is done.
+        `topics` are the topics that changed. A follower may return an iterator of steps. Between
+        the steps, the loop serves other requests, which see the old image until the last step is
+        done.
         """
         self.followers.append(follower)
 

@@ -1,4 +1,4 @@
-"""Producer ids, requested from the controller in blocks and handed out one by one.
+"""Producer ids, requested from the controller in blocks and assigned one by one.
 
 In a cluster, a broker requests the next block before it needs it. So producers can begin while
 there is no controller, for instance while ZooKeeper is not reachable.

@@ -67,7 +67,7 @@ def _check_size(
     group: ClassicGroup, member_id: str, result: Result, settings: GroupSettings
 ) -> None:
     """Raises GroupMaxSizeReached if the group is full. During a rebalance, only members that have
-    joined count: the others may be gone."""
+    joined are counted: the other members may be gone."""
     if group.state is ClassicState.EMPTY or len(group.members) < settings.group_max_size:
         return
     member = group.members.get(member_id)

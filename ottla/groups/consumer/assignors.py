@@ -47,7 +47,7 @@ def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> A
     _keep_former(members, mine, subscribers, free)
     loads = {member_id: len(partitions) for member_id, partitions in mine.items()}
     in_order = [partition for partition in in_order if partition in free]
-    # Partitions with few possible owners first: the others have more choices later.
+    # Partitions with few possible owners first: the other partitions have more choices later.
     if len({len(readers) for readers in subscribers.values()} | {len(mine)}) == 1:
         least = [(load, member_id) for member_id, load in loads.items()]
         heapify(least)

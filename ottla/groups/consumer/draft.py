@@ -236,7 +236,7 @@ def subscription_changed(before: ConsumerMemberValue, after: ConsumerMemberValue
 def preferred_assignor(
     values: Iterable[ConsumerMemberValue], assignors: Sequence[str]
 ) -> str:
-    """The assignor with the most votes; members without a preference follow the others.
+    """The assignor with the most votes; members without a preference do not vote.
 
     A stored vote for an assignor that is no longer in `assignors` does not count.
     """

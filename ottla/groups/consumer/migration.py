@@ -1,6 +1,6 @@
 """Online change of a group's protocol, while its consumers are restarted one after the other.
 
-    classic --- the first KIP-848 member joins ---> KIP-848, others are classic members of it
+    classic --- the first KIP-848 member joins ---> KIP-848, with classic members, too
     classic <-- the last KIP-848 member is gone --- KIP-848
 
 `group.consumer.migration.policy` says which directions are allowed.

@@ -5,7 +5,7 @@
         ^  ^                            |  the client no longer reports them
         |  +----------------------------+
         |                               v
-        +---------------------- UnreleasedPartitions: others still hold part of its target
+        +---------------------- UnreleasedPartitions: other members still hold part of its target
 """
 
 from __future__ import annotations

@@ -287,10 +287,10 @@ def aborted(
     InitProducerId requests the transactional id.
 
     The epoch grows, which fences the producer, but the producer may continue. If it sends an abort,
-    or an InitProducerId with its own epoch, the coordinator takes this for a repetition and replies
-    with the new epoch. An InitProducerId of another client gets the epoch after the new one. No
-    client gets the last epoch of a producer id: a new producer id replaces the exhausted one, at
-    once if `new_producer_id` is given.
+    or an InitProducerId with its own epoch, the coordinator treats the request as a repetition and
+    replies with the new epoch. An InitProducerId of another client gets the epoch after the new
+    epoch. No client gets the last epoch of a producer id: a new producer id replaces the exhausted
+    id, at once if `new_producer_id` is given.
     """
     assert value.state is TransactionState.ONGOING, "only an open transaction can be taken away"
     moves = value.is_exhausted and new_producer_id is not None

@@ -234,7 +234,7 @@ def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
 
 
 def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
-    """A broker wants to stop: move its leadership to others and remove it from in-sync sets.
+    """A broker wants to stop: move its leadership to other brokers and remove it from in-sync sets.
 
     The result says whether it may stop now, because no further partition can move to another
     leader. Raises StaleBrokerEpoch.

@@ -19,8 +19,9 @@ everything.
 
 Replicas whose power fails at the same moment leave the set one after the other, as their sessions
 end. The last one remains alone in the set. It never learned that it was alone, so it has not
-flushed the records that were committed in memory. Therefore the others are awaited: one of their
-disks may have more records. A broker that stayed live has flushed, so it awaits no others.
+flushed the records that were committed in memory. Therefore the other replicas are awaited: one of
+their disks may have more records. A broker that stayed live has flushed its records, so its
+replicas need not wait for any other replica.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The controller's decisions about topics: create, delete, add partitions.
 
 Each function is pure: it maps an image and a client's request to records and an answer. One
-topic's error is reported in its own answer and does not affect the others.
+topic's error is reported in its own answer and does not affect other topics.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CheckConfigs = Callable[[Mapping[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 stands for the broker's default."""
+    """A topic to create; -1 means the broker's default."""
 
     name: str
     num_partitions: int = -1

@@ -46,7 +46,7 @@ def assume(
         role = following(partition, leader_id, leader_epoch)
     if not before.replicated or not led:
         partition.flush_wanted_upto = 0
-    # The fetches of a replica that was offline did not count; they do now.
+    # The leader ignored the fetches of replicas that were offline, and accepts them now.
     counts_again = led and partition.offline != offline
     partition.take_role(role, leader_id, leader_epoch, led)
     partition.replicas, partition.offline, partition.adding = replicas, offline, adding

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The role of a partition's only replica: only this broker's disk counts."""
+"""The role of a partition's only replica: no other broker has a copy of the records."""
 
 from libc.stdint cimport int64_t, uint8_t
 

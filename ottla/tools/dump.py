@@ -111,10 +111,11 @@ def run(options: Namespace) -> int:
     }
     for path in (path for given in options.files for path in given.split(",")):
         path = re.sub("//+", "/", path)
-        print("Dumping", path)
         name = path.rpartition("/")[2]
         printer = printers.get("." + name.rpartition(".")[2], dump_checkpoint)
         try:
+            open(path, "rb").close()        # a missing file gets an error and no line
+            print("Dumping", path)
             for line in printer(path):
                 print(line)
         except (OSError, ValueError, DamagedFile, NotDecodable) as error:

@@ -138,6 +138,16 @@ def test_damage_is_told_and_what_can_be_read_is_shown(tmp_path: Path, capsys: Ca
     assert str(missing) in seen.err and "offset: 2" in seen.out
 
 
+@pytest.mark.parametrize("name", [f"{FIRST}.log", f"{FIRST}.index", "nothing", "."])
+def test_a_file_that_cannot_be_opened_is_one_sentence_and_no_line(
+    tmp_path: Path, capsys: Capture, name: str
+) -> None:
+    assert run("dump", "--files", tmp_path / name) == 1
+    seen = capsys.readouterr()
+    assert not seen.out and seen.err == (
+        f"{tmp_path / name}: {'Is a directory' if name == '.' else 'No such file or directory'}\n")
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_messages_of_old_formats_are_shown(tmp_path: Path, capsys: Capture, magic: int) -> None:
     path = tmp_path / f"{FIRST}.log"

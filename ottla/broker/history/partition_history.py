@@ -107,13 +107,11 @@ class PartitionHistory:
     def _why(self, change: Change, node: int, asked: dict[int, Behind]) -> dict[str, Any]:
         """Why a replica has left the in-sync set."""
         behind = asked.get(node)
-        kind, text = out_of_sync_reason(change.new, change.was, change.now, node)
-        if kind == "lagging" and behind is not None:
-            return {
-                "reason_kind": kind, "reason": text, "behind": behind.records,
-                "behind_ms": behind.ms,
-            }
-        return {"reason_kind": kind, "reason": text}
+        reason = out_of_sync_reason(change.new, change.was, change.now, node)
+        fields: dict[str, Any] = {"reason_kind": reason.kind, "reason": reason.then}
+        if reason.kind == "lagging" and behind is not None:
+            fields |= {"behind": behind.records, "behind_ms": behind.ms}
+        return fields
 
     def _add(self, change: Change, kind: str, **fields: Any) -> None:
         now_ms, tick_ms = self.clock.now_ms(), self.clock.monotonic_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.broker.history.reasons import Reason
 from ottla.groups.history.rings import Event
 from ottla.groups.history.words import duration, listed
 from ottla.replication.metadata import NO_LEADER
@@ -36,6 +37,28 @@ def lag_in_words(fields: Fields) -> str:
     return f": it had not caught up{when}, and was {counted(behind, 'record')} behind"
 
 
+ENDINGS = {
+    "gone": "broker {} is back and has caught up",
+    "shutting_down": "broker {} has restarted and has caught up",
+    "directory_failed": "that log directory works and the replica has caught up",
+}
+"""What brings a replica back in sync, by the reason that keeps it out."""
+
+
+def out_of_sync(node: int, left: Fields | None, elapsed_ms: int, reason: Reason) -> str:
+    """Why a replica is out of sync: why it `left` the in-sync set, if that is known, and the
+    present reason if that is another one."""
+    lasting = reason.kind in ENDINGS
+    if left is None:
+        why = f", because {reason.now}" if lasting else ""
+        return f"broker {node} is out of sync{why}"
+    text = f"broker {node} has been out of sync for {duration(elapsed_ms)}, because "
+    if lasting and left["reason_kind"] == reason.kind:
+        return text + reason.now
+    now = f"; now {reason.now}" if lasting else ""
+    return f"{text}{left['reason']}{lag_in_words(left)}{now}"
+
+
 def _left(fields: Fields) -> str:
     return (
         f"broker {fields['broker']} left the in-sync set: {fields['reason']}{lag_in_words(fields)};"
@@ -64,7 +87,7 @@ SENTENCES: dict[str, Callable[[Fields], str]] = {
     "joined_isr": _joined,
     "leader_changed": _leader,
     "directory_failed": lambda fields: (
-        f"the log directory of broker {fields['broker']} has failed, or its log is damaged"
+        f"the log directory of broker {fields['broker']} failed, or its log was damaged"
     ),
     "directory_works": lambda fields: f"the log directory of broker {fields['broker']} works again",
     "replicas_changed": lambda fields: (

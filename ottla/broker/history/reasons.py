@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.replication.metadata import NO_LEADER, PartitionExtra
 
@@ -12,26 +12,57 @@ if TYPE_CHECKING:
 NONE = PartitionExtra()
 
 
+class Reason(NamedTuple):
+    """Why a replica is out of sync: a code for programs, and words."""
+
+    kind: str
+    then: str
+    """The words of an event: "it was shutting down"."""
+    now: str
+    """The words of a present state: "it is shutting down"."""
+
+
+REASONS = {each[0]: Reason(*each) for each in (
+    ("reassigned", "a reassignment took its replica away", "a reassignment takes its replica away"),
+    ("directory_failed", "its log directory failed, or its log was damaged",
+     "its log directory has failed, or its log is damaged"),
+    ("gone", "it stopped, or lost its session with ZooKeeper",
+     "it is stopped, or has lost its session with ZooKeeper"),
+    ("shutting_down", "it was shutting down", "it is shutting down"),
+    ("log_missing", "its log was missing when it came back",
+     "its log was missing when it came back"),
+    ("unclean_stop", "its machine stopped without warning, and its log might lack records",
+     "its machine stopped without warning, and its log may lack records"),
+    ("unclean_election", "an unclean election made another replica lead",
+     "an unclean election made another replica lead"),
+    ("lagging", "its leader found that it lagged", "its leader finds that it lags"),
+)}
+
+
 def out_of_sync_reason(
     image: MetadataImage, was: PartitionState, now: PartitionState, node: int
-) -> tuple[str, str]:
-    """Why a replica left the in-sync set: a code for programs, and words."""
+) -> Reason:
+    """Why a replica left the in-sync set."""
+    return REASONS[_kind(image, was, now, node)]
+
+
+def _kind(image: MetadataImage, was: PartitionState, now: PartitionState, node: int) -> str:
     extra, before = now.extra or NONE, was.extra or NONE
     if node not in now.replicas:
-        return "reassigned", "a reassignment took its replica away"
+        return "reassigned"
     if node in extra.offline:
-        return "directory_failed", "its log directory has failed, or its log is damaged"
+        return "directory_failed"
     if node not in image.brokers:
-        return "gone", "it stopped, or lost its session with ZooKeeper"
+        return "gone"
     if node in image.leaving:
-        return "shutting_down", "it is shutting down"
+        return "shutting_down"
     if node in before.lost:
-        return "log_missing", "its log was missing when it came back"
+        return "log_missing"
     if node in before.doubtful:
-        return "unclean_stop", "its machine stopped without warning and its log may lack records"
+        return "unclean_stop"
     if was.leader != now.leader and now.isr == (now.leader,) and now.leader not in was.isr:
-        return "unclean_election", "an unclean election made another replica lead"
-    return "lagging", "its leader found that it lags"
+        return "unclean_election"
+    return "lagging"
 
 
 def new_leader_reason(
@@ -40,13 +71,13 @@ def new_leader_reason(
     """Why the leader changed: a code for programs, and words."""
     kind, text = _former_leader(new, was, now)
     if now.leader == NO_LEADER:
-        return kind, f"{text}, and no other replica may lead" if text else "no replica may lead"
+        return kind, f"{text}, and no other replica could lead" if text else "no replica could lead"
     extra = was.extra or NONE
     if now.isr == (now.leader,) and now.leader not in {*was.isr, *extra.elr, *extra.awaited}:
         return "unclean", "an unclean election: it was not in sync, and may lack records"
     if was.leader == NO_LEADER:
         back = now.leader in new.brokers and now.leader not in old.brokers
-        return "back", "it is back" if back else "it may lead again"
+        return "back", "it came back" if back else "it could lead again"
     if text:
         return kind, text
     if now.leader == now.replicas[0]:
@@ -65,10 +96,10 @@ def _former_leader(
         return "reassigned", f"a reassignment took the replica of broker {node} away"
     if node in (now.extra or NONE).offline:
         return "directory_failed", (
-            f"the log directory of broker {node} has failed, or its log is damaged"
+            f"the log directory of broker {node} failed, or its log was damaged"
         )
     if node not in image.brokers:
         return "gone", f"broker {node} stopped, or lost its session with ZooKeeper"
     if node in image.leaving:
-        return "shutting_down", f"broker {node} is shutting down"
+        return "shutting_down", f"broker {node} was shutting down"
     return "", ""

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.history.partition_sentences import lag_in_words, nodes, sentence
+from ottla.broker.history.partition_sentences import ENDINGS, nodes, out_of_sync, sentence
 from ottla.broker.history.reasons import out_of_sync_reason
 from ottla.broker.threads.slices import Slices
-from ottla.groups.history.words import duration
 from ottla.groups.waits import Finding
 from ottla.replication.metadata import NO_LEADER, PartitionExtra
 from ottla.wire.errors import UnknownTopicOrPartition
@@ -130,7 +129,7 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
     extra = state.extra or NONE
     able = [*state.isr, *(node for node in extra.elr if node not in state.isr)]
     why = "; ".join(
-        f"broker {node}: {out_of_sync_reason(image, state, state, node)[1]}"
+        f"broker {node}: {out_of_sync_reason(image, state, state, node).now}"
         if node not in image.brokers or node in extra.offline or node in image.leaving
         or node in (*extra.lost, *extra.doubtful) else f"broker {node} is awaited"
         for node in able
@@ -147,8 +146,8 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
         )
     return Finding(
         "no_leader",
-        f"there is no leader, so nothing can be read or written: only {nodes(able)} is known to"
-        f" have everything that was committed ({why}); {ends}",
+        f"there is no leader, so nothing can be read or written: only {nodes(able)}"
+        f" {'are' if len(able) > 1 else 'is'} known to have everything that was committed ({why}); {ends}",
         {"able": able},
     )
 
@@ -164,21 +163,14 @@ def _out_of_sync(
     ends = {each: end for each, _, end, _, _ in partition.follower_states()}
     behind = partition.log.log_end_offset - ends[node] if ends.get(node, -1) >= 0 else None
     fields: dict[str, Any] = {"broker": node, "behind": behind}
-    text = f"broker {node} is out of sync"
+    elapsed = 0
     if left is not None:
         elapsed = broker.clock.monotonic_ms() - left.tick_ms
         fields |= {"since_ms": left.at_ms, "elapsed_ms": elapsed}
-        text += f" for {duration(elapsed)}, because {left.fields['reason']}"
-        text += lag_in_words(left.fields)
-    kind, reason = out_of_sync_reason(image, state, state, node)
-    if kind in ("gone", "shutting_down", "directory_failed"):
-        if left is None or left.fields["reason_kind"] != kind:
-            text += f"; since then {reason}"
-        ending = "the replica is in sync again once " + {
-            "gone": f"broker {node} is back and has caught up",
-            "shutting_down": f"broker {node} has restarted and has caught up",
-            "directory_failed": "that log directory works and the replica has caught up",
-        }[kind]
+    reason = out_of_sync_reason(image, state, state, node)
+    text = out_of_sync(node, None if left is None else left.fields, elapsed, reason)
+    if reason.kind in ENDINGS:
+        ending = f"the replica is in sync again once {ENDINGS[reason.kind].format(node)}"
     elif behind is None:
         ending = f"broker {node} has sent no fetch to this leader yet"
     else:
@@ -186,7 +178,7 @@ def _out_of_sync(
         ending = f"the replica is {late} behind now, and joins once it has them"
         if broker.role.leader_throttle is not None and _is_throttled(image, topic.name):
             ending += "; its copying is throttled by leader.replication.throttled.rate"
-    return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": kind})
+    return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": reason.kind})
 
 
 def _is_throttled(image: MetadataImage, topic: str) -> bool:
@@ -198,8 +190,10 @@ def _reassignment(state: PartitionState) -> Iterator[Finding]:
     if extra.adding or extra.removing:
         missing = [node for node in extra.adding if node not in state.isr]
         waits = f"; it waits for {nodes(missing)} to be in sync" if missing else ""
+        moves = {"adds": extra.adding, "removes": extra.removing}
+        done = " and ".join(f"{verb} {nodes(moved)}" for verb, moved in moves.items() if moved)
         yield Finding(
             "reassigning",
-            f"a reassignment adds {nodes(extra.adding)} and removes {nodes(extra.removing)}{waits}",
+            f"a reassignment {done}{waits}",
             {"adding": extra.adding, "removing": extra.removing},
         )

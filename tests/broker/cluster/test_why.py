@@ -34,7 +34,7 @@ def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
                 "--url", f"http://127.0.0.1:{http.port}"]
         assert main(told) == 0
         printed = capsys.readouterr().out
-        assert f"partition 0: broker {leader} is out of sync for " in printed
+        assert f"partition 0: broker {leader} has been out of sync for " in printed
         again = f"; the replica is in sync again once broker {leader} is back and has caught up"
         assert again in printed
         assert f"broker {now} leads instead of broker {leader}" in printed

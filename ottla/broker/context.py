@@ -44,7 +44,7 @@ four."""
 
 @dataclass(slots=True, eq=False, repr=False)
 class BrokerContext:
-    """The parts of one running broker, built by server.py and handed to every handler."""
+    """The parts of one running broker, built by server.py. Every handler gets this object."""
 
     node_id: int
     config: BrokerConfig

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """From a decoded header to a handler, and from what it returns or raises to a response.
 
-The schemas say which file of `api` serves which API; a file is imported at the first request for
+The schemas say which file of `api` serves which API. A file is imported at the first request for
 one of its APIs, so that a start does not wait for unused handlers. Handlers register themselves
 with `@handles`. ApiVersions reports the version ranges of the schemas, and every handler serves its
 whole range. Produce and Fetch are served by the connection itself.

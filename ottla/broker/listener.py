@@ -264,11 +264,11 @@ class Listener:
             log.warning("listener %s: %s is closed: %s", self.name, who, error)
 
     def authenticated(self, connection: ClientConnection) -> None:
-        """A client has authenticated."""
+        """Exempt a client that has authenticated from the limits on unauthenticated clients."""
         self.strangers.pop(connection, None)
 
     def closed(self, connection: ClientConnection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self.strangers.pop(connection, None)
         if connection in self.connections:
             del self.connections[connection]

@@ -1,7 +1,7 @@
 """Binds a listener to every address of its host.
 
-`localhost` is 127.0.0.1 and ::1 on most systems, and clients may try either first: if only one of
-them were bound, some clients would be refused or reach another program.
+`localhost` is 127.0.0.1 and ::1 on most systems, and clients may try either address first. If only
+one of them were bound, some clients would be refused or reach another program.
 """
 
 from __future__ import annotations

@@ -150,11 +150,11 @@ class Alone:
         return True
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """There are no other brokers."""
+        """Return no offsets: there are no other brokers."""
         return {}
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
-        """A standalone broker has no term."""
+        """Return False: a standalone broker has no term as the controller."""
         return False
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
@@ -162,7 +162,7 @@ class Alone:
         raise AssertionError("a broker that is alone has forwarded a request")
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """The response, since there is no other controller."""
+        """Return the response: there is no other controller."""
         return response
 
     async def ask(self, request: Message, version: int, timeout_seconds: float = 30.0) -> Any:
@@ -170,28 +170,29 @@ class Alone:
         raise AssertionError("a broker that is alone has asked a controller")
 
     async def caught_up(self) -> None:
-        """Every decision is in the image at once."""
+        """Return at once: the image already contains every decision."""
 
     async def log_ends(
         self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]
     ) -> Ends | None:
-        """There are no other replicas."""
+        """Return None: there are no other replicas."""
         return None
 
     def controller_id(self, image: MetadataImage) -> int:
-        """This broker."""
+        """Return this broker's id."""
         return self.node_id
 
     def brokers(self, image: MetadataImage) -> Iterator[BrokerImage]:
-        """This broker, once it is registered."""
+        """Return this broker, once it is registered."""
         return (each for each in image.brokers.values() if each.node_id == self.node_id)
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """At most the number of brokers, since no others will join."""
+        """Limit the factor to the number of brokers, since no other brokers will join."""
         return min(wanted, max(len(image.brokers), 1))
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """The partitions in failed log directories, which the image does not show."""
+        """Return the number of partitions in failed log directories, which the image does not
+        show."""
         return len(replicas.offline)
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
@@ -199,15 +200,15 @@ class Alone:
         return config.log_flush_offset_checkpoint_interval_ms
 
     def supported_features(self) -> Mapping[int, Levels] | None:
-        """None: only this broker's levels matter."""
+        """Return None: only this broker's levels matter."""
         return None
 
     def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
-        """All coordinators are here."""
+        """Return None: all coordinators are on this broker."""
         return None
 
     def marker_sender(self) -> MarkerSender | None:
-        """All partitions are led here."""
+        """Return None: this broker leads all partitions."""
         return None
 
     def compare_space(self) -> None:
@@ -218,28 +219,28 @@ class Alone:
         return {}
 
     def followers(self) -> Iterable[Follower]:
-        """A standalone broker needs none."""
+        """Return nothing: a standalone broker needs no further followers."""
         return ()
 
     async def leave(self) -> None:
-        """No other broker could lead."""
+        """Do nothing: no other broker could lead."""
 
     def stop_following(self) -> None:
-        """There is nothing to follow."""
+        """Do nothing: a standalone broker follows no other broker."""
 
     async def stop(self) -> None:
-        """There is no cluster to leave."""
+        """Do nothing: there is no cluster to leave."""
 
     def forget_run(self, path: str) -> None:
-        """A standalone broker keeps no run records."""
+        """Do nothing: a standalone broker keeps no run records."""
 
     async def failure_reported(self) -> None:
-        """There is no other broker to inform."""
+        """Return at once: there is no other broker to inform."""
 
     def status(self, image: MetadataImage) -> dict[str, Any]:
-        """There is no cluster to describe."""
+        """Return nothing: there is no cluster to describe."""
         return {}
 
     def metrics(self) -> Iterator[str]:
-        """There is no session with ZooKeeper."""
+        """Return no metrics: there is no session with ZooKeeper."""
         return iter(())

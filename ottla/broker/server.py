@@ -196,7 +196,7 @@ class Server:
             await self._open_http(self.config.ottla_http_listener)
 
     def _build(self) -> None:
-        """Make the parts, each after the ones that it uses."""
+        """Make the parts of the broker, each after the parts that it uses."""
         config, storage, loop = self.config, self.storage, self.loop
         self.flusher, self.workers, self.cold_reads = Flusher(loop), Workers(loop), ColdReads(loop)
         self.upkeep_thread = UpkeepThread(loop)

@@ -1,4 +1,5 @@
-"""Creates topics at their first use: automatic ones, and the internal topics."""
+"""Creates topics at their first use: topics that may be created automatically, and internal
+topics."""
 
 from __future__ import annotations
 

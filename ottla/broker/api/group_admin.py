@@ -106,7 +106,8 @@ async def _describe(
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848).
 
-    Clients with DESCRIBE on the cluster see all groups, others those that they may describe.
+    Clients with DESCRIBE on the cluster see all groups. Other clients see the groups that they may
+    describe.
     """
     access = context.access.quiet
     lists_all = access.cluster(Operation.DESCRIBE)

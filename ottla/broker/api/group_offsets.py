@@ -144,7 +144,7 @@ async def _commit_in_parts(
 def _split(
     access: Access, topics: list[OffsetCommitRequest.Topic]
 ) -> tuple[list[OffsetCommitRequest.Topic], list[OffsetCommitRequest.Topic]]:
-    """The topics to which the client may commit, and the others."""
+    """Split the topics into those to which the client may commit, and those to which it may not."""
     return access.split(topics, lambda topic: access.topic_item(Operation.READ, topic))
 
 
@@ -191,8 +191,8 @@ def commit_code(code: ErrorCode) -> ErrorCode:
 
 
 def _fetch_code(code: ErrorCode) -> ErrorCode:
-    """Translate errors into codes for OffsetFetch. COORDINATOR_NOT_AVAILABLE becomes
-    NOT_COORDINATOR, since older Java clients give up after the former."""
+    """Translate errors into codes for OffsetFetch. Older Java clients give up after
+    COORDINATOR_NOT_AVAILABLE, so that becomes NOT_COORDINATOR."""
     return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
 
 

@@ -240,7 +240,7 @@ def _voters_are_settled(what: str) -> UnsupportedVersion:
 async def unregister_broker_api(
     request: UnregisterBrokerRequest, context: RequestContext
 ) -> UnregisterBrokerResponse:
-    """Remove a broker that will not return, for instance a former node.id of this one."""
+    """Remove a broker that will not return, for instance a former node.id of this broker."""
     broker = context.broker
     while await broker.metadata_log.decide(unregister_broker, request.broker_id, broker.node_id):
         pass

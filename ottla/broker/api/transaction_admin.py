@@ -93,7 +93,7 @@ async def write_txn_markers(
             ]
             begun.append((answered, topic.name, indexes, writes))
     # Write all markers before awaiting any of them. Otherwise a marker whose replicas do not answer
-    # would delay the other markers, and their coordinator might send those again.
+    # would delay the other markers, and the coordinator might send the other markers again.
     waiting = [each for *_, writes in begun for each in writes if not each.done()]
     loop = context.broker.coordinators.transactions.loop
     patience = loop.call_later(COMMIT_SECONDS, _time_out, waiting)

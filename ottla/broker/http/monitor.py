@@ -74,8 +74,8 @@ class Monitor:
         broker.counts.timing = True
 
     def asked_lags(self) -> Lags:
-        """The lags for single HTTP requests. They cache where each group reads next (`lag.Place`),
-        and drop places that were not used for a round of one minute."""
+        """The lags for single HTTP requests. This `Lags` object caches where each group reads next
+        (`lag.Place`), and drops places that were not used for a round of one minute."""
         now = self.loop.time()
         if now - self._round_at > ROUND_SECONDS:
             self._asked_lags.begin()

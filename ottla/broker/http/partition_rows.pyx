@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """Figures of many partitions, written as lines of the Prometheus text format.
 
-A scrape of 100,000 partitions is two million lines: all figures of a partition are read at once and
-kept as plain integers, and each line is written without creating a Python object.
+A scrape of 100,000 partitions has two million lines. So all figures of a partition are read at once
+and kept as plain integers, and each line is written without creating a Python object.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -161,9 +161,9 @@ cdef class PartitionRows:
 cdef class Reading:
     """Reads all partitions that exist at the beginning, a few at a time.
 
-    `partitions` gets a row of FIGURES for each partition, `topics` a row of counters and LED for
-    each topic, and `followed` a row for each partition that another broker leads, with the number
-    of missing records.
+    `partitions` gets a row of FIGURES for each partition, and `topics` a row of counters and LED
+    for each topic. `followed` gets a row for each partition that another broker leads, with the
+    number of records that this broker has not copied yet.
     """
 
     cdef readonly PartitionRows partitions, topics, followed

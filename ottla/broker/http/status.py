@@ -119,7 +119,8 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
 
 
 def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
-    """The clients that offer their metrics (KIP-714), and the metrics that each is asked for."""
+    """The clients that offer their metrics (KIP-714), and the metrics that the broker requests from
+    each client."""
     instances = monitor.broker.client_telemetry.instances
     if instances is None:
         return []

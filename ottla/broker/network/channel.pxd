@@ -31,7 +31,7 @@ cdef class Channel(Pollable):
     # What stops receiving and handling.
     cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires
-    cdef bint paused                    # frames wait in the inbox; nothing is read meanwhile
+    cdef bint paused                    # frames wait in the inbox, and nothing is read
     cdef readonly bint writing          # the socket accepts no more; nothing is read until it does
     cdef readonly bint warming          # the next bytes to send are being read from disk
     cdef readonly bint ended            # the client sends nothing more

@@ -184,5 +184,5 @@ class ColdReads:
         future.add_done_callback(lambda ended: ended.cancelled() or done(ended.result()))
 
     def close(self):
-        """Wait for reads in progress; queued ones never start."""
+        """Wait for reads in progress; queued reads never start."""
         self.threads.shutdown(wait=True, cancel_futures=True)

@@ -119,7 +119,7 @@ cdef class Inbox:
         return 1 if missing < PIECE_SIZE else <int>min(missing, AWAITED_SIZE_MAX)
 
     cdef int compact(self) except -1:
-        """Move the remaining bytes to the front, over the handled ones."""
+        """Move the remaining bytes to the front, over the bytes of handled frames."""
         if self.begin > 0:
             self.filled -= self.begin
             if self.filled > 0:

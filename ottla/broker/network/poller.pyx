@@ -63,8 +63,8 @@ cdef class Poller:
         return 0
 
     cdef int run_soon(self) except -1:
-        """Make the deferred calls. Calls that are deferred meanwhile are made after epoll is asked
-        again."""
+        """Make the deferred calls. If these calls defer further calls, the further calls are made
+        after epoll is asked again."""
         if not self.soon:
             return 0
         due, self.soon = self.soon, []

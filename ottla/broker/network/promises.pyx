@@ -146,7 +146,7 @@ cdef class LateReply(Held):
         """Complete with this message, or fail with this exception. Called once, in the loop's
         thread."""
         if self.observer is not None:
-            self.observer(response)     # also if the client has disconnected meanwhile
+            self.observer(response)     # even if the client has disconnected
         if self.over:
             return                      # the client has disconnected
         self.over = True

@@ -112,7 +112,7 @@ cdef class TlsHandshake(Pollable):
         return 0
 
     def fail(self, error):
-        """Give up, and report the error."""
+        """End the handshake, and report the error."""
         if not self.over:
             self.end()
             try:
@@ -121,7 +121,7 @@ cdef class TlsHandshake(Pollable):
                 self.sock.close()
 
     def cancel(self):
-        """Give up without reporting it."""
+        """End the handshake without reporting an error."""
         if not self.over:
             self.end()
             self.sock.close()

@@ -1,8 +1,9 @@
 """A connection's access to its socket: receive, send, send a range of a file.
 
-Each of these returns how many bytes it moved, 0 at the end of the stream or of the file, -1 if the
-socket is not ready, and raises OSError for everything else. After -1, the next call has to offer
-the same bytes again: TLS may already have accepted some of them, and that call reports them.
+Each of these three operations returns how many bytes it moved. It returns 0 at the end of the
+stream or of the file, and -1 if the socket is not ready. It raises OSError for everything else.
+After -1, the next call has to offer the same bytes again: TLS may already have accepted some of
+them, and that call reports them.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno

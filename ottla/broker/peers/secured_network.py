@@ -1,8 +1,8 @@
 """Connections to other brokers over TLS, SASL or both, as the inter-broker listener's settings say.
 
 A thread does the computations of a handshake and of a login; the loop only moves bytes. A refusal
-by the other broker is raised as `NotLoggedIn` or as an error of `ssl`, both of which are OSErrors:
-callers wait and try again, since the other side may be corrected.
+by the other broker is raised as `NotLoggedIn` or as an error of `ssl`, both of which are OSErrors.
+Callers wait and try again, since the settings of the other broker may be corrected.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""From Cython also `set_throttle_time`."""
+"""Cython code can also call `set_throttle_time`."""
 
 def throttle_time_of(body: bytes, key: int, version: int) -> int: ...

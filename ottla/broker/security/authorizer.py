@@ -1,7 +1,7 @@
 """Decides who may do what: Kafka's StandardAuthorizer over the ACLs in the metadata.
 
 A super user may do everything. An ACL's host is an address, a network or `*`. A denying ACL wins
-over all allowing ones. If no ACL matches a resource, `allow.everyone.if.no.acl.found` decides;
+over all allowing ACLs. If no ACL matches a resource, `allow.everyone.if.no.acl.found` decides;
 otherwise an ACL has to allow the operation.
 """
 

@@ -41,7 +41,7 @@ class ListenerSecurity:
         self.settings = ListenerSettings(own)
         self.mechanisms: dict[str, Mechanism] = {}
         self.login: PeerLogin | None = None
-        """This broker's login to the others, if this is the inter-broker listener."""
+        """This broker's login to the other brokers, if this is the inter-broker listener."""
         self.tls: TlsSettings | None = None
         if protocol in WITH_TLS:
             self.tls = self._tls(own, texts)

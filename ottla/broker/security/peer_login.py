@@ -1,6 +1,6 @@
-"""How this broker logs in to the other brokers of its cluster, according to the settings of the
-inter-broker listener: `sasl.mechanism.inter.broker.protocol`, and user and password in that
-mechanism's JAAS configuration.
+"""How this broker logs in to the other brokers of its cluster. The mechanism is
+`sasl.mechanism.inter.broker.protocol`; the user and the password are in the JAAS configuration of
+that mechanism on the inter-broker listener.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ ALLOWED = {
 }
 OF_A_LOGIN = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """The requests that a client sends in order to log in; a client without a login begins with other
-ones."""
+requests."""
 
 
 class NotAuthenticated(MalformedMessage):

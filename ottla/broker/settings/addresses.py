@@ -26,8 +26,8 @@ class Address(NamedTuple):
 
 
 def canonical_host(host: str) -> str:
-    """The normal form of a client's address, for comparisons: ACLs and limits may be written in
-    Java's form of IPv6, `0:0:0:0:0:0:0:1`, and a socket for both families reports IPv4 as
+    """The normal form of a client's address, for comparisons. ACLs and limits may be written in
+    Java's form of IPv6, `0:0:0:0:0:0:0:1`. A socket for both families reports IPv4 addresses as
     `::ffff:192.0.2.1`.
     """
     if ":" not in host:

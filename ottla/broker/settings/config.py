@@ -341,7 +341,8 @@ class BrokerConfig(BrokerSettings):
             log.error("%s; the limits of the listeners are unchanged", error)
 
     def reload(self, texts: Mapping[str, str], image: MetadataImage) -> Reloaded:
-        """Apply the changes in `texts` that are possible on a running broker; report the others.
+        """Apply the changes in `texts` that are possible on a running broker; return them and the
+        names of refused changes.
 
         Settings made at run time still win. Raises SettingsError, and then changes nothing.
         """

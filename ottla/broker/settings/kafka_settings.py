@@ -1,4 +1,5 @@
-"""Kafka's own table of settings: all public ones of 4.4.0, and those of 3.9.2 that 4.x removed.
+"""Kafka's own table of settings: all public settings of 4.4.0, and the settings of 3.9.2 that 4.x
+removed.
 
 compat_tests/settings/KafkaSettings.java made `kafka_settings.tsv` from Kafka's ConfigDefs. The
 table is read only when it is needed: for properties that Ottla does not declare, for

@@ -166,7 +166,7 @@ def listener_limits(
 
 
 def for_listener(listener: str, texts: Mapping[str, str]) -> dict[str, str]:
-    """The properties for one listener: its own ones override the broker's."""
+    """The properties for one listener: the listener's own properties override the broker's."""
     prefix = f"listener.name.{listener.lower()}."
     shared = {name: text for name, text in texts.items() if name in ListenerSettings.declared}
     own = {name[len(prefix) :]: text for name, text in texts.items() if name.startswith(prefix)}

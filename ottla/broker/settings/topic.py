@@ -1,8 +1,8 @@
 """The settings of a topic, with Kafka's names, and the LogConfig of a partition made from them.
 
-Settings that a topic does not set itself come from the broker: each setting names the broker's
-properties of the same meaning, and the first one that is set counts. `*60000` after a name is the
-factor that converts the broker's value to milliseconds.
+Settings that a topic does not set itself come from the broker. Each setting names the broker's
+properties of the same meaning, and the first of these properties that is set applies. `*60000`
+after a name is the factor that converts the broker's value to milliseconds.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 INSTANCES_MAX = 16_384
 """How many clients are kept; as in Kafka, the one that has been silent for longest is evicted."""
 SERIES_MAX = 50_000
-"""How many values are kept for all clients together, about 20 MB; further ones are dropped."""
+"""How many values are kept for all clients together, about 20 MB; further values are dropped."""
 SILENT_INTERVALS_MAX = 3
 SILENT_MS_MIN = 60_000
 RETRIED = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 POINTS_MAX = 10_000
 """Limit for one push. A Java consumer has about 150 points, and 6 for each of its partitions."""
 TEXT_LENGTH_MAX = 256
-"""The limit on characters of a name or a label; points with longer ones are dropped."""
+"""The limit on characters of a name or a label; points with longer texts are dropped."""
 ATTRIBUTES_MAX = 32
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
@@ -42,7 +42,7 @@ class BadPayload(ValueError):
 class Point:
     """One value: a metric's name, its labels, and its relation to earlier values.
 
-    `counts` marks a monotonic sum; the value of a `delta` is to be added to the earlier ones.
+    `counts` marks a monotonic sum; the value of a `delta` is to be added to the earlier values.
     """
 
     name: str

@@ -5,8 +5,8 @@ While a flush runs, further batches are appended; the next flush covers them all
 acknowledgements is the device's flush rate times the batches that arrive during a flush, instead of
 one batch for each flush.
 
-A small group of files goes to a thread without Python (`plain_syncs`); a large group, or one that
-needs more than syncs of files, goes to a thread that runs Python.
+A small group of files is synced in a thread without Python (`plain_syncs`). A large group, or a
+group that needs more than syncs of files, is flushed in a thread that runs Python.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Flusher:
         """
         end = partition.log.log_end_offset
         while partition.log.recovery_point < end:
-            # While an earlier flush runs in another thread, this one may not move the recovery
+            # While an earlier flush runs in another thread, this flush may not move the recovery
             # point yet.
             task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
             task.add_done_callback(retrieve_error)
@@ -128,7 +128,7 @@ class Flusher:
             try:
                 await in_thread(task.run)
             except Exception as error:
-                # Later flushes wait for the end of this one, successful or not.
+                # Later flushes wait for the end of this flush, successful or not.
                 task.error = OSError(f"the flush ended with {error!r}")
             partition.log.end_flush(task)
         if partition.flushed(partition.log.recovery_point):

@@ -1,8 +1,8 @@
 """Threads for work that would block the loop: decompressing, checking, compressing large batches.
 
-The codecs release the interpreter lock, so the loop serves others meanwhile. A connection has one
-batch here at a time, and its later frames wait: that keeps each producer's order, and bounds the
-queue. Each thread holds one decompressed batch.
+The codecs release the interpreter lock, so the loop serves other connections at the same time. A
+connection has one batch here at a time, and its later frames wait: that keeps each producer's
+order, and bounds the queue. Each thread holds one decompressed batch.
 """
 
 from __future__ import annotations

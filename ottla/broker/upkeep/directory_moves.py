@@ -48,7 +48,7 @@ class Moving:
         self.thread: ThreadPoolExecutor | None = None
         self.refused: str | None = None
         if not all(directory.known for directory in storage.directories):
-            # That directory may hold the old copy of a partition that was moved.
+            # A directory that was not opened may hold the old copy of a partition that was moved.
             self.refused = "a log directory could not be opened at the start"
 
     def put(self, key: Partition, target: LogDirectory) -> ErrorCode:
@@ -118,8 +118,8 @@ class Moving:
             raise
 
     async def _copy(self, move: Move) -> None:
-        """Copy until almost nothing is left. If more is appended meanwhile than the disk copies,
-        this never ends, and the partition stays where it is."""
+        """Copy until almost nothing is left. If clients append faster than the disk copies, this
+        never ends, and the partition stays where it is."""
         tries = 0
         move.check()
         while not move.nearly_done():

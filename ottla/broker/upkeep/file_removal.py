@@ -21,7 +21,7 @@ AGAIN_MS = 60_000
 
 
 def unlink_all(disk: Disk, paths: list[str]) -> None:
-    """Delete files; runs in a thread, since the file system may be slow with large ones."""
+    """Delete files; runs in a thread, since the file system may be slow with large files."""
     for path in paths:
         disk.unlink(path)
 

@@ -41,7 +41,8 @@ class Retention:
         loop.
 
         Nothing above the high watermark is removed: a client may still be waiting for the
-        acknowledgement. A log that fails is reported and does not prevent the work on others.
+        acknowledgement. If a log fails, this is reported, and retention continues with the other
+        logs.
         """
         async with self.running:
             slices = Slices()

@@ -1,9 +1,9 @@
 """Watches the free space of the log directories: reports when one is full and when it has space
 again, and runs retention early while space is short.
 
-While a directory is full, its replicas leave in-sync sets if another replica in sync can lead
-(`cluster/directory_reports`), and do not fetch, since they would use up what retention frees. If
-there is no other replica in sync, each write is still tried.
+While a directory is full, its replicas leave their in-sync sets if another replica in sync can lead
+(`cluster/directory_reports`). They also do not fetch, since they would use up the space that
+retention frees. If there is no other replica in sync, each write is still tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The thread in which upkeep runs calls that block in the kernel, one after the other."""
+"""The thread in which upkeep runs calls that block in the kernel, one call after the other."""
 
 from __future__ import annotations
 

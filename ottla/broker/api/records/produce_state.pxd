@@ -28,7 +28,7 @@ cdef class ProduceState(Held):
     cdef object refusal                 # why its partitions are not in its transaction, or None
     cdef PendingReply pending           # its open promises, if any, with its reply
     cdef bint failed                    # some partition was refused
-    cdef uint8_t *body                  # position 0; before the start of `frame` if that has a rest
+    cdef uint8_t *body                  # position 0, even if `frame` begins at a later position
     cdef int32_t size_sent              # of the body
     cdef bytearray frame                # the request's own copy of its bytes, or None
     cdef ProducedPartition first        # replaces `parts` if there is one partition
@@ -38,7 +38,7 @@ cdef class ProduceState(Held):
     cdef Py_ssize_t topics              # number of topics that have parts
     cdef Py_ssize_t next                # the current part
     cdef Py_ssize_t unlooked            # work since the clock was read, in bytes
-    cdef double turn_ends               # when to let others have their turn; 0: not measured yet
+    cdef double turn_ends               # when other connections have to be served; 0: not set yet
     cdef str topic                      # its name
     cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
     cdef object topic_partitions        # the topic's partitions, or an exception

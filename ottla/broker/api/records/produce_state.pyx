@@ -98,8 +98,8 @@ cdef class ProduceState(Held):
         return len({self.parts[at].index for at in range(begin, self.count)}) < partitions
 
     cdef ProducedPartition *make_room(self, Py_ssize_t room) except NULL:
-        """Move the parts to larger memory. Its size is bounded, since each part takes at least six
-        bytes of the request."""
+        """Move the parts to larger memory. The memory is bounded, since each part takes at least
+        six bytes of the request."""
         cdef bytearray memory = PyByteArray_FromStringAndSize(
             NULL, room * sizeof(ProducedPartition))
         cdef ProducedPartition *parts = <ProducedPartition *>PyByteArray_AS_STRING(memory)

@@ -90,7 +90,7 @@ cdef class Reader:
         return 0
 
     cdef int count_sent(self, FetchItem item, Py_ssize_t size) except -1:
-        """Count an answer with `size` bytes of stored records, or with converted ones."""
+        """Count an answer with `size` bytes of stored records, or with converted records."""
         item.partition.counters.fetches += 1
         item.partition.counters.bytes_out += (
             size if item.converted is None else count_converted(item))

@@ -5,9 +5,9 @@
     client   c=biws,r=<both nonces>,p=<proof>
     server   v=<signature>
 
-The server stores keys that are derived from the password, so its part is two HMACs and a hash; the
-client does the expensive derivation. With a user who does not exist, the exchange looks the same,
-with a constant salt, and fails only at its end.
+The server stores keys that are derived from the password, so the server only computes two HMACs and
+a hash; the client does the expensive derivation. With a user who does not exist, the exchange looks
+the same, with a constant salt, and fails only at its end.
 """
 
 from __future__ import annotations

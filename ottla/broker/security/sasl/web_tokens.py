@@ -126,7 +126,7 @@ class TokenRules:
         )
 
     def _renew(self) -> None:
-        """Read the keys; if that fails the known ones stay in use, as in Kafka."""
+        """Read the keys; if that fails, the known keys stay in use, as in Kafka."""
         try:
             self._read()
         except (*UNUSABLE, self.jwt.PyJWTError) as error:

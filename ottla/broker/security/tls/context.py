@@ -78,7 +78,7 @@ class TlsSettings:
 
     def check_identity(self, former: Certificate) -> None:
         """Raise SettingsError if clients that accepted the former certificate might refuse this
-        one, since it has another subject or lacks names."""
+        certificate, since it has another subject or lacks names."""
         mine = self.certificate
         if not self.allow_dn_changes and mine.subject.lower() != former.subject.lower():
             raise SettingsError(

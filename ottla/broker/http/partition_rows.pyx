@@ -163,7 +163,7 @@ cdef class Reading:
 
     `partitions` gets a row of FIGURES for each partition, and `topics` a row of counters and LED
     for each topic. `followed` gets a row for each partition that another broker leads, with the
-    number of records that this broker has not copied yet.
+    number of committed records that this broker has not copied yet.
     """
 
     cdef readonly PartitionRows partitions, topics, followed

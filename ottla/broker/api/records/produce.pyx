@@ -2,7 +2,7 @@
 """Produce (key 0), versions 0-13: one pass appends the records of a request and writes its reply.
 
 `produce_state` reads the whole request first, so nothing of a malformed request is appended. Unless
-a thread is needed, record bytes are not copied: they are checked, numbered and written to the
+the request has to wait, record bytes are not copied: they are checked, numbered and written to the
 segment from the receive buffer. `preparation` replaces them only for message sets (versions 0-2)
 and for topics with another codec.
 

@@ -406,11 +406,11 @@ class ShardRuntime(Generic[S]):
     def _give_up(self, live: Live[S]) -> None:
         """Answers the requests that have waited too long, with an error that clients retry, so
         that later requests of their connections are served."""
-        assert self.patience_ms is not None, "nobody set the timer"
+        assert self.patience_ms is not None, "the timer is set only with a limit"
         live.gives_up_ms = None
         live.appends.answer_late(
             self.tick_ms() - self.patience_ms,
-            CoordinatorNotAvailable("the replicas have not taken it in time; retry"),
+            CoordinatorNotAvailable("the replicas did not commit the record in time; retry"),
         )
         self._limit_wait(live)
 
@@ -529,8 +529,8 @@ def _error_for_clients(error: Exception) -> ProtocolError:
     if error.code in (
         ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     ):
-        return CoordinatorNotAvailable("too few replicas of its log are in sync")
-    return NotCoordinator("another broker leads it now") if _has_moved(error) else error
+        return CoordinatorNotAvailable("too few replicas of the coordinator's log are in sync")
+    return NotCoordinator("another broker is the coordinator now") if _has_moved(error) else error
 
 
 def _has_moved(error: ProtocolError) -> bool:

@@ -227,7 +227,7 @@ cdef class FetchPlan:
             raise MalformedReply(
                 f"a reply to request {correlation_id}, expected one to {self.replies + 1}")
         self.replies += 1
-        assert self.replies <= self.requests, "nothing was asked for that this answers"
+        assert self.replies <= self.requests, "a reply without a request"
         if error == 0 and not self.session_id and session_id:
             self.session_id, self.session_epoch = session_id, 1
         return 0

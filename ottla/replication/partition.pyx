@@ -27,7 +27,7 @@ cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 cdef class Watcher:
     cdef int moved(self, Partition partition) except -1:
-        raise AssertionError("a Watcher says what it does when a partition moved")
+        raise AssertionError("a subclass of Watcher has to define moved")
 
     cdef int readable_moved(self, Partition partition) except -1:
         """For a watcher of appends: clients can read further, which is not urgent."""
@@ -36,7 +36,7 @@ cdef class Watcher:
 
 cdef class Promise:
     cdef int kept(self, Partition partition) except -1:
-        raise AssertionError("a Promise says what it does when it is kept")
+        raise AssertionError("a subclass of Promise has to define kept")
 
 
 cdef class ReplicaRole:
@@ -66,7 +66,7 @@ cdef class ReplicaRole:
 
     cdef list repair(self, Partition partition):
         """Move the damaged part of the log aside; returns its paths. Raises StorageFailed."""
-        raise AssertionError("only a follower's records are elsewhere")
+        raise AssertionError("only a follower can fetch damaged records again")
 
     cdef bint replica_fetched(
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
@@ -316,7 +316,7 @@ cdef class Partition:
     def start_moved(self):
         """Retention has moved the log start: notify readers and the other replicas."""
         self.kept_start = self.log.log_start_offset     # the files before it are gone
-        assert self.kept_start <= self.high_watermark, "what is not committed was deleted"
+        assert self.kept_start <= self.high_watermark, "uncommitted records were deleted"
         self.wake()
         self.wake_followers()
         self.role.start_moved(self)

@@ -160,13 +160,13 @@ class Replicas:
 
     def _place(self, topic: TopicImage, image: MetadataImage) -> Iterator[None]:
         partitions, takes_part = self.by_name.setdefault(topic.name, []), self.takes_part(image)
-        assert self.by_id.get(topic.topic_id, partitions) is partitions, "an id is one topic's"
+        assert self.by_id.get(topic.topic_id, partitions) is partitions, "topics share an id"
         self.by_id[topic.topic_id] = partitions
         config = self.log_config(image, topic.name)
         for index, state in enumerate(topic.partitions):
             if index == len(partitions):
                 partitions.append(None)
-            assert index < len(partitions), "a partition before it is missing"
+            assert index < len(partitions), "a lower index is missing"
             partition = partitions[index]
             if self.node_id not in state.replicas:
                 if partition is not None and takes_part:
@@ -175,7 +175,7 @@ class Replicas:
                 continue
             if partition is None:
                 partition = partitions[index] = self._open(topic, index, config)
-            assert partition.topic_id == topic.topic_id, "the topic before was not dropped"
+            assert partition.topic_id == topic.topic_id, "the old topic was not dropped"
             if takes_part:
                 self._assign(partition, state, image.leader_epoch(topic, state))
             yield

@@ -33,8 +33,8 @@ CATCH_UP_SECONDS = 1.0
 LOSSES = {
     SessionState.SUSPENDED: "the connection to ZooKeeper is interrupted: clients are served, but"
     " this broker learns of no new leaders, topics and settings until it is back",
-    SessionState.LOST: "the session with ZooKeeper has ended: other brokers lead its partitions; it"
-    " registers again once ZooKeeper answers",
+    SessionState.LOST: "the session with ZooKeeper has ended: other brokers lead this broker's"
+    " partitions; it registers again once ZooKeeper answers",
 }
 
 
@@ -167,7 +167,7 @@ class ClusterSession:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()
         except (TimeoutError, CoordinationError, UnreadableMetadata) as error:
-            log.info("catching up with the metadata: %r", error)
+            log.info("could not catch up with the metadata: %r", error)
 
     async def remember(self) -> None:
         """Write into the log directories how far this broker has read. Raises CoordinationError."""

@@ -234,8 +234,8 @@ class Controller:
             self.told_adopting = adopting
             log.warning(
                 "ZooKeeper was restored from a backup: no partition is served until brokers %s have"
-                " started, since their logs may have later leader epochs and producer ids. Give up"
-                " a broker that will not come back with `kafka-cluster unregister --id N`",
+                " started, since their logs may have later leader epochs and producer ids. If a"
+                " broker will not come back, remove it with `kafka-cluster unregister --id N`",
                 list(adopting.awaited),
             )
             return
@@ -247,7 +247,8 @@ class Controller:
         await self.metadata.decide(end_adoption)
         await self._repair()
         log.warning(
-            "the restored backup is adopted: leader epochs and producer ids continue above all logs"
+            "the restored backup is adopted: leader epochs and producer ids continue above those in"
+            " all logs"
         )
 
     def _session_changed(self, state: SessionState) -> None:

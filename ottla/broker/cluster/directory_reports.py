@@ -196,12 +196,12 @@ class DirectoryReports:
     async def _ask(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         for directory in request.directories:
             log.info(
-                "%s %s in log directories that accept writes",
+                "reporting to the controller: %s %s writes",
                 counted(
                     sum(len(topic.partitions) for topic in directory.topics),
-                    "replica is", "replicas are",
+                    "replica", "replicas",
                 ),
-                "not" if directory.id == LOST else "again",
+                "cannot accept" if directory.id == LOST else "can again accept",
             )
         if self.forwarding.deciding():
             return await self.metadata.decide(assign_replicas, request)

@@ -33,9 +33,9 @@ async def hand_over(session: ClusterSession, forwarding: Forwarding) -> None:
             await session.metadata.catch_up()
     except TimeoutError:
         log.warning(
-            "leadership could not be handed over within %d s: no controller answers, or it does"
-            " not reach ZooKeeper. Other brokers take over once they notice that this broker is"
-            " gone",
+            "leadership could not be handed over within %d s: no controller answers, or the"
+            " controller does not reach ZooKeeper. Other brokers take over once they notice that"
+            " this broker is gone",
             HAND_OVER_SECONDS,
         )
     except (ProtocolError, CoordinationError, UnreadableMetadata) as error:
@@ -63,5 +63,5 @@ async def _may_stop(session: ClusterSession, forwarding: Forwarding) -> bool:
     except RequestTimedOut:
         return False                        # this broker may have become the controller
     if answer.error_code:
-        raise ProtocolError("the controller refuses", ErrorCode(answer.error_code))
+        raise ProtocolError("the controller refused the request", ErrorCode(answer.error_code))
     return bool(answer.should_shut_down)

@@ -198,7 +198,8 @@ class IsrChanges:
                 if answer.error_code == 0:
                     rows = self._after(rows, answer)
                 else:
-                    log.info("the controller refuses: %s", name_of(answer.error_code))
+                    log.info("the controller refused a request to change in-sync sets: %s",
+                             name_of(answer.error_code))
             rows = [row for row in rows if _is_open(*row) and row[0].log.readable]
             if rows:
                 await asyncio.sleep(AGAIN_SECONDS)

@@ -75,11 +75,11 @@ class LogCoordinator(Generic[S]):
 
     def begin_shard(self, index: int, leader_epoch: int) -> S:
         """Create the empty shard of a partition, registered with the runtime."""
-        raise AssertionError("a coordinator says how its shards begin")
+        raise AssertionError("a subclass has to define begin_shard")
 
     def replay_steps(self, batch: BatchView, shard: S) -> Iterator[None]:
         """Replay a batch of the internal topic in a shard, a step for each record."""
-        raise AssertionError("a coordinator says how its shards are read")
+        raise AssertionError("a subclass has to define replay_steps")
 
     def follow_topic(self, new: MetadataImage) -> None:
         """Load the shards whose partitions this broker leads now, and unload all others."""
@@ -193,7 +193,7 @@ class LogCoordinator(Generic[S]):
                 self.runtime.adopt(shard)
                 return
             except MalformedMessage as error:
-                log.error("%s-%d cannot be read, keys are missing: %s", self.topic, index, error)
+                log.error("%s-%d cannot be read, and is not served: %s", self.topic, index, error)
                 return
             except Exception as error:
                 reached("a coordinator could not be loaded and is tried again")

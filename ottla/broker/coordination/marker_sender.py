@@ -68,7 +68,7 @@ class MarkerSender:
             markers=[_marker(marker, partitions) for marker, partitions in groups.items()]
         )
         codes: dict[tuple[TransactionMarker, TopicIndex], int] = {}
-        reason = f"broker {leader} has not said whether it has written a marker"
+        reason = f"broker {leader} did not report whether it wrote a marker"
         try:
             response = await self.peers.ask(
                 leader, request, VERSION, REQUEST_SECONDS, lane=MARKERS

@@ -296,7 +296,7 @@ class ClassicGroup:
 
     def emptied(self, wall_ms: int) -> GroupValue:
         """The record of the next generation, which has no members."""
-        assert not self.members, "the record would forget them"
+        assert not self.members, "the record would drop the members"
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation + 1,

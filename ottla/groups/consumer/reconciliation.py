@@ -72,7 +72,7 @@ def _changed(
     revoking: dict[TopicPartition, int],
 ) -> CurrentMemberValue:
     assert epoch >= current.epoch, "a member's epoch never falls"
-    assert assigned.keys().isdisjoint(revoking), "what is kept is not given up"
+    assert assigned.keys().isdisjoint(revoking), "a kept partition is not revoked"
     changed = CurrentMemberValue(epoch, current.epoch, state, assigned, revoking)
     if (
         epoch == current.epoch

@@ -35,7 +35,7 @@ def _joined(fields: Fields) -> str:
     topics, pattern = fields.get("topics"), fields.get("pattern")
     reads = f" and reads {listed(topics)}" if topics else ""
     if pattern:
-        reads += f"{' and' if reads else ' and reads'} what fits {pattern}"
+        reads += f"{' and' if reads else ' and reads'} topics that match {pattern}"
     return f"{member(fields)} joined{reads}{_saying(fields)}"
 
 
@@ -99,7 +99,7 @@ def _subscription_changed(fields: Fields) -> str:
             ("added", fields["added"]), ("removed", fields["removed"])) if topics
     ]
     if fields.get("pattern"):
-        changes.append(f"now reads what fits {fields['pattern']}")
+        changes.append(f"now reads topics that match {fields['pattern']}")
     return f"{member(fields)} changed its subscription: {', '.join(changes) or 'the pattern ended'}"
 
 
@@ -147,8 +147,8 @@ SENTENCES: dict[str, Callable[[Fields], str]] = {
         "a topic that the group reads was created or deleted, or has other partitions"
     ),
     "upgraded": lambda fields: (
-        "the group changed to the consumer protocol (KIP-848), as"
-        f" member {fields['member']} speaks it"
+        "the group changed to the consumer protocol (KIP-848), because"
+        f" member {fields['member']} uses it"
     ),
     "downgraded": lambda fields: (
         "the group changed to the classic protocol: its last member of KIP-848 is gone"

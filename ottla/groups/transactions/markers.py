@@ -103,7 +103,7 @@ class Ending:
                 # would be no further attempt, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)
-                    log.exception("a marker for %s-%d: writing it failed", *partition)
+                    log.exception("a marker for %s-%d could not be written", *partition)
                 self._settle(partition, ProtocolError("the broker failed"), settled)
         self._driving = False
         if not self._open:

@@ -40,7 +40,7 @@ cdef class FollowerReplica(ReplicaRole):
         assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was taken"
         if start > log.log_start_offset:
             self.delete_before(partition, start)
-        assert log.log_start_offset <= partition.high_watermark, "what is deleted was committed"
+        assert log.log_start_offset <= partition.high_watermark, "uncommitted records were deleted"
         partition.counters.replicated_in += size
         partition.note_sealed()
         return 0
@@ -106,14 +106,14 @@ cdef class FollowerReplica(ReplicaRole):
         cdef PartitionLog log = partition.log
         cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
         log.truncate_to(offset)
-        assert log.log_end_offset <= offset, "a cut leaves nothing behind it"
+        assert log.log_end_offset <= offset, "no record remains after the cut"
         self.shortened(partition)
         return log.log_end_offset < known
 
     cdef list repair(self, Partition partition):
         """Move the damaged part of the log aside; the leader has its records. Only for a replica
         that is not in sync."""
-        assert self.following, "only a follower's records are elsewhere"
+        assert self.following, "only a follower can fetch damaged records again"
         aside = partition.log.repair()
         self.shortened(partition)
         return aside

@@ -190,7 +190,7 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(
         cut_off = build_batch([Record(timestamp=1, key=b"\0", value=b"a key of one byte")])
         broker.call(log.append_bytes, cut_off, 0)
         lose_an_append(broker)
-        until(lambda: "cannot be read, keys are missing" in caplog.text, "the load has ended")
+        until(lambda: "cannot be read, and is not served" in caplog.text, "the load has ended")
         for _ in range(5):
             assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             pass_time(broker, log_coordinator.RELOAD_SECONDS)

@@ -280,7 +280,7 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     if limits.log_append_time:
         wanted |= LOG_APPEND_TIME
         walk.max_timestamp = now
-        walk.max_timestamp_at = 0           # all are equal, the first counts
+        walk.max_timestamp_at = 0           # all timestamps are equal: the first record counts
     limits.max_timestamp = walk.max_timestamp
     limits.offset_delta_of_max_timestamp = walk.max_timestamp_at
     if wanted != attributes(batch) or walk.max_timestamp != max_timestamp(batch):

@@ -1,4 +1,4 @@
-"""A number with its noun, for the messages of all parts."""
+"""A number with its noun, for the messages of all packages."""
 
 from __future__ import annotations
 

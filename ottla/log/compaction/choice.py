@@ -40,9 +40,9 @@ def cleanable(
 ) -> Cleanable | None:
     """The part of a log that may be cleaned now.
 
-    None if the log is not compacted, has no sealed segments, or is offline. Never cleaned: the
-    active segment, an open transaction and everything after it, records that are not committed or
-    not durable yet, and records younger than min.compaction.lag.ms.
+    None if the log is not compacted, has no sealed segments, or is offline. These are never
+    cleaned: the active segment, an open transaction and everything after it, records that are not
+    committed or not durable yet, and records younger than min.compaction.lag.ms.
     """
     log.wake(patient)
     sealed = log.segments[:-1]

@@ -1,8 +1,9 @@
 """Compacts a log: keeps the newest record of each key; every record keeps its offset.
 
-A pass reads the new part of the log into a table of keys and offsets, then rewrites every segment
-from the log's beginning to the end of that part, leaving out records for which the table has a
-newer one. If the table fills up, the pass ends earlier and the next one continues there.
+A pass reads the records that no pass has cleaned into a table of keys and offsets. It then rewrites
+every segment from the log's beginning to the last of these records, leaving out records for which
+the table has a newer one. If the table fills up, the pass ends earlier, and the next pass continues
+there.
 
 A pass is a generator. It yields None when the event loop may do other work, and a task when a
 thread has to call the task's `run`: tasks read and check batches, sync files, rebuild indexes, or

@@ -8,7 +8,7 @@ from ottla.log.files.disk cimport File
 cdef class BatchScan:
     cdef File file
     cdef readonly int64_t position      # where the current batch begins
-    cdef readonly int64_t next_position # where the next one begins
+    cdef readonly int64_t next_position # where the next batch begins
     cdef readonly int64_t end           # bytes of the file to be walked
     cdef readonly Py_ssize_t size       # bytes of the current batch
     cdef readonly str problem           # why the walk ended before `end`, None otherwise

@@ -102,7 +102,7 @@ cdef class BatchScan:
         return batch
 
     cpdef bint holds_next(self) noexcept:
-        """Whether `next` needs no read: the batch is in memory, or there is none."""
+        """Whether `next` can return without a read: the batch is in memory, or there is none."""
         cdef int64_t left = self.end - self.next_position, size = fields.HEADER_SIZE
         cdef int64_t held = self.buffer_position + self.buffered - self.next_position
         if left < fields.HEADER_SIZE:

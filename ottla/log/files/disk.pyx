@@ -1,7 +1,7 @@
 """The only file IO of the log: reads and writes at a position, and directory operations.
 
-Everything above takes a Disk as an argument, so that a test can pass one that loses, tears and
-refuses writes.
+All code that uses files takes a Disk as an argument, so that a test can pass one that loses, tears
+and refuses writes.
 """
 
 import base64

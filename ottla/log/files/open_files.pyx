@@ -33,7 +33,7 @@ cdef class OpenFiles:
         return 0
 
     cdef int remove(self, Openable member) except -1:
-        """Forgets a member that closed by itself."""
+        """Forgets a member that has closed its own files."""
         try:
             self.members.remove(member)
         except ValueError:

@@ -236,8 +236,8 @@ cdef class Producers:
         state.transaction_start = -1
         del self.open_transactions[state.producer_id]
         if len(self.unreplicated) >= UNREPLICATED_MAX:
-            # Only `first_unstable` shortens the list, and it is not called for this log. One pair
-            # that covers all these transactions is less precise, but safe.
+            # Only `first_unstable` shortens the list, and nothing has called it for this log. One
+            # pair that covers all these transactions is less precise, but safe.
             self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
         self.unreplicated.append((first, last))
         assert len(self.unreplicated) <= UNREPLICATED_MAX

@@ -20,7 +20,8 @@ cdef class TimeIndex(IndexFile):
         return self.base_offset + load_int32(self.entry(index) + 8)
 
     cdef int add(self, int64_t timestamp, int64_t offset) except -1:
-        """Adds an entry if its timestamp is above the last one; `make_room` was called before."""
+        """Adds an entry if its timestamp is above the last entry's. The caller has called
+        `make_room`."""
         cdef uint8_t *at
         if self.count and self.key_of(self.count - 1) >= timestamp:
             return 0

@@ -9,9 +9,9 @@ line per topic with its id, `-` for a topic without one.
     1
     events AAECAwQFBgcICQoLDA0ODw
 
-It is written after the checkpoints to which it refers. An entry is therefore used only if this file
-has the id of the requesting topic: a crash between the two files hides a new entry, but never
-exposes an old one.
+The file is written after the checkpoints to which it refers. A checkpoint's entry is used only if
+this file has the id of the requesting topic. A crash between the writes of the two files may
+therefore hide a new entry, but never exposes an old one.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

@@ -171,8 +171,8 @@ cdef class SegmentChain:
         return 0
 
     cdef bint distrusts_aborted(self) except -1:
-        """Whether a transaction index has to be rebuilt. Its size alone does not show this: new
-        entries may have given a file that was too short the expected size again."""
+        """Whether any transaction index has to be rebuilt. A file's size alone does not show this:
+        new entries may have given a file that was too short the expected size again."""
         cdef Segment segment
         for segment in self.segments:
             if segment.aborted.distrusted:

@@ -29,7 +29,7 @@ def state_after_clean_stop(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, reread: Reread | None, patient: bool,
 ) -> tuple[Producers, LeaderEpochs] | None:
-    """The producers and epochs of a log that a clean stop has closed; finds its end offset as well.
+    """The producers and epochs of a log that a clean stop has closed; also finds the log's end.
     None if the last segment is damaged. With `patient`, raises RebuildNeeded if a rebuild or a long
     read is needed."""
     last = segments[-1]
@@ -62,7 +62,7 @@ def planned_reread(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, patient: bool,
 ) -> Reread:
-    """The producers and epochs in the files, and scans of the batches that have to be read as well.
+    """Reads the producers and epochs from their files, and plans to read the batches after these.
     With `patient`, raises RebuildNeeded if the scans are long."""
     producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms, patient)
     reread = Reread(disk, directory, producers, known, scans_from(known, segments, patient))

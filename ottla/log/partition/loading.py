@@ -156,7 +156,8 @@ def without_segments(
 
 
 def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> dict[str, list[str]]:
-    """The names of a partition's files, after interrupted operations were completed or undone."""
+    """Completes or undoes interrupted operations. Returns the names of the partition's files, by
+    suffix."""
     try:
         kinds = by_suffix(disk.listdir(directory))
     except FileNotFoundError:

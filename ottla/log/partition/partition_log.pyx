@@ -25,8 +25,9 @@ cdef class PartitionLog(AppendableLog):
     @staticmethod
     def open(disk, clock, directory, config=None, *, open_files=None, topic_id=None,
              checkpoint=LogCheckpoint(), clean=False):
-        """Open the log in `directory`, which need not exist, and recover it unless it is `clean`:
-        every segment from the checkpoint's recovery point on is checked byte for byte."""
+        """Open the log in `directory`, which need not exist. Unless the last stop was `clean`, the
+        log is recovered: every segment from the checkpoint's recovery point on is checked byte for
+        byte."""
         cdef PartitionLog log = PartitionLog(
             disk, clock, directory, config or LogConfig(),
             OpenFiles() if open_files is None else open_files, topic_id)

@@ -44,7 +44,7 @@ cdef class Segment(IndexedSegment):
         self.appendable = False
 
     def files_to_sync(self, sealed=False):
-        """The Files that have to be synced before the recovery point may pass them."""
+        """The Files that have to be synced before the recovery point may pass this segment."""
         files = [self.opened()]
         if sealed:
             self.open_indexes(False)

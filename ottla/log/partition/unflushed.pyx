@@ -81,7 +81,8 @@ cdef class Unflushed:
         files = [] if by_file_system else self.files_to_sync(chain)
         if self.epochs_file is None:
             self.epochs_file = EpochsFile(disk, chain.directory)
-        # A sync of the file system may end before flushes under way: it includes their epochs.
+        # A sync of the file system may end before earlier flushes, so it writes the epochs that
+        # these flushes are about to write, too.
         epochs_taken = epochs_due or by_file_system and any(
             [each.epochs is not None for each in self.tasks])
         task = FlushTask(

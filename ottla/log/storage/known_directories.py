@@ -48,7 +48,8 @@ def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
 
 
 def remembered_by_readable(disk: Disk, opened: list[LogDirectory]) -> dict[str, str]:
-    """Like `remembered`; a directory that cannot be read is replaced in `opened`: it is offline."""
+    """Like `remembered`; in `opened`, a directory that cannot be read is replaced by an offline
+    placeholder."""
     known: dict[str, str] = {}
     for at, directory in enumerate(opened):
         try:

@@ -3,7 +3,7 @@ such moves at a start.
 
 A move copies the partition into `<topic>-<partition>.<unique>-future` of the target directory. Once
 the copy is complete and durable, the file `.ottla-move` of the target is written: from then on the
-copy is the partition, even if none of the renames that follow has been done.
+copy counts as the partition, even if none of the renames that follow has been done.
 
     0
     events 0 events-0.0000018f-future

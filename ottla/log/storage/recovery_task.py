@@ -1,6 +1,6 @@
 """Opens logs after an unclean stop, several at a time.
 
-`Storage.recoveries` lists these logs. `LogRecovery.run` opens one and recovers it, in any thread:
+`Storage.recoveries` lists these logs. `LogRecovery.run` opens and recovers one log, in any thread:
 the expensive parts, reading and checksums, run without the interpreter lock. `Storage.end_recovery`
 keeps the result until `get_or_create` asks for that log: logs are returned and errors reported in
 the order of these requests, whichever recovery ends first.

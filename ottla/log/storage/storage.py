@@ -398,7 +398,7 @@ class Storage:
         self.hooks.on_failure(directory.path, reason)
 
     def refuse(self, directory: LogDirectory, error: OSError) -> None:
-        """Notes that a write in a directory failed with an error that may pass."""
+        """Notes that a write in a directory failed with a temporary error."""
         if directory.space.refused(error):
             self.hooks.on_full()
 

@@ -133,7 +133,7 @@ def require_room(target: str, partitions: list[Adopted]) -> None:
     if free < needed:
         raise ImportRefused(
             f"{target} has {free} bytes free, but {needed} are needed; on the same file"
-            " system, --link needs almost none"
+            " system, --link needs almost no space"
         )
 
 

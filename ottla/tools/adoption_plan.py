@@ -137,8 +137,8 @@ def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
     if images:
         return max(images, key=lambda image: image.at), True
     plan.notes.append(
-        "there is no __cluster_metadata-0: topics are known from their directories only, without"
-        " partitions that are elsewhere. Their settings are not known: all records are kept"
+        "there is no __cluster_metadata-0: topics are known from their directories only, so"
+        " partitions on other brokers are left out. Settings are not known: all records are kept"
         " (retention.ms=-1, retention.bytes=-1, cleanup.policy=delete) until you set them"
     )
     image = KraftImage()

@@ -216,7 +216,8 @@ def compare_checkpoints(
         offset = directory.offsets[name].get(key)
         if offset is None or offset <= checked.end_offset:
             continue
-        what = f"{key[0]}-{key[1]} is at {offset} there, its log ends at {checked.end_offset}"
+        end = checked.end_offset
+        what = f"{key[0]}-{key[1]} has offset {offset} there, but its log ends at {end}"
         advice = "the end of the log may be lost: compare with a copy"
         if name == LOG_STARTS:
             advice = "deleted records came back, or the log was lost: the next start begins the log"

@@ -262,7 +262,7 @@ class PartitionCheck:
         advice = RESTORE
         if what.startswith(("magic is 0,", "magic is 1,")):
             what += ": a message format from before Kafka 0.11"
-            advice = "read the topic with a consumer and produce it again, to another one"
+            advice = "read the topic with a consumer and produce the records to another topic"
         if behind is not None:
             advice += f". Whole batches continue at byte {behind}"
         check.tell(what, position, advice)

@@ -158,7 +158,7 @@ class SegmentCheck:
                 repaired = lags and self.reread_from is not None and (
                     batch.base_offset >= self.reread_from)
                 self.tell(
-                    f"it is of leader epoch {batch.leader_epoch}, leader-epoch-checkpoint says "
+                    f"its leader epoch is {batch.leader_epoch}, leader-epoch-checkpoint says "
                     f"{known}", position,
                     READ_AGAIN if repaired else
                     "stop the broker and delete leader-epoch-checkpoint: the next start makes it"
@@ -204,8 +204,8 @@ class SegmentCheck:
         newest = max((record.timestamp for record in records), default=-1)
         if records and batch.timestamp_type == 0 and newest != batch.max_timestamp:
             self.tell(
-                f"its newest record is of {newest}, its header says {batch.max_timestamp}",
-                position, "searches by time may miss it; nothing else is affected", note=True,
+                f"its newest timestamp is {newest}, its header says {batch.max_timestamp}",
+                position, "searches by time may miss the record; nothing else is affected", note=True,
                 kind="timestamp",
             )  # fmt: skip
 
@@ -288,8 +288,8 @@ class IndexWalk:
         while self.next is not None and self.base_offset + self.next[1] <= last_offset:
             if self.base_offset + self.next[1] == last_offset and self.next[0] != timestamp:
                 self.wrong = self.wrong or (
-                    f"it says that the batch with offset {last_offset} is of {self.next[0]}, it is "
-                    f"of {timestamp}"
+                    f"it has {self.next[0]} for the batch with offset {last_offset}, whose newest "
+                    f"timestamp is {timestamp}"
                 )
             self.next = next(self.entries, None)
 

@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument(
         "--link", action="store_true",
-        help="link sealed segments instead of copying them; the source stays whole",
+        help="link closed segments instead of copying them; the source stays complete",
     )  # fmt: skip
     way.add_argument(
         "--move", action="store_true",

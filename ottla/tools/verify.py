@@ -34,14 +34,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--partition", action="append", default=[], metavar="TOPIC-N",
-        help="look only at this partition; may be repeated",
+        help="check only this partition; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--online", action="store_true",
-        help="while a broker runs: look only at segments that are sealed and on the medium",
+        help="while a broker runs: check only segments that are closed and on disk",
     )  # fmt: skip
     parser.add_argument(
-        "--deep", action="store_true", help="unpack every batch and look at its records too"
+        "--deep", action="store_true", help="decompress every batch and check its records too"
     )
     parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
 

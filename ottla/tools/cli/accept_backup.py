@@ -97,8 +97,8 @@ def owner_of(path: Path) -> tuple[str, str]:
     log directory of a cluster's member."""
     if not (path / META).exists():
         raise ClientError(
-            f"{path} has no {META}: it is not a log directory of a broker. Name those of the"
-            " cluster's brokers"
+            f"{path} has no {META}: it is not a log directory of a broker. Name the log"
+            " directories of the cluster's brokers"
         )
     try:
         known = decode_properties((path / META).read_bytes())

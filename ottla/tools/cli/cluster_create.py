@@ -266,7 +266,8 @@ class Creation:
             await self._look(first)
             if self.image is not None:
                 raise ClusterRefused(
-                    f"another program changed ZooKeeper at {self.begun} meanwhile: run this again"
+                    f"another program changed ZooKeeper at {self.begun} meanwhile: run this command"
+                    " again"
                 ) from error
 
     def plan(self) -> list[str]:

@@ -27,9 +27,9 @@ _ottla_names() {{ # _ottla_names topic|group: from a cache, or from a broker tha
   mkdir -p -m 700 "$folder" 2>/dev/null || return
   if [ ! -f "$file" ] || [ $(($(date +%s) - $(stat -c %Y "$file"))) -gt 10 ]; then
     timeout 2 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" || : >"$file.new"
-    mv "$file.new" "$file" # a broker that does not answer is not asked again at once either
+    mv "$file.new" "$file" # also without an answer: the broker is not asked again at once
   fi
-  # A shell would run what is in a name like $(…), and group ids may be anything.
+  # Other names are omitted: group ids may be anything, and a shell would execute $(…).
   grep -E '^[[:alnum:]._-]+$' "$file" 2>/dev/null | sed "s|^|$2|"
 }}
 _ottla() {{

@@ -100,7 +100,7 @@ def format_directories(options: Options) -> None:
         raise Failed(
             "zookeeper.connect is set: the brokers of a cluster format their directories at their "
             "first start, and take the cluster's id from ZooKeeper. SCRAM users are made with "
-            "kafka-configs, by a listener that does not ask for one."
+            "kafka-configs, through a listener without SCRAM."
         )
     records: list[MetadataRecord] = []
     if options.has("add-scram"):

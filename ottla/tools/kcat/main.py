@@ -15,7 +15,7 @@ from ottla.tools.printable import printable
 FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
 USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC] … [FILE | TOPIC …]
 
-  -C consume (the usual where standard input is a terminal), -P produce, -L list, -Q offsets by
+  -C consume (the default if standard input is a terminal), -P produce, -L list, -Q offsets by
   time (-t TOPIC:PARTITION:MS), -G consume as a group
   -b BROKERS   -t TOPIC   -p PARTITION   -F FILE of properties   -X NAME=VALUE   -m SECONDS
   -o OFFSET    beginning, end, stored, N, -N, s@MS, e@MS      -e end when everything is read
@@ -23,9 +23,9 @@ USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC
   -k KEY       -H NAME=VALUE   -z CODEC   -l lines of a file   -T tee
   -q quiet     -V version     -E, -O, -d and -v are accepted, without effect
 
-Records are read and sent with librdkafka, as kcat does; but keys go to partitions as Java's clients
-send them.
-Not here: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
+Records are read and sent with librdkafka, as in kcat, but keys choose partitions as in Java's
+clients.
+Not supported: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 
 
 def main(arguments: list[str]) -> int:

@@ -291,7 +291,7 @@ class RecordPrinter:
         for place, here in self.consumer.positions.items():
             end = self.wanted.group_ends.get(place, 0)
             if here < end and place not in self.finished:
-                return f"{place[0]}-{place[1]} has records before {end} that did not come"
+                return f"{place[0]}-{place[1]} has records before {end} that have not arrived"
         return ""
 
     def end(self) -> None:

@@ -20,7 +20,7 @@ class BadAddress(ClientError):
 
 
 def default_addresses() -> str:
-    """The default cluster of a command."""
+    """The bootstrap addresses that a command uses by default."""
     return os.environ.get(VARIABLE) or DEFAULT_ADDRESS
 
 

@@ -1,7 +1,7 @@
-"""The parser of all command lines but those of Kafka's tools: errors in one line, with similar
-names.
+"""The parser of all command lines except those of Kafka's tools. Errors have one line, and name
+similar flags and choices.
 
-Brokers use it too, so it imports only argparse until there is an error.
+Brokers use this module too, so it imports only argparse until there is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Unlike argparse's, reports unknown arguments, as `parse_args` does."""
+        """Reports unknown arguments, as `parse_args` does. argparse's own method returns them."""
         if args is not None:
             self._check_flags(args)
         chosen, unknown = super().parse_known_args(args, namespace)
@@ -33,7 +33,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
     def _check_flags(self, args: Sequence[str]) -> None:
-        """Reports `--topic orders` where the topic is an argument without a flag."""
+        """Reports a flag such as `--topic orders` if the command takes the topic without a flag."""
         for at, word in enumerate(args):
             flag, equals, value = word.partition("=")
             name = flag.removeprefix("--").removesuffix("s")
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
                                f" without it: {self.prog} {given}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Names the choices that are similar to a wrong one, or all choices if none is."""
+        """For a wrong choice, names the similar choices, or all choices if none is similar."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:

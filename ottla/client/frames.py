@@ -19,7 +19,7 @@ from ottla.wire.parts import DecodedInParts
 
 SOFTWARE_NAME = "ottla"
 FRAME_SIZE_MAX = 256 << 20
-"""The longest response that is read, in bytes; a longer one indicates a damaged stream."""
+"""The longest response that is read, in bytes; a longer response indicates a damaged stream."""
 
 
 class BadResponse(ClientError):
@@ -41,7 +41,8 @@ class Frames:
         self.client_id = client_id
         self.correlation_id = 0
         self.served: dict[int, tuple[int, int]] = {}
-        """The broker's lowest and highest version of each API; empty before it has sent them."""
+        """The broker's lowest and highest version of each API; empty before the broker has sent
+        them."""
 
     def encode(self, request: Any, version: int) -> tuple[bytes, Sent]:
         """The whole frame of a request, including its length."""

@@ -63,7 +63,7 @@ def handled(handler: object) -> Iterator[None]:
 
 
 def interruptible() -> contextlib.AbstractContextManager[None]:
-    """Runs a command. A signal raises Interrupted, so that everything is closed on the way out."""
+    """Runs a command. A signal raises Interrupted, so that files and connections are closed."""
     return handled(interrupt)
 
 

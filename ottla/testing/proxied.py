@@ -221,7 +221,7 @@ def _is_silent(header: RequestHeader, body: bytes) -> bool:
 
 
 def _changed(header: RequestHeader, frame: bytes, rule: Rule) -> bytes:
-    """The broker's answer with every error code replaced by the rule's."""
+    """The broker's answer, with every error code replaced by the code of the rule."""
     api, version = APIS[header.api_key], header.version
     at = response_header_size(header.api_key, version, frame)
     answer = api.response.decode(frame[at:], version)

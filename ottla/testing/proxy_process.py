@@ -82,11 +82,11 @@ class Proxy:
         return len(ended)
 
     async def add_fault(self, **rule: Any) -> None:
-        """Adds a rule; earlier ones take precedence."""
+        """Adds a rule; earlier rules take precedence."""
         self.rules[rule["number"]] = Rule(**rule)
 
     async def end_fault(self, number: int) -> None:
-        """Ends a rule; its hits stay known."""
+        """Ends a rule; the number of its hits is kept."""
         if number in self.rules:
             self.rules[number].count = 0
 

@@ -41,7 +41,7 @@ from ottla.wire.wording import counted
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
 """Files that can be rebuilt from the segments. If one such file of a partition is wrong, the import
-adopts none of the partition's."""
+adopts none of these files of the partition."""
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class ErrorsOfLogs(Report):
     caches_hold = True
 
     def add(self, finding: Finding) -> None:
-        """Counts a finding. A damaged cache is no reason to refuse its log."""
+        """Counts a finding. A log is not refused because of a damaged file of CACHES."""
         if not finding.note and finding.path.endswith(CACHES):
             self.caches_hold = False
             return

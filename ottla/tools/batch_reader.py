@@ -92,7 +92,7 @@ Batch = BatchView | LegacyBatch
 def read_batches(
     path: str, size_max: int | None = None, position: int = 0, slice_max: int | None = None
 ) -> Iterator[tuple[int, Batch]]:
-    """The batches of a file with their positions, up to an incomplete one.
+    """The batches of a file with their positions, up to an incomplete batch.
 
     Reads only within the first `size_max` bytes of the file, and `slice_max` bytes from `position`.
     Raises OSError, or DamagedFile for bytes that cannot be a batch.

@@ -70,7 +70,7 @@ def _of_topic(topic: str, settings: Mapping[str, str], notes: list[str]) -> list
 
 
 def settings_unknown(names: Collection[str]) -> list[ConfigSet]:
-    """Settings for topics that are known only from their directories: they keep all records;
+    """Settings for topics that are known only from their directories: all records are kept, and
     internal topics have their usual settings."""
     return [
         ConfigSet("topic", topic, name, value)

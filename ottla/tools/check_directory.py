@@ -55,7 +55,8 @@ class LogDirectoryCheck:
 def held(path: str) -> Iterator[None]:
     """Keeps brokers from starting on a directory during the check. Raises DirectoryLocked.
 
-    Ottla locks with flock, Java with POSIX locks. A directory without a lock file is not in use.
+    Ottla locks with flock, Java with POSIX locks, so this function takes both. A directory without
+    a lock file is not in use.
 
     """
     lock = os.path.join(path, ".lock")
@@ -174,7 +175,7 @@ def check_directory(
             checked = check_partition(place, known_of(directory, key, online), deep, report)
         except FileNotFoundError:
             if online:
-                continue            # its topic has been deleted meanwhile
+                continue            # the topic has been deleted meanwhile
             raise
         directory.partitions[key] = checked
         if not online:

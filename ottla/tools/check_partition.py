@@ -246,7 +246,7 @@ class PartitionCheck:
             )
 
     def judge(self, check: SegmentCheck, last: bool) -> None:
-        """Reports a fault: a torn end, which the next start truncates, or damage."""
+        """Reports a fault: an incomplete end, which the next start truncates, or damage."""
         assert check.fault is not None
         position, what = check.fault
         behind = check.valid_behind()

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SEQUENCE_MAX = 2**31 - 1
 FORGOTTEN_MS = 86_400_000
-"""A broker may forget a producer that sends nothing for this long (Kafka's default). Its sequence
-numbers may then start again."""
+"""A broker may forget a producer that sends nothing for this long (Kafka's default). The producer's
+sequence numbers may then start again."""
 
 
 def open_to_read(path: str) -> File:
@@ -205,8 +205,8 @@ class SegmentCheck:
         if records and batch.timestamp_type == 0 and newest != batch.max_timestamp:
             self.tell(
                 f"its newest timestamp is {newest}, its header says {batch.max_timestamp}",
-                position, "searches by time may miss the record; nothing else is affected", note=True,
-                kind="timestamp",
+                position, "searches by time may miss the record; nothing else is affected",
+                note=True, kind="timestamp",
             )  # fmt: skip
 
     def check_transactions(self) -> None:

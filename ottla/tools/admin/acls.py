@@ -48,7 +48,7 @@ def name_of(table: dict[str, int], number: int) -> str:
 
 
 class Pattern(NamedTuple):
-    """The resources that rules refer to; None matches any name in a filter."""
+    """The resources that rules refer to. In a filter, the name None matches any name."""
 
     resource: str
     name: str | None
@@ -56,8 +56,8 @@ class Pattern(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """An operation allowed or denied to a principal from a host; None matches anything in a
-    filter."""
+    """An operation that is allowed or denied to a principal from a host. In a filter, None matches
+    anything."""
 
     principal: str | None
     host: str | None
@@ -103,7 +103,7 @@ def describe(
 
 
 def create(cluster: ClusterClient, rules: Iterable[tuple[Pattern, Rule]]) -> None:
-    """Creates rules; raises Refused for the first one that was rejected."""
+    """Creates rules; raises Refused for the first rejected rule."""
     creations = [
         CreateAclsRequest.Creation(
             resource_type=RESOURCES[pattern.resource],

@@ -93,8 +93,8 @@ def update_feature(
 
 
 def quorum(cluster: ClusterClient, asked: Connection | None = None) -> tuple[Any, list[Any]]:
-    """The state of the metadata partition, and the addresses of its voters. Asks the broker of
-    `asked`, or any broker. Waits while a controller is being elected."""
+    """The state of the metadata partition, and the addresses of its voters. The request goes to
+    `asked` or, without it, to any broker. Waits while a controller is being elected."""
     topic = DescribeQuorumRequest.Topic
     request = DescribeQuorumRequest(
         topics=[topic(topic_name=METADATA_TOPIC, partitions=[topic.Partition(partition_index=0)])]

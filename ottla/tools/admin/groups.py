@@ -36,7 +36,7 @@ GONE = {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}
 
 @dataclass
 class Member:
-    """A member of a group; partitions are by topic."""
+    """A member of a group. Assignments have the partitions of each topic."""
 
     id: str
     client_id: str
@@ -177,7 +177,8 @@ def _classic(cluster: ClusterClient, group_id: str) -> Group:
 
 
 def _decoded(data: bytes) -> dict[str, list[int]]:
-    """A classic member's assignment; empty if it is not of the consumer protocol type."""
+    """A classic member's assignment; empty if the bytes are not an assignment of the consumer
+    protocol."""
     if len(data) < 2:
         return {}
     highest = ConsumerProtocolAssignment.VERSIONS[-1]
@@ -190,7 +191,7 @@ def _decoded(data: bytes) -> dict[str, list[int]]:
 
 
 def committed(cluster: ClusterClient, group_id: str) -> dict[Place, tuple[int, int]]:
-    """Committed offset and leader epoch of each partition of a group."""
+    """The committed offset of each partition of a group, and the leader epoch committed with it."""
     return {
         place: (part.committed_offset, part.committed_leader_epoch)
         for place, part in _commits(cluster, group_id).items()
@@ -198,7 +199,7 @@ def committed(cluster: ClusterClient, group_id: str) -> dict[Place, tuple[int, i
 
 
 def committed_metadata(cluster: ClusterClient, group_id: str) -> dict[Place, tuple[int, str]]:
-    """Committed offset and its metadata of each partition of a group."""
+    """The committed offset of each partition of a group, and the metadata committed with it."""
     return {
         place: (part.committed_offset, part.metadata or "")
         for place, part in _commits(cluster, group_id).items()
@@ -226,8 +227,7 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
 
 
 def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
-    """The partitions that are not in `places` although their topics are. Deleted topics have
-    none."""
+    """The other partitions of the topics in `places`. Deleted topics have none."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
     return {

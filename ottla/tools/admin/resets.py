@@ -54,7 +54,7 @@ def to_end(cluster: ClusterClient, places: Sequence[Place], which: int) -> dict[
 def to_committed(
     cluster: ClusterClient, places: Sequence[Place], committed: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, int]:
-    """The committed offsets; the end of partitions without one."""
+    """The committed offsets; for partitions without a committed offset, their end offsets."""
     missing = [place for place in places if place not in committed]
     last = offsets.required(cluster, dict.fromkeys(missing, LATEST))
     return {

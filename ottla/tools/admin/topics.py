@@ -29,7 +29,7 @@ PARTITIONS_PER_RESPONSE = 2000
 
 @dataclass
 class Partition:
-    """One partition. Brokers are given by their ids; `leader` is -1 if there is none."""
+    """One partition. Brokers are given by their ids; `leader` is -1 if there is no leader."""
 
     index: int
     leader: int
@@ -84,7 +84,7 @@ def describe(
     limit: int = 0,
     asked: Connection | None = None,
 ) -> list[Topic]:
-    """The named topics, or all, sorted by name; unknown ones have an `error`. The request goes to
+    """The named topics, or all, sorted by name; unknown topics have an `error`. The request goes to
     `asked` or, without it, to any broker."""
     if wanted is None and asked is not None:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)

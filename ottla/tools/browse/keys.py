@@ -17,7 +17,7 @@ LONGEST = 16
 def decode(text: str) -> list[str]:
     """The keys in the bytes of one read, without unknown sequences.
 
-    A terminal sends a sequence in one piece, so an escape character without a sequence behind it is
+    A terminal sends a sequence in one piece, so an escape character without a sequence after it is
     the Escape key.
     """
     names: list[str] = []

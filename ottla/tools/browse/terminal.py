@@ -71,8 +71,8 @@ class Terminal:
         self.write(HOME + text + REST_OF_LINE + REST_OF_SCREEN)
 
     def style(self, line: str, place: int, chosen: int) -> str:
-        """Styles a line: title and heading bold, the selected line inverse. It is inverse even
-        without colours, as nothing else marks it."""
+        """Styles a line: title and heading bold, the selected line inverse. The selected line is
+        inverse even without colours, as nothing else marks it."""
         if place == chosen:
             return f"{INVERSE}{line}{PLAIN}"
         return f"{BOLD}{line}{PLAIN}" if place < 2 and self.colours else line

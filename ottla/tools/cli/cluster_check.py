@@ -79,8 +79,8 @@ def check(options: Namespace) -> int:
 
 
 def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Joins the rows of a topic that differ only in the partition to one row, for partitions
-    `0-49`."""
+    """Joins rows of a topic that differ only in the partition. The partition of the joined row is a
+    text such as `0-49`."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         same = tuple(str(row[name]) for name in row if name != "partition")

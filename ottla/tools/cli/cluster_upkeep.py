@@ -1,4 +1,4 @@
-"""Keeps the processes of `ottla cluster start` running: reports and restarts each one that ends.
+"""Keeps the processes of `ottla cluster start` running: reports and restarts processes that end.
 
 A process that was stopped cleanly is restarted at once, so `ottla cluster restart-broker` only has
 to stop a broker. A process that has crashed is restarted after a second; each further crash soon

@@ -53,7 +53,7 @@ def count(text: str) -> int:
 
 
 def with_unit(read: Callable[[str], float], shown: Callable[[float], float]) -> Value:
-    """The conversion of a time or a size, for argparse."""
+    """The argparse type of a time or a size."""
 
     def value(text: str) -> float:
         try:
@@ -72,7 +72,7 @@ VALUES: dict[str, Value] = {
     "MS": with_unit(duration_ms, int),
     "SIZE": with_unit(size_bytes, int),
 }
-"""The conversion of a value, by its name in the table."""
+"""The argparse types of values, by the values' names in the table."""
 
 
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:

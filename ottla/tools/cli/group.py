@@ -175,13 +175,13 @@ def planned(
 
 
 def check_inactive(cluster: ClusterClient, group_id: str) -> None:
-    """Raises ClientError for a group with members, before it is changed."""
+    """Raises ClientError if the group, which is to be changed, has members."""
     try:
         group = groups.describe(cluster, group_id)
     except Refused as refused:
         if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return                          # a reset creates it; DeleteGroups says that it is missing
+        return                          # no such group: a reset creates it, DeleteGroups reports it
     if group.members:
         raise ClientError(
             f"group {group_id!r} has {counted(len(group.members), 'member')}, which must stop"

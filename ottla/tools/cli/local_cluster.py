@@ -33,8 +33,8 @@ HTTP = "ottla.http.listener"
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
 CUT_OFF_STOP_SECONDS = 3.0
-"""How long a broker may take to stop without ZooKeeper. It cannot hand over its leaderships then,
-and would try for half a minute. Killing the broker loses no acknowledged record."""
+"""How long a broker may take to stop without ZooKeeper. Without ZooKeeper, it cannot hand over its
+leaderships, but would try for half a minute. Killing the broker loses no acknowledged record."""
 BROKERS_MAX = 100
 
 

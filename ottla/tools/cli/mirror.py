@@ -87,8 +87,8 @@ class Copied:
             self.offset = message.offset()
 
     def at(self) -> int:
-        """The offset, after a flush. Raises ClientError, or NotWritten if the broker refused the
-        record."""
+        """The record's offset in the target; call this after a flush. Raises ClientError, or
+        NotWritten if the broker refused the record."""
         if self.failure is not None:
             refused = self.failure.code() > 0
             raise (NotWritten if refused else ClientError)(

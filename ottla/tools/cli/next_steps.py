@@ -1,4 +1,4 @@
-"""What to do about a broker's refusal: the end of a command's error."""
+"""The next step after a broker has refused a request, for the end of a command's error."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ NEXT: dict[ErrorCode | None, str] = {
 
 
 def with_next_step(line: str, failed: Exception) -> str:
-    """The line about an error, with the next step if one is known and nothing is named yet."""
+    """The line about an error. Adds the next step if it is known, and the line names no step
+    yet."""
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
     return f"{line.rstrip('.')}; {step}" if step and "; " not in line else line

@@ -161,12 +161,12 @@ def same_file() -> bool:
 
 
 def complain(name: str, message: str) -> None:
-    """One line on stderr."""
+    """Prints one line on stderr."""
     print(f"{name}: {printable(' '.join(message.split()))}", file=sys.stderr)
 
 
 def show_help(name: str, command: table.Command, *, asked: bool) -> int:
-    """The flags of a tool. Most of Kafka's tools end with 1 after their help."""
+    """Prints the flags of a tool. Most of Kafka's tools end with 1 after their help."""
     lines = [
         command.about,
         "",

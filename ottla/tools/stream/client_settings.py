@@ -41,7 +41,8 @@ def java_names() -> dict[str, str]:
 
 
 def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
-    """The properties under librdkafka's names; those that only Java's clients know are omitted.
+    """The properties under librdkafka's names; properties that only Java's clients know are
+    omitted.
 
     Raises ClientError for security settings that are not supported.
     """

@@ -2,8 +2,9 @@
 
 The consumer tracks the position of every assigned partition. The code that uses the consumer calls
 `advance` to move a position after it has processed a record, and may call it at the end of a
-partition. `settle` makes the output of this code safe, for example by a flush of standard output.
-Only settled positions are committed: by `commit`, before partitions are revoked, and at the end.
+partition. `settle` makes the output of this code safe, for example by a flush of standard output;
+the positions are then settled. Only settled positions are committed: by `commit`, before partitions
+are revoked, and at the end.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ class Consumer:
         return {(one.topic, one.partition): one.offset for one in answers if one.offset >= 0}
 
     def begin_at(self, places: list[Place]) -> dict[Place, int]:
-        """The offsets at which the group begins to read these partitions: its committed offsets,
-        else as auto.offset.reset says."""
+        """The offsets at which the group begins to read these partitions: its committed offsets, or
+        without them the offsets of auto.offset.reset."""
         stored = self.committed(places)
         missing = [place for place in places if place not in stored]
         self._committed |= stored
@@ -215,7 +216,7 @@ class Consumer:
         self.listener.revoked(places)
 
     def _on_error(self, error: Any) -> None:
-        """Stores permanent errors; librdkafka retries after all others."""
+        """Stores permanent errors; librdkafka retries after all other errors."""
         kind = self.library.KafkaError
         if error.fatal() or error.code() in (kind._AUTHENTICATION, kind._FATAL):
             self._failure = self._failure or ClientError(error.str())

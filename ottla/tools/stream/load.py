@@ -172,7 +172,7 @@ class _Sender:
             self.transactions.start()
 
     def send(self, place: Place, count: int, size: int, make: Make) -> None:
-        """Send a batch, and await earlier ones if too many are in flight."""
+        """Send a batch, and await earlier batches if too many are in flight."""
         load, transactions = self.load, self.transactions
         if transactions is not None and (place not in transactions.places or transactions.due):
             self.settle_all()           # the transaction's requests are not pipelined
@@ -340,8 +340,8 @@ class FetchLoad:
 def fetch(
     cluster: ClusterClient, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]
 ) -> int:
-    """Fetches until `load.records` records have arrived, or none for `load.idle_ms`. `on_fetch`
-    gets numbers of records and bytes. Returns the number of records."""
+    """Fetches until `load.records` records have arrived, or none has arrived for `load.idle_ms`.
+    `on_fetch` gets numbers of records and bytes. Returns the number of records."""
     led: dict[Place, int] = {}
     at: dict[Place, int] = {}
     records = size = 0

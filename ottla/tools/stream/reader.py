@@ -271,7 +271,7 @@ class RecordPrinter:
                 f"the group is {state}: see ottla group why {group}")
 
     def joins_after(self) -> str:
-        """The text about what a member waits for that has not joined yet."""
+        """The text that says what a member waits for before it joins."""
         group = self.wanted.group
         try:
             state = groups.describe(self.cluster, group).state
@@ -285,7 +285,8 @@ class RecordPrinter:
         return f"waiting for its coordinator, the group is {state}: see ottla group why {group}"
 
     def unread(self) -> str:
-        """The text about what a member of a group still waits for, "" if it waits for nothing."""
+        """The text that says what a member of a group still waits for, "" if it waits for
+        nothing."""
         if self.wanted.is_member and not self.consumer.joined:
             return "it has not let a member join"
         for place, here in self.consumer.positions.items():

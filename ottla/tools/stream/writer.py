@@ -148,7 +148,8 @@ class Writer:
     def _why_not_queued(
         self, topic: str, key: bytes | None, value: bytes | None, refused: Any
     ) -> str:
-        """librdkafka's error, corrected if it calls its own size limit the broker's."""
+        """librdkafka's error. If librdkafka calls its own size limit the broker's, the text is
+        corrected."""
         if refused.args[0].code() != self._library.KafkaError.MSG_SIZE_TOO_LARGE:
             return f"{topic}: {refused.args[0].str()}"
         size = len(key or b"") + len(value or b"")

@@ -1,5 +1,5 @@
-"""Consume, transform, produce, at least once: nothing is lost; after a crash the records under way
-may be written a second time.
+"""Consume, transform, produce, at least once: nothing is lost; after a crash the records of the
+current batch may be written a second time.
 
     python at_least_once.py localhost:9092 SOURCE SINK
 

@@ -1,5 +1,5 @@
-"""Consume, transform, produce, at most once: nothing is written twice; a crash loses the records
-under way.
+"""Consume, transform, produce, at most once: nothing is written twice; a crash loses the records of
+the current batch.
 
     python at_most_once.py localhost:9092 SOURCE SINK
 

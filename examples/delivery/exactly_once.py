@@ -1,12 +1,12 @@
-"""Consume, transform, produce, exactly once: the written records and the read offsets are committed
-in one transaction, or neither is.
+"""Consume, transform, produce, exactly once: one transaction commits the written records together
+with the offsets of the records that were read.
 
     python exactly_once.py localhost:9092 SOURCE SINK
 
-Consumers of SINK must read only committed records (`isolation.level=read_committed`, the
-default of librdkafka, not of the Java client). After an error that requires an abort, the program
-repeats the transaction; any other error ends the program. After a restart it aborts a transaction
-that was left open, and continues.
+Consumers of SINK must read only committed records (`isolation.level=read_committed`, which is the
+default of librdkafka but not of the Java client). After an error that requires an abort, the
+program repeats the transaction; any other error ends the program. After a restart it aborts a
+transaction that was left open, and continues.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
             "bootstrap.servers": bootstrap,
             # The same id after a restart: it fences a former process that may still be running.
             "transactional.id": f"{source}-to-{sink}",
-            # Otherwise librdkafka's send_offsets_to_transaction may wait for ever after no broker
-            # was reachable (https://github.com/confluentinc/librdkafka/issues/5511).
+            # Without this setting, librdkafka's send_offsets_to_transaction may wait for ever if no
+            # broker was reachable (https://github.com/confluentinc/librdkafka/issues/5511).
             "metadata.recovery.strategy": "none",
         }
     )

@@ -117,7 +117,7 @@ class GroupValue:
     leader: str | None
     state_ms: int
     """Unix time of the last change of state; the retention of an empty group's offsets counts from
-    here."""
+    this time."""
     members: tuple[ClassicMemberValue, ...] = ()
 
 

@@ -49,8 +49,8 @@ class Clock(Protocol):
 
 
 Committed = Callable[[ProtocolError | None], None]
-"""Called once for each append, in their order: with None when the append is committed, or with the
-error."""
+"""Called once for each append, in the order of the appends: with None when the append is committed,
+or with the error."""
 
 
 class ShardHost(Protocol):
@@ -140,7 +140,8 @@ class ShardRuntime(Generic[S]):
 
     `partitions` is the partition count of the internal topic. `patience_ms` is the longest time
     that a request waits for the replicas, None for no limit. After that time, the client gets an
-    error that it retries; the record stays in the log, and the retry waits for the same record.
+    error that it retries. The record stays in the log, and the retry, too, is answered only once
+    that record is committed.
     """
 
     def __init__(
@@ -324,7 +325,8 @@ class ShardRuntime(Generic[S]):
             self._perform(live, gathered)
 
     def turn(self, key: str, operation: Callable[[S, Result], Any]) -> Any:
-        """Runs an operation without records, which may set timers; returns what it returns."""
+        """Runs an operation without records, which may set timers; returns the operation's return
+        value."""
         live, result = self._begin_turn(key)
         try:
             return operation(live.shard, result)

@@ -87,8 +87,8 @@ class Mark:
 
 
 class GoneBack(UnreadableMetadata):
-    """ZooKeeper no longer has what this broker has read there: it was restored from a backup, or
-    emptied."""
+    """ZooKeeper no longer has an entry that this broker has read: ZooKeeper was restored from a
+    backup, or emptied."""
 
     def __init__(self, entry: int) -> None:
         super().__init__(
@@ -143,7 +143,7 @@ class ClusterStore:
         """How many entries the next read asks for: usually one is new, but a starting broker reads
         many."""
         self.last = 0, ""
-        """The last entry that was read or written here: its number and its batch."""
+        """The last entry that was read or written here: its number and its header's `batch`."""
 
     async def prepare(self) -> None:
         """Create the permanent nodes. Raises ClusterRefused if the root is Apache Kafka's."""

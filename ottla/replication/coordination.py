@@ -64,8 +64,8 @@ class NotEmpty(CoordinationRefused):
 
 
 class Forbidden(CoordinationError):
-    """ZooKeeper's ACLs do not allow the request: no part of it was executed. Unlike other
-    refusals, this one does not occur in normal operation."""
+    """ZooKeeper's ACLs do not allow the request: no part of it was executed. Unlike
+    CoordinationRefused, this error does not occur in normal operation."""
 
 
 class NotConnected(CoordinationError):

@@ -104,7 +104,7 @@ class Election:
         holder = await self.holder()
         if holder is None or holder.session_id != self.coordination.session_id:
             return
-        with suppress(CoordinationRefused):     # another broker has deposed this one meanwhile
+        with suppress(CoordinationRefused):     # another broker has deposed this broker meanwhile
             await self.coordination.multi([
                 Check(CONTROLLER_EPOCH, stat.version), Delete(CONTROLLER)
             ])

@@ -9,7 +9,7 @@ from ottla.replication.fetch_settings cimport FetchSettings
 
 cdef class FetchPlan:
     cdef readonly int32_t node_id, source_id
-    cdef public int64_t broker_epoch    # of this node, as of the image
+    cdef public int64_t broker_epoch    # this node's broker epoch in the image
     cdef readonly FetchSettings settings
     cdef readonly bint news             # send a request although another one is in flight
     # Truncated partitions that are not fetched until `checkpointed` is called; the values are None.

@@ -96,8 +96,8 @@ cdef class Followers:
         elif follower.stuck_ms < 0:
             follower.stuck_ms = now_ms
         if follower.broker_epoch != broker_epoch and not follower.in_isr:
-            # The follower has restarted and is not in sync. Because of fetches before the restart
-            # alone, the high watermark must not wait for the follower.
+            # The follower has restarted and is not in sync. Its fetches before the restart are no
+            # reason for the high watermark to wait for it.
             follower.caught_up_ms = follower.seen_ms = NEVER
         if offset >= log_end:
             follower.caught_up_ms = AT_END

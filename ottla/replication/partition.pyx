@@ -293,7 +293,7 @@ cdef class Partition:
         self.give_up()
 
     def give_up(self, int code=NOT_LEADER):
-        """End all waiting for this partition: break the promises and notify the watchers.
+        """End all waits for this partition: break the promises and notify the watchers.
 
         `code` is the error with which promises end: the outcome of their batches is unknown.
         """

@@ -153,8 +153,8 @@ class Replicas:
         """Whether the image has a registration of this very process.
 
         In a cluster, this process takes no role from an image in which its node id is not
-        registered, or is still registered for an earlier process. It would lead in the leader epoch
-        of the earlier process, whose log may have been longer.
+        registered, or is still registered for an earlier process. Otherwise it would lead in the
+        leader epoch of the earlier process, whose log may have been longer.
         """
         return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
 
@@ -287,7 +287,8 @@ class Replicas:
         return key not in self.offline
 
     def _forget(self, key: Key) -> None:
-        """Remove a partition that was opened or removed from `put_off` and `unreadable`."""
+        """Take a partition out of `put_off` and `unreadable`, since it is opened again or
+        removed."""
         self.put_off.discard(key)
         self.unreadable.discard(key)
 

@@ -150,8 +150,8 @@ class StandaloneStore:
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
     def snapshot(self, records: int, image: MetadataImage) -> Iterator[MetadataRecord] | None:
-        """The records of a snapshot of `image`, if it is time to replace this many records; else
-        None."""
+        """The records of a snapshot of `image`, if one is due in place of `records` further
+        records; else None."""
         needed = 2 * len(image.topics) + len(image.configs)
         needed += len(image.credentials) + len(image.quotas) + len(image.rules) + len(image.tokens)
         if self.behind_snapshot + records > SNAPSHOT_AFTER_RECORDS + 4 * needed:

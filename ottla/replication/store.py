@@ -50,8 +50,8 @@ class MetadataStore(Protocol):
         ...
 
     def snapshot(self, records: int, image: MetadataImage) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot of `image`, if it is time to replace this many records; else
-        None."""
+        """The records of a snapshot of `image`, if one is due in place of `records` further
+        records; else None."""
         ...
 
     def begin(

@@ -286,7 +286,7 @@ class ZooKeeper:
         return self._ask(self.client.get_async, _data, self.root + path)
 
     def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
-        """A node, or None."""
+        """The `Stat` of a node, None if it does not exist."""
         return self._ask(self.client.exists_async, _stat, self.root + path, self._watch(watch))
 
     def children(self, path: str, watch: Watch | None = None) -> PendingAnswer[list[str]]:

@@ -84,7 +84,7 @@ class ClusterLog(Metadata):
         return await super().decide(function, *arguments)
 
     async def decide_first(self, function: Decide[Any], *arguments: Any) -> Any:
-        """Write the first entry of this broker's term, before any other decision."""
+        """Make one of the first decisions of this broker's term, before it decides for others."""
         return await super().decide(function, *arguments)
 
     def begin_term(self, term: Term) -> None:
@@ -141,9 +141,9 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
-            # If a write of an earlier term for this number is still pending, it has failed. Its
-            # callers get the error here: the reader would find the failure out, but this broker
-            # does not read the entries that it has written itself.
+            # If a write of an earlier term for this number is still pending, it has failed. Callers
+            # usually get that error when the entry is read, but this broker does not read the
+            # entries that it has written itself.
             self._give_up(write.number)
             return self.decided
 

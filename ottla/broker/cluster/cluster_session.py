@@ -162,7 +162,7 @@ class ClusterSession:
             self.fail(reason)
 
     async def caught_up(self) -> None:
-        """Return once the image has everything decided before this call, or after a second."""
+        """Return once the image has all decisions made before this call, or after a second."""
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()

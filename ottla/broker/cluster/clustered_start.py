@@ -111,7 +111,8 @@ class Clustered:
         return self.member.controller.unclean_elections
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """Ask these nodes at once how far they have read the metadata; -1 if a node is silent."""
+        """Ask these nodes in parallel how far they have read the metadata; -1 for a node that does
+        not answer."""
 
         async def ask(node_id: int) -> int:
             try:

@@ -67,7 +67,8 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 Registered = dict[int, tuple[BrokerImage, Registration]]
-"""Brokers by their node ids: their state in the image, and their registration in ZooKeeper."""
+"""Brokers by their node ids: each broker's registration in ZooKeeper, and the entry for the image
+that follows from it."""
 
 
 def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
@@ -140,7 +141,8 @@ class Controller:
                 self.news = False
                 await self._look_once()
         except CoordinationError as error:
-            # A reconnect starts another look. If the connection did not break, this timer does.
+            # A reconnect starts another look. If the connection did not break, this timer starts
+            # it.
             if self.coordination.state is SessionState.CONNECTED:
                 log.info("controller: %s", error)
                 self.loop.call_later(LOOK_AGAIN_SECONDS, self.look)

@@ -57,8 +57,8 @@ class LastRun:
 
 def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) -> LastRun:
     """Judge the logs by the last registration, `known`. With `adopts`, `known` may be older than
-    the directories, since ZooKeeper was restored: all logs are then doubtful, and none is older
-    than another."""
+    the directories, since ZooKeeper was restored: then all logs are doubtful, and no directory
+    counts as a stranger."""
     if known is None:
         return LastRun(away=tuple(logs.away))
     records = {each: run_record.read(disk, path) for each, path in logs.directories.items()}

@@ -91,8 +91,8 @@ class Metadata:
         raise NotImplementedError
 
     async def keep(self, write: Any, image: MetadataImage) -> MetadataImage:
-        """Keep what `begin` has prepared; returns the image with which to continue. Its errors are
-        raised in the callers of `decide`."""
+        """Keep what `begin` has prepared; returns the image with which to continue. If this raises
+        an error, `decide` raises it in its callers."""
         raise NotImplementedError
 
     def subscribe(self, follower: Follower) -> None:

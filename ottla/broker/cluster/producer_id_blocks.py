@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.producers")
 
 REFILL_SECONDS = 10.0
-"""Shorter than clients wait for an answer before they close the connection."""
+"""The longest wait for a block: shorter than the time for which clients wait for an answer before
+they close the connection."""
 AGAIN_SECONDS = 1.0
-"""The pause after a failed request for the block ahead."""
+"""The pause after a failed request for the next block."""
 
 
 class NoProducerIds(ProtocolError):
@@ -46,7 +47,7 @@ class ProducerIds:
         self.keeps_ahead = False
         self.refilling: asyncio.Task[None] | None = None
         self.keeping: asyncio.Task[None] | None = None
-        """Requests the next block until there is one."""
+        """The task that requests the next block until it gets one."""
 
     async def take(self) -> int:
         """An id that no producer has had before. All callers that wait for the same block get the
@@ -109,7 +110,7 @@ class ProducerIds:
             except ProtocolError as error:
                 if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                     raise                                   # no ids are left
-                # The controller's disk refuses, or it is no longer the controller.
+                # The disk refuses the record, or this broker is no longer the controller.
                 raise NoProducerIds(f"no producer ids were allocated: {error}") from error
         from ottla.wire.messages import AllocateProducerIdsRequest
 

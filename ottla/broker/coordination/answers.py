@@ -25,7 +25,7 @@ async def answer_of(
     producer: Producer = NO_PRODUCER,
 ) -> Any:
     """Run an operation on the shard of a group or transactional id, and wait until its records are
-    committed. Raises ProtocolError if it is refused."""
+    committed. Raises ProtocolError if the operation is refused."""
     return await begin_answer(coordinator, key, operation, producer)
 
 

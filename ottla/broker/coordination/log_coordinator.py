@@ -39,7 +39,8 @@ RELOAD_SECONDS = 5.0
 """The time between two attempts to load a shard whose log cannot be read."""
 
 LATE_SECONDS = 1.0
-"""A timer that fires later than this shows that the process was paused: clients may be alive."""
+"""If a timer fires later than this, the process was paused: clients may be alive, although their
+sessions seem to have ended."""
 
 S = TypeVar("S", bound=AnyShard)
 Encode = Callable[[Any], tuple[bytes, bytes | None]]

@@ -93,7 +93,7 @@ class TransactionVerifier:
                 REQUEST_SECONDS, LANE,
             )
         except PeerUnavailable as error:
-            # Every client retries this, even after the coordinator has moved.
+            # Every client retries after this code, even if the coordinator has moved.
             reached("a transaction could not be verified")
             refusal = ProtocolError(str(error), ErrorCode.NOT_ENOUGH_REPLICAS)
             return dict.fromkeys(guards, refusal)

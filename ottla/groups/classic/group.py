@@ -243,11 +243,12 @@ class ClassicGroup:
         self._common = None
 
     def choose_protocol(self) -> str:
-        """The common protocol with the most votes; a member votes for the first in its list."""
+        """The common protocol with the most votes; each member votes for the first common protocol
+        in its list."""
         return _most_votes(self.members.values(), self.common_protocols())
 
     def choose_protocol_of(self, members: Collection[ClassicMember]) -> str | None:
-        """The protocol that these members would choose; None if they have none in common."""
+        """The protocol that these members would choose; None if they have no common protocol."""
         common = set.intersection(*({name for name, _ in m.protocols} for m in members))
         return _most_votes(members, common) if common else None
 
@@ -321,8 +322,8 @@ class ClassicGroup:
         )
 
     def keep(self, member: ClassicMember) -> None:
-        """Replaces the member that the replayed record has restored by `member`, which was made
-        from the JoinGroup: only `member` has all protocols and the session's deadline."""
+        """Puts `member` in the place of the member that the replayed record has created. Only
+        `member`, which was made from a JoinGroup, has all protocols and the session's deadline."""
         assert member.member_id in self.members, "its record was replayed"
         self.members[member.member_id] = member
         self._common = None

@@ -75,7 +75,7 @@ def refuse_syncs(group: ClassicGroup, result: Result) -> None:
 
 
 def complete_if_joined(group: ClassicGroup, result: Result) -> None:
-    """Ends the wait for joins when all have joined, unless it is the initial delay."""
+    """Ends the wait for joins when all members have joined, unless the initial delay is running."""
     if (
         group.state is ClassicState.PREPARING
         and not group.came_from_empty

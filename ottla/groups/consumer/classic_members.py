@@ -64,7 +64,7 @@ def join(
     member_id = request.member_id or new_id()
     owner_id = group.static_members.get(request.instance_id or "")
     if request.member_id and request.instance_id is not None:
-        # Only a restarted member, which has no member id yet, takes the place of another one.
+        # Only a restarted member, which has no member id yet, takes the place of another member.
         if owner_id is None:
             raise UnknownMember(f"instance id {request.instance_id} is unknown in this group")
         _known(group, request.member_id, request.instance_id)

@@ -63,7 +63,8 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is a full heartbeat, as after an error: the reply is then full, too."""
+        """Whether this is a full heartbeat, such as members send after an error: then the reply is
+        full, too."""
         return (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.pattern is not None)
@@ -392,7 +393,7 @@ def take_place(
 def leave(
     group: ConsumerGroup, request: Heartbeat, result: Result, cluster: ClusterView
 ) -> HeartbeatReply:
-    """Removes a member for good, or a static one temporarily (epoch -2).
+    """Removes a member for good, or a static member temporarily (epoch -2).
 
     Raises UnknownMember, FencedInstance.
     """

@@ -127,7 +127,7 @@ def offer_downgrade(
 def downgrade(
     group: ConsumerGroup, result: Result, settings: GroupSettings, cluster: ClusterView
 ) -> None:
-    """Record a KIP-848 group as a classic one, if possible; its members then join again.
+    """Record a KIP-848 group as a classic group, if possible; its members then join again.
 
     If the log refuses the records, a timer tries again after DOWNGRADE_RETRY_MS.
     """

@@ -30,7 +30,7 @@ class Event(NamedTuple):
     kind: str
     fields: Mapping[str, Any]
     times: int = 1
-    """How often it happened in a row."""
+    """How often the event happened in a row."""
     last_ms: int = -1
     """Unix time of the last occurrence, -1 if there was only one."""
 

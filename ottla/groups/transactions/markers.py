@@ -1,7 +1,7 @@
 """Completes transactions: writes one marker into every partition, until all of them are committed.
 
     PrepareCommit recorded -> Ending -> a marker into each partition -> all committed -> Complete
-                                  '---- failed ones are retried after a delay ----'
+                                  '-- failed markers are retried after a delay --'
 
 The partitions may be on any broker; the caller passes the function that writes markers. Writing a
 marker twice does no harm: the second marker ends nothing. A late marker may arrive during the

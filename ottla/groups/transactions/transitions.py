@@ -2,7 +2,7 @@
 
 The functions change nothing: each returns the value to record, or raises the error for the client.
 If a function returns the given value itself, there is nothing to record, because the request
-repeats an earlier one (KIP-98, KIP-360, KIP-890).
+repeats an earlier request (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ def with_partitions(
     version: int,
     wall_ms: int,
 ) -> TransactionValue:
-    """AddPartitionsToTxn: adds these partitions to the transaction; the first ones begin it.
+    """AddPartitionsToTxn: adds these partitions to the transaction, which begins with its first
+    partitions.
 
     Raises the errors of `check_owner`, ConcurrentTransactions.
     """
@@ -173,9 +174,8 @@ def ended(
 ) -> TransactionValue:
     """EndTxn: prepare the transaction to end; the outcome is final once the value is recorded.
 
-    Returns the same value for a repeated EndTxn. Raises
-    InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, InvalidTransactionState,
-    NeedsProducerId.
+    Returns `value` itself for a repeated EndTxn. Raises InvalidProducerIdMapping, ProducerFenced,
+    ConcurrentTransactions, InvalidTransactionState, NeedsProducerId.
     """
     if version >= EPOCH_PER_TRANSACTION:
         return _ended_with_epoch(value, producer, commit, wall_ms, new_producer_id)
@@ -305,7 +305,7 @@ def aborted(
 
 
 def completed(value: TransactionValue, wall_ms: int) -> TransactionValue:
-    """All markers are written: the transaction has ended, and the next one may begin."""
+    """All markers are written: the transaction has ended, and the next transaction may begin."""
     assert value.is_ending, "only a transaction that is ending can complete"
     moved = value.next_producer_id != NO_PRODUCER_ID
     commits = value.commits

@@ -1,11 +1,11 @@
 """The adoption of a ZooKeeper that was restored from a backup.
 
 Brokers' logs may have later leader epochs and producer ids than the backup's metadata. If the
-controller assigned a leader epoch a second time, different records would look the same. If it
-assigned a producer id a second time, new records would look like duplicates. So each broker that
-starts with the backup reports the highest epoch and producer id in its logs. There are no leaders
-and no new producer ids until every broker in the metadata has reported or is unregistered. Then
-epochs and ids continue above all reported ones.
+controller assigned a leader epoch a second time, different records could have the same offset and
+epoch. If it assigned a producer id twice, new records would look like duplicates. So each broker
+that starts with the backup reports the highest epoch and producer id in its logs. There are no
+leaders and no new producer ids until every broker in the metadata has reported or is unregistered.
+Then epochs and ids continue above all reported ones.
 
     first report ──► BackupAdopting, which awaits the other brokers
     the last awaited broker reports or is unregistered ──► leader epochs, topic after topic

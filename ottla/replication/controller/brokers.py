@@ -1,9 +1,10 @@
 """The controller's decisions about brokers: which brokers belong to the cluster, and how partitions
 change when brokers come and go.
 
-A broker that returns as another process is first *gone*, then *registered*, so partitions that it
-led always get a new leader epoch. If all in-sync replicas of a partition are gone, they stay in the
-in-sync set, since each has everything committed, and there is no leader until one of them is back.
+A broker that returns as another process is first removed (BrokerGone), then registered, so that the
+partitions that it led always get a new leader epoch. If all in-sync replicas of a partition are
+gone, they stay in the in-sync set, since each of them has everything committed. Then the partition
+has no leader until one of them is back.
 
 How a broker's last run ended decides whether its replicas are trusted (`elections`).
 

@@ -1,8 +1,8 @@
 """The controller's decision about log directories: AssignReplicasToDirs (KIP-858).
 
 If a log directory fails while a broker runs, the broker reports the directory's replicas with the
-directory id LOST. If the broker can open a replica again later, it reports it with another id. The
-image keeps only whether a replica is offline: no other broker needs to know its directory.
+directory id LOST. If the broker can open a replica again later, it reports the replica with another
+id. The image keeps only whether a replica is offline: no other broker needs to know its directory.
 """
 
 from __future__ import annotations

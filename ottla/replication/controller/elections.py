@@ -91,8 +91,8 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
 
 def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
     """Those of `nodes` that are registered and whose log directory works, in the order of `nodes`.
-    Empty while a backup is being adopted: after the backup was made, its next leader epochs may
-    have been used for other records."""
+    Empty while a backup is being adopted: the leader epochs that follow those of the backup may
+    already belong to other records."""
     if image.adopting is not None:
         return ()
     offline = (state.extra or NONE).offline
@@ -233,7 +233,7 @@ def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int
 def longest(
     image: MetadataImage, state: PartitionState, ends: Mapping[int, LogEnd], unclean: bool
 ) -> int:
-    """The live replica with the longest log, by last epoch and end; in-sync ones win a tie.
+    """The live replica with the longest log, by last epoch and end; in-sync replicas win a tie.
 
     Raises EligibleLeadersNotAvailable if no replica has answered under its current broker epoch. In
     an election that is not unclean, every in-sync and every awaited replica must have answered.

@@ -46,7 +46,7 @@ class ElectionNotNeeded(ProtocolError):
 
 
 class PreferredLeaderNotAvailable(ProtocolError):
-    """The first replica is not in sync or not available."""
+    """The preferred replica is not in sync or not available."""
 
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 

@@ -176,7 +176,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
     """The state without the replicas to remove, if the reassignment is complete: all new replicas
     and enough target replicas are in sync, and one of these is known to have everything. Otherwise
-    the same state."""
+    `state` itself."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
     left = tuple(node for node in state.isr if node in target)
@@ -190,7 +190,7 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
 
 def complete_reassignments(image: MetadataImage, topic: str | None) -> Decision[bool]:
     """Complete some of the reassignments that can be completed because min.insync.replicas was
-    lowered, for a topic, or for all topics if None. Returns whether there are more."""
+    lowered: those of `topic`, or of all topics if it is None. Returns whether there are more."""
     changes = list(islice(_completable(image, topic), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
     return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)

@@ -101,8 +101,8 @@ cdef class FollowerReplica(ReplicaRole):
         return partition.log.first_dirty_offset
 
     def cut_to(self, Partition partition not None, int64_t offset):
-        """Remove everything from `offset` on. Returns True if the checkpoints must be written
-        first, as `diverged` does."""
+        """Remove everything from `offset` on. Returns True if the truncation must be in the
+        checkpoints before the next append."""
         cdef PartitionLog log = partition.log
         cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
         log.truncate_to(offset)
@@ -119,7 +119,8 @@ cdef class FollowerReplica(ReplicaRole):
         return aside
 
     def start_anew(self, Partition partition not None, int64_t offset):
-        """Discard the whole log, and begin again at `offset`. Returns True, as `diverged` does."""
+        """Discard the whole log, and begin again at `offset`. Returns True: this must be in the
+        checkpoints before the next append."""
         partition.log.truncate_fully_and_start_at(offset)
         partition.high_watermark = partition.kept_start = offset
         self.shortened(partition)

@@ -75,7 +75,7 @@ cdef class LeaderReplica(ReplicaRole):
         self.raise_high_watermark(partition, partition.log.clock.monotonic_ms())
         self.ask_for_isr(partition)
         if not self.followers.all_live():
-            # A fetch may not have counted because its broker epoch was not known yet.
+            # A fetch may have been ignored because the image did not have its broker epoch yet.
             partition.wake_followers()
         partition.log_starts_moved()
         return 0

@@ -84,7 +84,7 @@ class ClusterLog(Metadata):
         return await super().decide(function, *arguments)
 
     async def decide_first(self, function: Decide[Any], *arguments: Any) -> Any:
-        """Make one of the first decisions of this broker's term, before it decides for others."""
+        """Make one of the first decisions of this broker's term, before `decide` accepts any."""
         return await super().decide(function, *arguments)
 
     def begin_term(self, term: Term) -> None:

@@ -284,7 +284,7 @@ def test_where_another_cluster_was_faster_the_broker_is_given_back() -> None:
     with pytest.raises(ClusterRefused, match="Without --dry-run"):
         created(disk, MemoryCoordination(server), lambda: False, dry_run=True)
     assert alone(disk) is None
-    with pytest.raises(ClusterRefused, match=r"other\. The broker can be started alone"):
+    with pytest.raises(ClusterRefused, match=r"other\. The broker is standalone again"):
         created(disk, MemoryCoordination(server))
     assert image_of(disk) == before and clustered(disk, server) is None
 
@@ -299,7 +299,7 @@ def test_another_cluster_that_is_faster_by_a_moment_gives_it_back_at_once() -> N
             have(server, CLUSTER_ID)
 
     session.before = look
-    with pytest.raises(ClusterRefused, match=r"other\. The broker can be started alone"):
+    with pytest.raises(ClusterRefused, match=r"other\. The broker is standalone again"):
         created(disk, session)
     assert image_of(disk) == before
 

@@ -5,5 +5,5 @@ from __future__ import annotations
 import signal
 import sys
 
-if sys.argv[0] == "-m":             # `python -m benchmarks.NAME`, which has not got to NAME yet
+if sys.argv[0] == "-m":             # `python -m benchmarks.NAME`; NAME is imported later
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -2,7 +2,7 @@
 
 The same client, with the same arguments, on a new topic each time; the brokers alternate.
 Data on tmpfs; acks=all is not flushed, as in Kafka. Client and broker share the machine,
-so a rate is that of both together: a cheaper broker leaves the client more CPU.
+so a rate depends on both: a broker that uses less CPU leaves more of it to the client.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks import load, report
 
 TOOL = Path(__file__).with_name("peers") / "kafka" / "tool.sh"
 SIZES = {100: 1_000_000, 1000: 200_000, 2500: 100_000}
-# librdkafka fetches nothing for up to a second when its queue is full, which the faster broker
-# fills first: with room for everything the rate is the broker's and the client's.
+# librdkafka fetches nothing for up to a second when its queue is full, and a faster broker fills
+# the queue earlier. With room for all records there are no such pauses.
 ROOMY = {"queued.min.messages": "10000000", "queued.max.messages.kbytes": "1000000"}
 Runner = Callable[[str, str, int, int], float]
 
@@ -133,7 +133,7 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
     results: dict[str, dict[str, list[float]]] = {}
     settings = ("group.initial.rebalance.delay.ms=0",)
     with load.both_brokers(*settings, kafkas_flush=True) as brokers:
-        brokers["ottla"].stop()  # use the one that flushes as Kafka does
+        brokers["ottla"].stop()  # only the Ottla that flushes as Kafka does is measured
         for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
             for client, (produce, consume) in CLIENTS.items():
                 for size, count in sizes.items():
@@ -155,7 +155,7 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
 
 
 def led_offset(broker: load.AnyBroker, topic: str) -> int:
-    """The number of records that waiting for the topic's leader left in it."""
+    """The number of records that were written to the topic to find out whether it has a leader."""
     from confluent_kafka import TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "rates"})

@@ -1,8 +1,8 @@
-"""How long do `ottla` and the tools under Kafka's names take, beside Apache Kafka's own?
+"""How long do `ottla` and the tools under Kafka's names take, compared with Apache Kafka's own?
 
-CPU and wall time of one command in a process of its own, the lowest of some: the commands that ask
-nobody (`--version`, the `--help` of every command), a list of topics, and a broker out of reach.
-All of them talk to the same Ottla broker.
+The lowest CPU and wall time of several runs, each in a new process: commands that need no broker
+(`--version`, the `--help` of every command), a list of topics of an Ottla broker, and the same list
+while no broker listens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Took(NamedTuple):
 
 
 def took(command: list[str], rounds: int, bootstrap: str = "") -> Took:
-    """The least that a command took."""
+    """The lowest CPU time and the lowest wall time of some runs of a command."""
     found = []
     for _ in range(rounds):
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()

@@ -78,7 +78,7 @@ LOADS = {
 
 
 def fill(broker: load.AnyBroker, topic: str, wanted: Load) -> None:
-    """One partition of sealed segments, and an active one."""
+    """Writes a topic of one partition, with sealed segments and an active segment."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"cleanup.policy": "delete", "segment.bytes": str(SEGMENT_BYTES)}
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(60)
@@ -174,8 +174,8 @@ def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict
 def measure_neighbour(rounds: int) -> dict[str, list[float]]:
     """A paced produce to Ottla with and without a concurrent compaction, the scrub always on.
 
-    Its p99 in microseconds; and what a request costs the broker in CPU-µs: beside a compaction, the
-    cost of the same compaction alone is subtracted.
+    Returns its p99 in microseconds, and the broker's CPU-µs per request. From the CPU beside a
+    compaction, the cost of an equal compaction alone is subtracted.
     """
     results: dict[str, list[float]] = {
         name: [] for name in ("p99 alone", "p99 beside", "CPU alone", "CPU beside")

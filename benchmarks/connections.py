@@ -1,8 +1,8 @@
 """What do many, slow and short connections cost, and how do they affect other clients?
 
 One load after the other; with each, the probe of `fairness` produces a small record every 3 ms.
-Its 99th percentile may be 1.5 times what it was just before without load (the median of several
-rounds), and the broker's memory must stay within the limits of its settings. Data on tmpfs.
+Its 99th percentile may be at most 1.5 times the value just before, without load (the median of
+several rounds), and the broker's memory must stay within the limits of its settings. Data on tmpfs.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def busy(port: int) -> Iterator[None]:
             while not stop.is_set():
                 for number, client in enumerate(clients):
                     client.socket.sendall(request)
-                    if number % 2 == 1:  # they do not come in bursts
+                    if number % 2 == 1:  # so that requests do not come in bursts
                         time.sleep(0.001)
                         for key, _ in ready.select(0):
                             key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
@@ -164,7 +164,7 @@ class Round(NamedTuple):
 
 
 def measure(rounds: int, seconds: float) -> dict[str, list[Round]]:
-    """By load."""
+    """The results of all rounds, by load."""
     found: dict[str, list[Round]] = {name: [] for name in LOADS}
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         broker = OttlaBroker(Path(directory), port=free_port())

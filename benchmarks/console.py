@@ -2,14 +2,14 @@
 
     python -m benchmarks.console [--topics 10000] [--groups 1000] [--members 100]
 
-One broker, topics of ten partitions, groups whose members heartbeat. Of `ottla console`: how soon
-it is ready, its memory, what an open page costs, how long the overview and the list of topics take:
-a page's stream that is opened as soon as the console is ready (its first event has the brokers, a
-later one what is unhealthy, the last one all sums), and a request that waits for everything. In
-Chromium: how soon after the console's start the overview is painted, how long the list of topics
-takes to be shown once its data are there, and what scrolling it costs. Meanwhile somebody asks
-again and again for what needs no cluster: how long that takes is how long the console's loop stands
-still.
+One broker has topics of ten partitions, and groups whose members send heartbeats. Measured of
+`ottla console`: the time until it is ready, its memory, the CPU of an open page, and how long the
+overview and the list of topics take. The overview is read in two ways. A page's stream is opened as
+soon as the console is ready; its first event has the brokers, a later event the unhealthy topics,
+the last event all sums. A plain request waits for everything. In Chromium: the time from the
+console's start until the overview is painted, the time from the topics' data to the list on the
+screen, and the cost of scrolling the list. Meanwhile a request that needs no cluster is repeated:
+its longest time shows how long the console's event loop was blocked.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ PARTITIONS = 10
 AT_ONCE = 200
 STARTS = 5
 COLD = 3
-"""Consoles that are started to be asked for the overview at once."""
+"""How many consoles are started to measure the first overview."""
 BEAT_SECONDS = 0.02
 PUBLISHED = (
     ("AKHQ", "ready after 34 s, lags with 256 MB (issue 580); 50 to 65 s for the list of 1,000 to "
      "1,500 topics (55, 156)"),
     ("kafbat", "42,000 partitions: 1.4.2 and 1.5.0 could not be used (issue 1776); hundreds of MB"),
 )
-"""What users of others have reported. Neither has figures of CPU for each viewer."""
+"""What users of other consoles have reported. For neither is the CPU per viewer known."""
 PATHS = "path=/overview&path=/history%3Fmeasure%3Dlag&path=/topics"
 HEARTBEATS_AT_ONCE = 500
 FRAMES = 180
@@ -69,7 +69,7 @@ def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def memory_mib(pid: int, name: str = "VmRSS") -> float:
-    """Resident memory; VmHWM is the most there was."""
+    """Resident memory; with the name VmHWM, its maximum so far."""
     text = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in text.splitlines() if line.startswith(name))
     return int(line.split()[1]) / 1024
@@ -89,7 +89,7 @@ def make_topics(address: str, count: int) -> None:
 
 
 def fill_groups(port: int, count: int, members: int, stop: threading.Event) -> None:
-    """Groups with members, all of them over one connection, which heartbeat until they stop."""
+    """Creates groups; all their members use one connection, and send heartbeats until `stop`."""
     if not count:
         return
     one = Member(("127.0.0.1", port), "group-0000")
@@ -117,7 +117,7 @@ def fill_groups(port: int, count: int, members: int, stop: threading.Event) -> N
 
 
 def until_stopped(work: Any, stop: threading.Event) -> None:
-    """Do something every ten seconds."""
+    """Calls `work` every ten seconds until `stop`."""
     while not stop.wait(10):
         work()
 
@@ -134,7 +134,7 @@ def asked(port: int, path: str) -> tuple[float, int]:
 
 
 def viewer(port: int, stop: threading.Event) -> None:
-    """A page that is open."""
+    """Reads the stream of an open page until `stop`."""
     connection = http.client.HTTPConnection("localhost", port, timeout=300)
     connection.request("GET", f"/api/v1/stream?{PATHS}")
     answer = connection.getresponse()
@@ -150,7 +150,7 @@ def cost_of_viewers(pid: int, port: int, viewers: int, seconds: float) -> float:
                for _ in range(viewers)]
     for thread in threads:
         thread.start()
-    time.sleep(5)                       # the first answers are whole
+    time.sleep(5)                       # until the first answers are complete
     before = cpu_seconds(pid)
     time.sleep(seconds)
     used = (cpu_seconds(pid) - before) / seconds
@@ -159,8 +159,8 @@ def cost_of_viewers(pid: int, port: int, viewers: int, seconds: float) -> float:
 
 
 def first_overview(port: int) -> dict[str, float]:
-    """When the stream of an overview has the brokers, what is unhealthy in the topics, and all
-    sums; and the longest time for which the console's loop stood still meanwhile."""
+    """The seconds until the stream of an overview has the brokers, the unhealthy topics, and all
+    sums; and the longest time for which the console's loop was blocked meanwhile."""
     stop, beats = threading.Event(), [0.0]
     beating = threading.Thread(target=beat, args=(port, stop, beats), daemon=True)
     beating.start()
@@ -187,7 +187,7 @@ def first_overview(port: int) -> dict[str, float]:
 
 
 def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
-    """Ask for what needs no cluster again and again; how long each answer takes."""
+    """Repeats a request that needs no cluster; adds the seconds of each answer to `beats`."""
     connection = http.client.HTTPConnection("localhost", port, timeout=300)
     while not stop.wait(BEAT_SECONDS):
         began = time.perf_counter()
@@ -198,7 +198,7 @@ def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
 
 
 def painted(playwright: Any, words: list[str], port: int) -> float:
-    """How long after its start a console's overview is on the screen, with its brokers."""
+    """The seconds from a console's start until the screen shows the overview with the brokers."""
     with opened(playwright) as page, process(*words):
         began = time.perf_counter()
         page.goto(f"http://localhost:{port}/")
@@ -207,8 +207,8 @@ def painted(playwright: Any, words: list[str], port: int) -> float:
 
 
 def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
-    """How soon the overview of a console that has just been started is painted; of one that runs,
-    how long the list of topics takes from its data to the screen, and what scrolling it costs."""
+    """The time until a new console's overview is painted; and, for a console that runs already, how
+    long the list of topics takes from its data to the screen, and what scrolling it costs."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -222,7 +222,7 @@ def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """Everything."""
+    """All figures."""
     broker_port, port, http_port = free_port(), free_port(), free_port()
     address = f"localhost:{broker_port}"
     words = ["console", "--bootstrap-server", address, "--listen", f"localhost:{port}",

@@ -2,12 +2,12 @@
 
     python -m benchmarks.console_lists [--rows 100000] [--frames 180] [--rounds 3]
 
-Chromium shows the list of topics; its rows come from this program in place of a broker's. It is
-scrolled by two screens in every frame, and by two rows. Of each frame: how long it took, and how
-long the main thread worked, of which how long scripts ran and styles and layout were made. Without
-a graphics card frames wait for pixels that the processor draws: then frames a second say more of
-the machine than of the page, and the main thread's milliseconds say what the page costs: 60 frames
-a second leave 16.7 for each.
+Chromium shows the list of topics; this program sends the rows in place of a broker. The list is
+scrolled by two screens in every frame, then by two rows in every frame. Measured for each frame:
+how long it took, how long the main thread worked, and how much of that was scripts, styles and
+layout. Without a graphics card the processor draws the pixels, and frames wait for them: then
+frames a second depend more on the machine than on the page, and only the main thread's milliseconds
+show what the page costs. 60 frames a second leave 16.7 ms for each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from compat_tests.requirements import program
 from tests.console.consoles import Console
 
 STEPS = {"two screens a frame": 1500, "two rows a frame": 56}
-"""Pixels."""
+"""Pixels per frame."""
 WORK = {
     "TaskDuration": "main thread", "ScriptDuration": "scripts",
     "RecalcStyleDuration": "styles", "LayoutDuration": "layout",
@@ -63,7 +63,7 @@ Figures = dict[str, list[float]]
 
 @contextmanager
 def opened(playwright: Any) -> Iterator[Any]:
-    """A page of a browser of its own."""
+    """An empty page in a new browser."""
     browser = playwright.chromium.launch(
         executable_path=program("chromium"), args=["--no-sandbox"])
     try:
@@ -117,7 +117,7 @@ def stream_of(rows: int) -> str:
 
 
 def measure(rows: int, frames: int, rounds: int) -> Figures:
-    """Everything."""
+    """All figures."""
     from playwright.sync_api import sync_playwright
 
     body, found = stream_of(rows), Figures()

@@ -2,11 +2,12 @@
 
     python -m benchmarks.console_search [--gib 10] [--rounds 3] [--seconds 20] [--rate 100]
 
-A topic of so many GiB on the ordinary disk (TMPDIR), and a client of another topic that writes a
-small record at a steady rate and reads it back. How long that takes counts from the moment at which
-the record was due, so that a wait delays all that come after it. In turns: nothing else; searches
-with the usual budget, one after the other; a search through everything, its budget raised. Of each
-search: what it has looked at, and what ended it.
+The searched topic has `--gib` GiB on the ordinary disk (TMPDIR). Meanwhile a client writes small
+records to another topic at a steady rate, and reads each back. The time of a record counts from the
+moment when the record was due, so one wait also delays the following records. In turns: the client
+alone; the client beside searches with the usual budget, one after the other; the client beside a
+search of the whole topic with a raised budget. Reported for each search: how much it has read, and
+why it ended.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Search = dict[str, Any]
 
 
 def fill(address: str, gib: float) -> None:
-    """A topic with so many bytes, and one for the client."""
+    """Creates and fills a topic of this size, and creates an empty topic for the client."""
     with ClusterClient(address) as cluster:
         topics.create(cluster, "haystack", partitions=PARTITIONS, replication_factor=1)
         topics.create(cluster, "small", partitions=1, replication_factor=1)
@@ -79,14 +80,14 @@ class Client:
             self.there_and_back()
 
     def there_and_back(self) -> None:
-        """One record."""
+        """Writes one record and reads it back."""
         request = produce_request("small", 0, self.batch, acks=1)
         at = check_produced(self.connection.call(request, at_most=PRODUCE_MAX))
         read = self.connection.call(fetch_request("small", [(0, at)]), at_most=FETCH_MAX)
         assert read.responses[0].partitions[0].records, "the record is there"
 
     def run(self, stop: threading.Event) -> list[float]:
-        """The milliseconds of each record until it is told to stop."""
+        """The milliseconds of each record until `stop`."""
         found, due = [], time.perf_counter()
         while not stop.is_set():
             due += 1 / self.rate
@@ -97,7 +98,7 @@ class Client:
 
 
 def search(console: Console, **budget: int) -> Search:
-    """One that finds nothing."""
+    """Runs a search that finds nothing; returns how much it has read, and why it ended."""
     query = urlencode({"from": "oldest", "text": "nowhere", **budget})
     connection = console.connection()
     connection.timeout = 400
@@ -108,7 +109,7 @@ def search(console: Console, **budget: int) -> Search:
 
 
 def beside(client: Client, console: Console, what: str, seconds: float) -> dict[str, Any]:
-    """The client's times beside something, and what the searches have looked at."""
+    """The client's times beside `what`, and the searches' results."""
     stop, times = threading.Event(), list[float]()
     running = threading.Thread(target=lambda: times.extend(client.run(stop)))
     running.start()
@@ -136,13 +137,13 @@ def measured(
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """Everything, in turns."""
+    """All figures, measured in turns."""
     found: dict[str, list[dict[str, Any]]] = {QUIET: [], USUAL: [], WHOLE: []}
     with tempfile.TemporaryDirectory() as folder:
         broker = OttlaBroker(Path(folder))
         with load.running(broker):
             fill(broker.bootstrap, options.gib)
-            os.sync()                   # or the disk would write the topic beside the first turns
+            os.sync()                   # else the disk would write the topic during the first turns
             client = Client(broker.bootstrap, options.rate)
             with client.cluster, Console(broker.bootstrap, Path(folder)) as console:
                 for _ in range(options.rounds):
@@ -157,7 +158,7 @@ def p99(values: list[float]) -> float:
 
 
 def rows_of(found: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """A row for each neighbour of the client."""
+    """A row for each load beside the client."""
     quiet = median(p99(one["ms"]) for one in found[QUIET])
     return [
         [
@@ -173,7 +174,7 @@ def rows_of(found: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
 
 
 def of_a_search(one: Search) -> str:
-    """What a search has looked at."""
+    """A search as text: how much it has read of its budget, and why it ended."""
     return (f"{one['bytes'] >> 20} MiB of {one['budget']['bytes'] >> 20} in {one['seconds']:.0f} s "
             f"of {one['budget']['seconds']}: {one['ended']}")
 

@@ -1,9 +1,9 @@
 """How long are acks=all produces refused after the leader's process is killed, or falls silent?
 
 Three brokers and ZooKeeper on this machine, a topic with three replicas and min.insync.replicas 2;
-librdkafka produces into every partition, a record at a time each. For each partition that the
-victim led: from the signal to the first acknowledgement of a record that was sent after it. The
-victim's other partitions are led by brokers that wait for nobody, and do not count.
+librdkafka produces into every partition, one record at a time in each. For each partition that the
+victim led: from the signal to the first acknowledgement of a record that was sent after the signal.
+Partitions that other brokers lead go on without a pause, and do not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOVED = {
 
 
 class Writer:
-    """Sends to each partition, and knows when one was acknowledged last."""
+    """Sends to each partition, and notes when a record of the partition was acknowledged last."""
 
     def __init__(self, bootstrap: str) -> None:
         self.producer = Producer({
@@ -63,7 +63,7 @@ class Writer:
         self.producer.flush(60)
 
     def until_acked(self, indexes: list[int], since: float) -> list[float]:
-        """Seconds until each of these has acknowledged what was sent after a moment."""
+        """Seconds from `since` until each partition acknowledged a record sent after `since`."""
         while any(self.acked[index][0] <= since for index in indexes):
             if time.monotonic() > since + LIMIT_SECONDS:
                 raise TimeoutError(f"no acknowledgement within {LIMIT_SECONDS:g} s: {self.acked}")
@@ -94,7 +94,7 @@ def wait_in_sync(admin: AdminClient) -> None:
 
 
 def measure(rounds: int, silent_rounds: int) -> Figures:
-    """Kill brokers in turn, then stop others without closing their connections."""
+    """Kills brokers in turn, then suspends brokers, whose connections stay open."""
     figures: Figures = {"killed_s": [], "silent_s": []}
     with tempfile.TemporaryDirectory() as directory, LocalCluster(Path(directory), 3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -124,8 +124,8 @@ def measure(rounds: int, silent_rounds: int) -> Figures:
 
 
 def measure_many(partitions: int, rounds: int) -> Figures:
-    """Kill brokers in turn; until another broker's Metadata has a live leader for each of many
-    partitions."""
+    """Kills brokers in turn; measures the time until another broker's Metadata has a live leader
+    for each of many partitions."""
     figures: Figures = {"moved_s": [], "victims_partitions": []}
     with tempfile.TemporaryDirectory() as directory, LocalCluster(Path(directory), 3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -156,8 +156,8 @@ def measure_many(partitions: int, rounds: int) -> Figures:
 
 
 def all_moved(admin: AdminClient, names: list[str], victim: int) -> bool:
-    """Whether each partition has a leader that is not the victim. A request that librdkafka gave to
-    the victim's connection is not sent anywhere else, so each question has a second only."""
+    """Whether each partition has a leader that is not the victim. librdkafka sends a request that
+    waits on the victim's connection to no other broker, so each request has only a second."""
     try:
         return all(leader not in (-1, victim) for leader, _ in states(admin, names, seconds=1))
     except KafkaException:
@@ -167,7 +167,7 @@ def all_moved(admin: AdminClient, names: list[str], victim: int) -> bool:
 def states(
     admin: AdminClient, names: list[str], seconds: float = 30
 ) -> list[tuple[int, list[int]]]:
-    """Leader and in-sync set of all partitions, as one broker has them."""
+    """Leader and in-sync set of all partitions, according to one broker."""
     topics = admin.list_topics(timeout=seconds).topics
     return [
         (part.leader, part.isrs) for name in names for part in topics[name].partitions.values()

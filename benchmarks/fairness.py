@@ -87,7 +87,7 @@ class Works:
         self.number = 0
 
     def nothing(self, client: RawClient) -> None:
-        """The undisturbed value."""
+        """Does nothing: the probe runs undisturbed."""
         time.sleep(0.1)
 
     def partitions_5000(self, client: RawClient) -> None:
@@ -174,8 +174,8 @@ WORKS = {
 
 @contextmanager
 def probe(port: int, module: str = "benchmarks.fairness") -> Iterator[list[float]]:
-    """Latencies in ms of a module's probe, here a small produce every 3 ms, filled in at the end.
-    """
+    """The latencies in ms of a module's probe, by default a small produce every 3 ms. The list is
+    filled when the block ends."""
     child = subprocess.Popen(
         [sys.executable, "-m", module, "--probe", str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -189,14 +189,13 @@ def probe(port: int, module: str = "benchmarks.fairness") -> Iterator[list[float
 
 
 def prefer(pid: int) -> None:
-    """If permitted, give a process the highest priority: waiting for a core is not measured here.
-    """
+    """If permitted, gives a process the highest priority, so that it does not wait for a core."""
     if os.geteuid() == 0:
         os.setpriority(os.PRIO_PROCESS, pid, -15)
 
 
 def run_probe(port: int) -> None:
-    """The probe's own process: until a line arrives on its standard input."""
+    """Runs in the probe's process, until a line arrives on standard input."""
     client = RawClient(port)
     create_topics(client, ["probe"], 1)
     batch = build_batch([Record(timestamp=NOW_MS, value=bytes(100))])
@@ -205,7 +204,7 @@ def run_probe(port: int) -> None:
 
 
 def ask_until_told(ask: Callable[[], object], every_seconds: float) -> None:
-    """Prints the milliseconds of each question, once a line arrives on standard input."""
+    """Calls `ask` until a line arrives on standard input, then prints each call's milliseconds."""
     print("ready", flush=True)
     prefer(0)
     found = []

@@ -51,7 +51,7 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def segments(directory: Path) -> list[Path]:
-    """The segment of each partition; the fill is small enough to be one."""
+    """The segment of each partition: the fill is small enough for one segment per partition."""
     name = f"{0:020}.log"
     return [directory / "data" / f"fetch-{index}" / name for index in range(PARTITIONS)]
 

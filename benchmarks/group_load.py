@@ -1,4 +1,4 @@
-"""Raw group traffic: many connections, each with one request under way, from one Python process."""
+"""Raw group traffic: many connections, each with one request in flight, from one Python process."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class Member:
         )
 
     def find_coordinator(self) -> None:
-        """Ask until there is one that serves, which creates the internal topic."""
+        """Asks until a coordinator serves the group; the first request creates the internal topic.
+        """
         deadline = time.monotonic() + 30
         while True:
             self.send(FindCoordinatorRequest(key=self.group), 3)
@@ -98,7 +99,7 @@ class Member:
         return frame(request, HEARTBEAT)
 
     def check(self, whole: bytes) -> None:
-        """Raise for an answer with an error, which would make the figure worthless."""
+        """Raises for an answer with an error: the figure would be worthless."""
         assert b"\0\x16" not in whole[-4:] and b"\0\x19" not in whole[-4:], whole
 
     def commit(self, topic: str, partition: int) -> bytes:
@@ -153,7 +154,8 @@ class ConsumerMember(Member):
 
 
 def settle_consumers(members: Sequence[ConsumerMember], topic: str) -> None:
-    """All members of one KIP-848 group join, and follow it until nothing changes any more."""
+    """All members of one KIP-848 group join, and send heartbeats until assignments and epochs no
+    longer change."""
     for member in members:
         member.beat([topic])
     quiet = 0
@@ -166,10 +168,11 @@ def settle_consumers(members: Sequence[ConsumerMember], topic: str) -> None:
 
 
 def settle(members: Sequence[Member]) -> float:
-    """All join, their leaders assign, all get their assignment; returns the seconds that took."""
+    """All members join, leaders assign partitions, all members get their assignment; returns the
+    seconds."""
     start = time.monotonic()
-    # A leader that joins again begins a rebalance; before that its followers would be answered
-    # with the generation that they have.
+    # A leader that joins again begins a rebalance. Until then, the answer to a follower that joins
+    # again has the present generation.
     leaders = [member for member in members if member.leads]
     for member in leaders:
         member.send(member.join_request(), JOIN)

@@ -1,9 +1,8 @@
 """How much CPU does a heartbeat cost, an offset commit, and how fast does a large group settle?
 
-Raw wire load from one process: members on connections of their own, one request under way on each.
-The brokers in the same run, taking turns; data on tmpfs, so that a flush costs what it does
-without a disk. Apache Kafka does not flush before it answers a commit: a second Ottla has
-`ottla.acks.all.flush=false`.
+Raw wire load from one process: each member has its own connection, with one request in flight. The
+brokers take turns in the same run. Data are on tmpfs, so a flush does not wait for a disk. Apache
+Kafka does not flush before it answers a commit, so a second Ottla has `ottla.acks.all.flush=false`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def rebalance(broker: load.AnyBroker, members: list[Member]) -> tuple[float, flo
 
 
 def consumer_heartbeats(broker: load.AnyBroker, topic: str) -> float:
-    """The cost of heartbeats in a KIP-848 group that is at rest."""
+    """The cost of heartbeats in a KIP-848 group whose assignment does not change."""
     name = next(names)
     members = [ConsumerMember(address(broker), name) for _ in range(CONNECTIONS)]
     settle_consumers(members, topic)

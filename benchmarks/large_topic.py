@@ -4,9 +4,9 @@ On the ordinary disk. A topic is filled, then written to at a steady pace, alone
 consumer that reads it from the beginning as fast as it comes from the disk. One broker after the
 other: there is room for only one such topic.
 
-The page cache is full while it is measured, as it is on any broker with more data than memory. In
-a virtual machine what a benchmark frees may go back to the host, and afterwards one would measure
-how the host allocates it again: stalls of 100 ms that no broker causes.
+The page cache is full during the measurement, as on any broker with more data than memory. In a
+virtual machine, memory that a benchmark frees may go back to the host. The benchmark would then
+measure how the host allocates this memory again: stalls of 100 ms that no broker causes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FILL_MB = 4000  # in one run of the load generator, which may take five minutes
 PACED = {"conns": 4, "depth": 4, "rate": 800, "records": 60, "size": 1000, "acks": 1, "warmup": 1}
 READ = {"conns": PARTITIONS, "partition_bytes": 1 << 20}
 READ_BYTES = 18 << 30  # more than is read in a round
-CACHE_SPARE = 1 << 30  # of memory, so that nothing has to be evicted
+CACHE_SPARE = 1 << 30  # this much memory stays free, so that nothing has to be evicted
 BROKERS: dict[str, type[load.AnyBroker]] = {"ottla": OttlaBroker, "kafka": KafkaBroker}
-SPARE = 5 << 30  # of the disk, which should not become full
+SPARE = 5 << 30  # this much of the disk stays free
 
 
 def room_for(gigabytes: int, directory: Path) -> None:
@@ -56,7 +56,7 @@ def fill(broker: load.AnyBroker, gigabytes: int) -> None:
 
 
 def refresh(broker: load.AnyBroker) -> None:
-    """Have the reader's data only on the disk, and the page cache full of later data."""
+    """Evicts the reader's data from the page cache, and fills the cache with later data."""
     paths = list(broker.directory.rglob(f"{TOPIC}-*/*.log"))
     paths.sort(key=lambda path: (path.name, path.parent.name))
     read = 0
@@ -74,7 +74,7 @@ def refresh(broker: load.AnyBroker) -> None:
 def measure(
     kind: type[load.AnyBroker], gigabytes: int, rounds: int, seconds: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """The writer's results, alone and with the reader, and the reader's."""
+    """The writer's results, alone and beside the reader, and the reader's results."""
     results: dict[str, list[dict[str, Any]]] = {"alone": [], "beside": [], "reader": []}
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
         room_for(gigabytes, Path(name))

@@ -1,9 +1,9 @@
 """How long does a record take to its consumer, and what do a thousand waiting consumers cost?
 
-Raw wire load (blaster): a record is produced every few milliseconds while consumers long-poll; a
-latency is from sending it to a consumer's reply. Data on tmpfs, both brokers in turns. Of a
-thousand waiting consumers a record wakes those of its partition; the floor is a server that writes
-it and sends it to each of them, and does nothing else.
+Raw wire load (blaster): a record is produced every few milliseconds while consumers long-poll. A
+latency is the time from sending a record to a consumer's reply. Data on tmpfs, both brokers in
+turns. Of a thousand waiting consumers, a record wakes the consumers of its partition. The floor is
+a server that only writes a record and sends it to each of these consumers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ottla and Apache Kafka side by side under the same raw load, their data on tmpfs.
 
-Beside them a yardstick that is no broker: `bare`, which does the least that answers the load.
+The yardstick is `bare`, a server that is no broker and does only what is needed to answer the load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SETTINGS = ("log.segment.delete.delay.ms=500", "log.retention.check.interval.ms=
 
 AnyBroker = OttlaBroker | KafkaBroker
 KAFKAS_FLUSH = "ottla, flush as Kafka's"
-"""An Ottla whose acks=all does not wait for the disk, as Apache Kafka's does not."""
+"""An Ottla whose acks=all does not wait for the disk, like Apache Kafka's."""
 
 
 class Target(Protocol):
@@ -62,12 +62,12 @@ class Bare:
 
 
 class LoadFailed(Exception):
-    """The load generator was refused something."""
+    """The load generator failed, for example because the broker refused a request."""
 
 
 @contextlib.contextmanager
 def stopped(broker: AnyBroker) -> Iterator[None]:
-    """Stop a broker that runs after the block, whatever ends that."""
+    """Stops a running broker when the block ends, also by an exception."""
     try:
         yield
     finally:
@@ -103,7 +103,7 @@ def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[st
 
 @contextlib.contextmanager
 def topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> Iterator[str]:
-    """A topic that is led, and is deleted afterwards."""
+    """A new topic whose partitions have leaders; it is deleted when the block ends."""
     make_topic(broker, name, partitions, **config)
     yield name
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -111,12 +111,13 @@ def topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> Itera
 
 
 def make_topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> None:
-    """Create a topic, dots of its settings as underscores, and wait until it is led."""
+    """Creates a topic and waits until its partitions have leaders. In the names of settings, write
+    underscores for dots."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     made = NewTopic(name, partitions, 1, config=settings)
     admin.create_topics([made], operation_timeout=30)[name].result(60)
-    if isinstance(broker, KafkaBroker):     # Ottla leads a topic when it answers
+    if isinstance(broker, KafkaBroker):     # Ottla answers once it leads the partitions
         wait_until_led(broker, name, partitions)
 
 
@@ -140,10 +141,10 @@ def blast(
     behind: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """One run of blaster against a broker, with the share of the machine that others took.
+    """One run of blaster against a broker, with the share of the CPU that other processes took.
 
-    With a `core` both run only on that one, as if the machine had no other. `behind` is for a
-    load beside the measured one: it uses only otherwise idle cores.
+    With `core`, broker and blaster run on this core only. `behind` is for a load beside the
+    measured load: it uses only CPU time that is otherwise idle.
     """
     settings = {"port": broker.port, "topic": name, "pid": broker.pid, **options}
     words: list[str] = []
@@ -156,7 +157,7 @@ def blast(
 
 @contextlib.contextmanager
 def _pinned(pid: int, core: int | None) -> Iterator[None]:
-    """Every thread of a process, and this one for those it starts, on one core."""
+    """Pins a process, this process, and processes that this one starts to one core."""
     if core is None:
         yield
         return

@@ -1,10 +1,10 @@
 """How long does the loop of a running broker stand still for one large request?
 
-A probe in a process of its own asks for the API versions every 2 ms on its own connection;
-meanwhile one other client asks for very much: all offsets of a large group, all groups, a look-up
-by time that no index helps. The figures are the probe's waits from a request's start to its answer.
-What is above a slice (2 ms) and the probe's own noise (the first row) is work that the loop does in
-one piece. Data on tmpfs, so that the loop is measured, not the disk.
+A probe in a process of its own asks for the API versions every 2 ms on its own connection.
+Meanwhile another client sends one large request after another: all offsets of a large group, all
+groups, a look-up by time that no index helps. The figures are the probe's waits from a request's
+start to its answer. A wait above a slice (2 ms) and the probe's own noise (the first row) is work
+that the loop does in one piece. Data on tmpfs, so that the loop is measured, not the disk.
 `tests/simulation/test_holds.py` counts the same work.
 """
 
@@ -36,7 +36,7 @@ Work = Callable[[], Any]
 
 
 def run_probe(port: int) -> None:
-    """The probe's own process: until a line arrives on its standard input."""
+    """Runs in the probe's process, until a line arrives on standard input."""
     client = RawClient(port)
     request = m.ApiVersionsRequest(client_software_name="probe", client_software_version="1")
     client.ask(request, 3)
@@ -44,7 +44,7 @@ def run_probe(port: int) -> None:
 
 
 class Works:
-    """A broker's contents, and the requests that are large because of them."""
+    """Fills a broker, and sends requests that are large because of its contents."""
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
@@ -161,7 +161,7 @@ class Works:
         self.client.ask(m.EndTxnRequest(transactional_id="wide", committed=True, **who), 3)
 
     def newest(self) -> None:
-        """ListOffsets of the newest record where timestamps fall."""
+        """ListOffsets of the newest record in a log whose timestamps fall."""
         made = m.ListOffsetsRequest.Topic
         self.client.ask(m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[made(
             name="narrow", partitions=[made.Partition(

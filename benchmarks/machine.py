@@ -20,7 +20,7 @@ class CpuTime(NamedTuple):
 
 
 def cpu_time(pid: int) -> CpuTime:
-    """What a process has used since it began."""
+    """The CPU time that a process has used since it began."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return CpuTime(int(fields[11]) / TICKS_A_SECOND, int(fields[12]) / TICKS_A_SECOND)
 
@@ -45,8 +45,8 @@ def resident_mb(pid: int) -> float:
 
 
 def proportional_mb(pid: int) -> float:
-    """Memory of a process in MiB, with its share of pages that several processes have: the sum over
-    a tree counts the pages of a child that has just been forked once."""
+    """Memory of a process in MiB. A page that several processes share counts in equal parts for
+    each of them, so the sum over a tree of processes counts every page once."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024

@@ -46,7 +46,7 @@ def one_of_each_partition() -> list[str]:
 
 
 def make_groups(broker: AnyBroker, count: int) -> None:
-    """Groups with a member each that has committed; one connection sends for all of them."""
+    """Creates groups with one member each, which commits; all members share one connection."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     made = admin.create_topics([NewTopic(TOPIC, TOPIC_PARTITIONS, 1)], operation_timeout=30)
     made[TOPIC].result(60)
@@ -84,7 +84,8 @@ def commit_of(member: Member, offset: int) -> OffsetCommitRequest:
 
 
 def fetched_ms(broker: AnyBroker, began: float) -> tuple[float, float]:
-    """Milliseconds to the first group's offsets, and until one of each partition has its own."""
+    """Milliseconds to the first group's offsets, and until a group of each partition has its own.
+    """
     client = Member(("127.0.0.1", broker.port), "")
     first = 0.0
     for group in one_of_each_partition():

@@ -1,4 +1,4 @@
-"""What questions about many partitions share: create them, write to all, read all with one client.
+"""For benchmarks of many partitions: create them, write to all, read all with one client.
 
 Works on raw requests that Ottla and Apache Kafka both serve.
 """

@@ -1,9 +1,9 @@
 """Memory that stays with a virtual machine while something is measured.
 
-A host may take pages back as soon as a guest has freed two megabytes of them in one piece, and the
-next touch is a fault that it answers with a page of zeros: 2.5 to 3.5 CPU seconds a gigabyte on
-the machine of `results/`, which the guest charges to the writing process, where a broker's own
-cost is about one. The cost of a load that fills and frees memory is then a matter of luck.
+A host may take memory back as soon as a guest has freed two megabytes in one piece. If a process
+then touches such a page, the host has to provide a new page of zeros. On the machine of `results/`
+this costs 2.5 to 3.5 CPU seconds a gigabyte, which the guest charges to the process; a broker's own
+cost is about one. So the cost of a load that fills and frees memory would depend on luck.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Iterator
 from benchmarks import machine
 
 CHUNK = 64 << 20
-PIECE = 256 << 10  # of which a page is kept
+PIECE = 256 << 10  # one page of each piece is kept
 SPARE = 4 << 30  # for everything else
 
 
 @contextlib.contextmanager
 def kept(size: int) -> Iterator[None]:
-    """Have the host provide about `size` bytes, and hold one page of each piece of them.
+    """Makes the host provide about `size` bytes, and holds one page of each piece of them.
 
-    The rest is free for other use, but never in one piece that the host could take back.
-    It cannot become huge pages either, which neither broker uses here.
+    The rest is free for other use, but never in one piece that the host could take back. Nor can
+    the rest become huge pages, which neither broker uses here.
     """
     chunks: list[mmap.mmap] = []
     zeros = bytes(CHUNK)

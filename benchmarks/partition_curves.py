@@ -1,7 +1,7 @@
 """What do unchanged partitions cost? One poll of everything, and Metadata of one topic.
 
-CPU of the broker per request, with 1 to 100,000 partitions; Apache Kafka beside it up to 1,000,
-since with 10,000 new ones it did not answer the first poll of all within two minutes.
+CPU of the broker per request, with 1 to 100,000 partitions; Apache Kafka with up to 1,000, since
+with 10,000 new partitions it did not answer the first poll of all of them within two minutes.
 An idle consumer's poll is an incremental fetch of a session over all partitions (KIP-227); the poll
 without a session names one partition, the Metadata request one topic. Data on tmpfs.
 """
@@ -39,7 +39,8 @@ Curves = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def fetch_request(layout: Layout | None, session_id: int, epoch: int) -> Any:
-    """A fetch at the end of every partition of a layout; of none to continue a session."""
+    """A fetch at the end of every partition of a layout; without a layout, it continues a session.
+    """
     made = FetchRequest.Topic
     topics = [
         made(

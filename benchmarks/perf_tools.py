@@ -2,7 +2,8 @@
 
 Each tool sends or reads the same records of 1,000 bytes, one partition, acks=all; brokers and tools
 alternate. Data on tmpfs, and acks=all is not flushed, as in Kafka. Tool and broker share the
-machine: a tool that needs less CPU leaves more of it to the broker, and measures that one.
+machine: a tool that needs less CPU leaves more of it to the broker, so its rate depends less on the
+tool itself.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ Rate = Callable[[str], float]
 
 
 class Tool(NamedTuple):
-    """A perf tool: its command line, and how its output says records a second."""
+    """A perf tool: its command line, and a function that finds records a second in its output."""
 
     command: list[str]
     rate: Rate
 
 
 def ours_native(printed: str) -> float:
-    """Of `ottla perf … -o json`."""
+    """Records a second in the output of `ottla perf … -o json`."""
     return float(json.loads(printed)[0]["records_s"])
 
 
 def sent(printed: str) -> float:
-    """The last line of a producer's test, Kafka's or ours."""
+    """Records a second, from the last line of a producer test, Kafka's or ours."""
     return float(re.findall(r"([\d.]+) records/sec", printed)[-1])
 
 
 def received(printed: str) -> float:
-    """The last line of a consumer's test: records a second, the time to join a group left out."""
+    """Records a second without the time to join a group, from the last line of a consumer test."""
     return float(printed.strip().splitlines()[-1].split(",")[-1])
 
 
@@ -78,7 +79,7 @@ def consumers(bootstrap: str, topic: str, records: int) -> dict[str, Tool]:
 
 
 def measure(tool: Tool, broker: load.AnyBroker) -> dict[str, float]:
-    """One run: the rate that it says, its CPU seconds, the broker's, and how long it took."""
+    """One run: the reported rate, the CPU seconds of tool and broker, and the wall time."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     used = machine.cpu_seconds(broker.pid)
     done = subprocess.run(

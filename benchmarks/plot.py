@@ -36,7 +36,7 @@ def text(x: float, y: float, words: str, anchor: str = "middle", extra: str = ""
 
 
 def number(value: float) -> str:
-    """`100,000`, `0.1`."""
+    """A number as text: `100,000`, `0.1`."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 

@@ -35,7 +35,7 @@ LOADS: dict[str, dict[str, Any]] = {
     "1 × 100 B, 8 connections × 5": {"records": 1, "size": 100, "acks": 1, "conns": 8, "depth": 5},
 }  # fmt: skip
 LIMIT = {"partitions": PARTITIONS, "seconds": 4, "warmup": 1, "max_mb": 1500}
-MEMORY_MAX = 14  # GiB used by the topics of a round, and those being deleted of the last one
+MEMORY_MAX = 14  # GiB of a round's topics and of the previous round's, which are being deleted
 LIBRARY_WORDS = 2_000
 
 

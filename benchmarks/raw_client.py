@@ -30,6 +30,7 @@ class RawClient(Connection):
         return self.call(request, version)
 
     def ask_frame(self, data: bytes) -> bytearray:
-        """The answer's frame, without its length, to a request's with it."""
+        """Sends a request's frame with its length; returns the answer's frame without its length.
+        """
         self.send_bytes(data)
         return self.receive_frame()

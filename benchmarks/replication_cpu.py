@@ -1,4 +1,4 @@
-"""What does acks=all with three replicas cost, beside three Apache Kafka nodes?
+"""What does acks=all with three replicas cost, compared with three Apache Kafka nodes?
 
 CPU seconds of the whole cluster (three brokers; with Ottla also ZooKeeper) for each GB and each
 million small requests, and the latency of one produce at a time. Raw wire load (blaster) on
@@ -6,8 +6,8 @@ partitions that all have one leader and two followers, min.insync.replicas 2, se
 two clusters in turns. Kafka needs a quiet machine and long first loads: while its code is being
 compiled it costs many times as much.
 
-The floor is what C programs need that make the same three copies: three times `bare`, which
-receives, checks the CRC and writes; without the two times that a leader sends each byte on.
+The floor is three times the CPU of `bare`, a C program that receives a batch, checks its CRC and
+writes it. It does not include the CPU with which a leader sends each byte to two followers.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def kafka(directory: Path) -> Iterator[MeasuredCluster]:
 
 @contextlib.contextmanager
 def topic(cluster: MeasuredCluster, name: str) -> Iterator[None]:
-    """A topic that broker 1 leads, once it takes acks=all."""
+    """A topic that broker 1 leads and that accepts acks=all."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     made = NewTopic(name, PARTITIONS, replica_assignment=[ASSIGNMENT] * PARTITIONS)
     admin.create_topics([made], operation_timeout=30)[name].result(60)
@@ -126,7 +126,7 @@ def topic(cluster: MeasuredCluster, name: str) -> Iterator[None]:
 def run(
     cluster: MeasuredCluster, name: str, options: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
-    """One load; `cluster_*` are of all processes."""
+    """One load; the results `cluster_*` are sums over all processes of the cluster."""
     before = [machine.cpu_seconds(pid) for pid in cluster.pids]
     result = load.blast(cluster, "produce", name, seconds=seconds, **LIMIT, **options)
     spent = [
@@ -140,7 +140,7 @@ def run(
 
 
 def floor(directory: Path, options: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Three times the CPU of `bare`, a copy each."""
+    """Three times the CPU of `bare`, once for each copy."""
     files = [directory / f"partition-{index}" for index in range(PARTITIONS)]
     with load.Bare("floor", files) as bare:
         produced = load.blast(bare, "produce", "floor", seconds=seconds, **LIMIT, **options)
@@ -153,7 +153,7 @@ def floor(directory: Path, options: dict[str, Any], seconds: float) -> dict[str,
 def measure(
     rounds: int, seconds: float, warm_up: float, names: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """By load and cluster, one result for each round; a round before them is not kept."""
+    """By load and cluster, one result for each round; a first round warms up and is not kept."""
     results: dict[str, dict[str, Any]] = {name: {} for name in names}
     load.build(load.BLASTER)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=load.MEMORY))

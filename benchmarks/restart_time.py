@@ -1,7 +1,7 @@
 """How long until a broker serves 2 GB in one partition again after kill -9, and how much memory
 does it use?
 
-With `--partitions` the 2 GB are spread over that many, which are recovered a few at a time.
+With `--partitions N` the 2 GB are spread over N partitions, which are recovered a few at a time.
 On the ordinary disk; the page cache survives, as it does when only the process dies. Time is from
 the exec of the command to a ListOffsets reply of each partition.
 """
@@ -24,7 +24,7 @@ GIGABYTES = 2
 
 
 def filled(broker: load.AnyBroker, megabytes: int, partitions: int) -> int:
-    """Write that much; returns the sum of the end offsets."""
+    """Writes `megabytes` MB; returns the sum of the end offsets."""
     load.make_topic(broker, "restart", partitions)
     load.blast(
         broker, "produce", "restart", partitions=partitions, seconds=120, max_mb=megabytes, **FILL

@@ -2,7 +2,7 @@
 
 Two Ottlas take turns under the same raw load: one without an authorizer and quotas, one with 1,000
 ACLs (literal, prefixed, allowing and denying; a few about the client) and quotas of all kinds that
-apply to it and are never reached. Segments are on tmpfs.
+apply to the client and are never reached. Segments are on tmpfs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUOTAS = {
 
 @contextlib.contextmanager
 def both() -> Iterator[dict[str, OttlaBroker]]:
-    """The broker without, and the one with rules and quotas."""
+    """Two brokers: `open` has no rules and quotas, `guarded` has them."""
     load.build(load.BLASTER)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=load.MEMORY))
     guarded = (

@@ -61,7 +61,7 @@ QUESTIONS: tuple[tuple[ModuleType, list[str]], ...] = (
     (loop_holds, ["--rounds", "2"]),
     (connections, ["--rounds", "1", "--seconds", "1"]),
 )
-"""Each question, and what makes it a quick one."""
+"""Each benchmark, and the arguments that make it quick."""
 TOO_LONG_FOR_QUICK = (
     groups_cpu, large_topic, restart_time, client_rates, compaction, recompression_cpu,
 )  # fmt: skip

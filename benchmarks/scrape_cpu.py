@@ -3,11 +3,11 @@
 10,000 partitions with a record each, and for each the committed offset of a group, which lags by
 one record: in 100 topics, and in 10,000. CPU is that of the broker's process, all threads.
 
-A client is the probe of `fairness`, a small produce every 3 ms. Its 99th percentile is that of a
-period of 15 s with one scrape, as Prometheus asks by its usual `scrape_interval`, and of a period
-without; the periods alternate, so that both see the same machine. The scraper reads the text and
-does not parse it: Prometheus runs elsewhere. Apart from that there is the worst case, the probe
-while one scrape follows the other.
+The delayed client is the probe of `fairness`, a small produce every 3 ms. Its 99th percentile is
+measured in periods of 15 s with one scrape, as with a usual `scrape_interval` of Prometheus, and in
+periods without a scrape. The periods alternate, so that both kinds meet the same conditions. The
+scraper reads the text and does not parse it, because Prometheus runs on another machine. The worst
+case is measured too: the probe while one scrape follows the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS = {
 
 
 def cpu_ms(pid: int) -> float:
-    """What a process has used so far: unlike /proc/PID/stat not in steps of 10 ms."""
+    """The CPU ms that a process has used so far; /proc/PID/stat would count in steps of 10 ms."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
 
@@ -84,7 +84,8 @@ def scrape(port: int) -> bytes:
 
 
 def cost(broker: OttlaBroker, http_port: int, layout: Layout, scrapes: int) -> dict[str, float]:
-    """CPU ms and bytes of a scrape; the first one, which reads the batches' headers, apart."""
+    """CPU ms and bytes of a scrape, and apart from them the CPU ms of the first scrape, which reads
+    the batches' headers."""
     before = cpu_ms(broker.pid)
     text = scrape(http_port)
     first = cpu_ms(broker.pid) - before

@@ -1,6 +1,6 @@
 """What does the background scrub cost: CPU for a gigabyte, and how long does it block the loop?
 
-Runs the scrub of a broker over sealed segments without its rate: once with the files out of the
+Runs a broker's scrub over sealed segments without its rate limit: once with the files out of the
 page cache, as old segments mostly are, once with them in it. Apache Kafka has no scrub to compare.
 """
 

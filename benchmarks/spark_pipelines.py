@@ -7,11 +7,12 @@ first small round warms the JVM up.
 
 The bare query is what a user would write who needs the same files: a stream of the kafka source
 with headers, the same columns and the same batches, date and hour by Spark's functions, partitionBy
-both, zstd, and Spark's file sink with its checkpoint. Neither sorts nor shuffles: the session's
-setting spark.sql.maxConcurrentOutputFileWriters counts for both. It has no names, counts or proofs.
+both, zstd, and Spark's file sink with its checkpoint. Both queries use the session's setting
+spark.sql.maxConcurrentOutputFileWriters, so neither sorts or shuffles. Unlike `archive`, the bare
+query does not name files by batch, count records, or leave anything to verify.
 
-Memory is the peak of Spark's processes, pages they share counted once: the driver's Python, the
-JVM, Python workers. Their processor time is the steadier figure where other programs run.
+Memory is the peak of Spark's processes (the driver's Python, the JVM, Python workers); a page that
+they share counts once. If other programs run, processor time varies less than rates.
 """
 
 from __future__ import annotations

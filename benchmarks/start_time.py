@@ -32,7 +32,7 @@ def start_ottla(directory: Path) -> tuple[OttlaBroker, float]:
 
 
 def start_kafka(directory: Path) -> tuple[KafkaBroker, float]:
-    """The same for Apache Kafka."""
+    """A started Apache Kafka, and its milliseconds to Metadata."""
     broker = KafkaBroker(directory)
     broker.start()
     return broker, broker.started_ms

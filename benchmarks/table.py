@@ -19,7 +19,7 @@ BESIDE = {KAFKA: "", BARE: " (bare sendfile)", ALONE: " (alone)"}
 
 
 class Figure(NamedTuple):
-    """One line: a figure of ours, the one it is compared with, and the greatest allowed ratio."""
+    """One line: a figure of ours, the figure to compare it with, and the greatest allowed ratio."""
 
     question: str
     load: str
@@ -84,7 +84,7 @@ class Line(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The last results of a benchmark, with the release of Apache Kafka beside which they are."""
+    """The last results of a benchmark, and the release of Apache Kafka in the same run."""
 
     measured: Measured
     peer: str
@@ -106,7 +106,7 @@ def newest(question: str) -> Measured | None:
 
 
 def peers() -> str:
-    """Which results are beside which release of Apache Kafka, as a sentence."""
+    """A sentence that says which results were compared with which release of Apache Kafka."""
     questions: dict[str, list[str]] = {}
     for question in QUESTIONS:
         if (found := last(question)) is not None:

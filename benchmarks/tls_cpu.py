@@ -28,7 +28,7 @@ BATCHES = {"60 × 1,000 B": 60, "1,000 × 1,000 B": 1000}
 DEPTH = 4
 Broker = OttlaBroker | KafkaBroker
 Places = dict[str, tuple[Broker, int]]
-"""By broker, itself and the port of its TLS listener."""
+"""By kind, the broker and the port of its TLS listener."""
 
 
 @contextlib.contextmanager

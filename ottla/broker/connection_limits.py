@@ -66,7 +66,7 @@ class ConnectionLimits:
         wanted = self.told = self.config.max_connections
         if wanted > self.possible:
             log.log(
-                logging.INFO if wanted == UNLIMITED else logging.WARNING,
+                logging.DEBUG if wanted == UNLIMITED else logging.WARNING,     # the default
                 "max.connections=%d is reduced to %d: the process has %d descriptors (ulimit -n)",
                 wanted, self.possible, self.descriptors,
             )

@@ -147,7 +147,8 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
     return Finding(
         "no_leader",
         f"there is no leader, so nothing can be read or written: only {nodes(able)}"
-        f" {'are' if len(able) > 1 else 'is'} known to have everything that was committed ({why}); {ends}",
+        f" {'are' if len(able) > 1 else 'is'} known to have everything that was committed"
+        f" ({why}); {ends}",
         {"able": able},
     )
 

@@ -33,18 +33,21 @@ def open_storage(
         node_id=config.node_id,
         cluster_id=cluster_id,
         clustered=cluster_id is not None,
-        open_segments_max=open_segments_max(config.ottla_open_segments_max),
+        open_segments_max=open_segments_max(
+            config.ottla_open_segments_max, config.declared["ottla.open.segments.max"].default),
         forgotten=[each for each in config.ottla_forget_directories.split(",") if each],
         hooks=hooks,
     )
 
 
-def open_segments_max(wanted: int) -> int:
-    """The limit on segments with open files: the setting, or less if `ulimit -n` is too low."""
+def open_segments_max(wanted: int, usual: int) -> int:
+    """The limit on segments with open files: the setting, or less if `ulimit -n` is too low. A
+    warning says so, except for the `usual` value, which nobody has set."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
     if wanted > allowed:
-        log.warning(
+        log.log(
+            logging.DEBUG if wanted == usual else logging.WARNING,
             "ottla.open.segments.max=%d is reduced to %d: the process may have %d descriptors"
             " (ulimit -n)", wanted, allowed, descriptors,
         )

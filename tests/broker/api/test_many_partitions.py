@@ -136,12 +136,16 @@ def test_many_topics_come_and_go_with_a_request_each(broker: RunningBroker) -> N
         assert len(client.call(MetadataRequest(topics=None), 9).topics) == 1
 
 
-def test_open_segments_stay_within_ulimit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_segments_stay_within_ulimit_which_is_said_if_they_were_set(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1000, 1000))
-    assert open_segments_max(300) == 250
-    assert open_segments_max(200) == 200
+    assert open_segments_max(300, 300) == 250 and not caplog.text
+    assert open_segments_max(200, 300) == 200 and not caplog.text
+    assert open_segments_max(301, 300) == 250 and "is reduced to 250" in caplog.text
     monkeypatch.setattr(resource, "getrlimit", lambda which: (20, 20))
-    assert open_segments_max(300) == 10
+    assert open_segments_max(300, 300) == 10
 
 
 def test_a_restart_finds_every_record(tmp_path: Path) -> None:

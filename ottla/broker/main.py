@@ -7,13 +7,17 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ottla.broker.core_dumps import forbid_core_dumps
 from ottla.broker.log_output import start_logging
 from ottla.broker.settings.environment import log_level
 from ottla.broker.settings.sources import Sources
 from ottla.client.command_line import Parser
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -62,8 +66,9 @@ def hold_standard_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)    # the lowest free number
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+def main(arguments: list[str] | None = None, typed: Mapping[str, str] = NOTHING) -> int:
+    """Run one command; returns the exit status. `typed` has the overrides as they were typed, for
+    errors."""
     root = parser()
     chosen = root.parse_args(arguments)
     if chosen.version:
@@ -85,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
     from ottla.broker.service import run
 
     path = Path(chosen.properties) if chosen.properties else None
-    sources = Sources(path, chosen.override, environment)
+    sources = Sources(path, chosen.override, environment, typed)
     if not chosen.first_steps:
         return run(sources)
     from ottla.broker.first_steps import first_steps

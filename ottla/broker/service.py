@@ -158,7 +158,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
-        _complain(error)
+        _complain(error, sources.as_typed(error))
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)

@@ -78,7 +78,8 @@ def run(given: list[str]) -> int:
     if given[:2] == ["server", "start"]:
         # Block SIGHUP first, as it may arrive at any time. service.py unblocks it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        return int(import_module("ottla.broker.main").main(with_numbers(given)))
+        words, typed = with_numbers(given)
+        return int(import_module("ottla.broker.main").main(words, typed))
     if given[:2] != ["topic", "browse"]:        # browse escapes text itself
         from ottla.tools.printable import guard_terminal
 
@@ -111,10 +112,11 @@ def run(given: list[str]) -> int:
     return 0 if command else 2
 
 
-def with_numbers(given: list[str]) -> list[str]:
-    """The words of `server start`, with numbers in place of times and sizes that have a unit."""
+def with_numbers(given: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The words of `server start`, with numbers in place of times and sizes that have a unit, and
+    the overrides as they were typed."""
     if not any(word.startswith("--override") for word in given):
-        return given
+        return given, {}
     from ottla.tools.cli.units import overrides_without_units
     from ottla.tools.usage import WrongUsage
 

@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from ottla.wire.units import to_write
+
 Short = int
 Long = int
 Names = tuple[str, ...]
@@ -146,7 +148,8 @@ class Setting:
         return self.kind == "list" and len(entries_of(text)) > len(self._convert(text))
 
     def _wrong(self, text: str | None) -> SettingsError:
-        return SettingsError(self.name, f"{text!r} is not allowed, must be {self.allowed()}")
+        hint = to_write(self.name, text) if text else ""
+        return SettingsError(self.name, f"{text!r} is not allowed, must be {self.allowed()}{hint}")
 
     def allowed(self) -> str:
         """The allowed values, for a human reader."""

@@ -9,12 +9,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.environment import from_environment
 from ottla.broker.settings.properties import LINE_ENDS, numbered_entries
 from ottla.broker.settings.providers import resolve
+from ottla.wire.units import as_typed
 
 WITHOUT_A_FILE = {"listeners": "PLAINTEXT://localhost:9092", "log.dirs": "./data"}
 NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
@@ -27,6 +29,13 @@ class Sources(NamedTuple):
     overrides: Sequence[str] = ()
     environment: Mapping[str, str] | None = None
     """None if the environment is not used; `--env` enables it."""
+    typed: Mapping[str, str] = MappingProxyType({})
+    """Overrides as they were typed, with units that `overrides` lack; for errors."""
+
+    def as_typed(self, error: Exception) -> str:
+        """The end of an error about a setting: what was typed if that had a unit."""
+        name = error.name if isinstance(error, SettingsError) else ""
+        return as_typed(name, self.typed[name]) if name in self.typed else ""
 
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""

@@ -11,7 +11,7 @@ from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
-from ottla.tools.cli.units import without_units
+from ottla.tools.cli.units import as_typed, without_units
 from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
 
@@ -74,10 +74,11 @@ def show_one(options: Namespace) -> None:
 
 def set_values(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
-    values = without_units(pairs(options.setting, "setting"))
+    typed = pairs(options.setting, "setting")
+    values = without_units(typed)
     if kind == configs.BROKER_LOGGER:
         values = {logger: level.upper() for logger, level in values.items()}
-    with connect(options) as cluster:
+    with connect(options) as cluster, as_typed(typed):
         note = configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
     shown = ", ".join(f"{key}={value}" for key, value in values.items())
     done(options, f"set {shown} of {options.entity}")

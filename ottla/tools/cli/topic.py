@@ -14,7 +14,7 @@ from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.output import confirm, done, show
-from ottla.tools.cli.units import without_units
+from ottla.tools.cli.units import as_typed, without_units
 from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def create(options: Namespace) -> None:
-    settings = without_units(pairs(options.config, "--config"))
-    with connect(options) as cluster:
+    typed = pairs(options.config, "--config")
+    settings = without_units(typed)
+    with connect(options) as cluster, as_typed(typed):
         for name in options.topic:
             try:
                 topics.create(

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.declaration import SettingsError
+from ottla.broker.settings.sources import Sources
 from ottla.tools.cli.units import (
     duration_ms,
     number_of,
@@ -147,8 +150,44 @@ def test_times_and_sizes_have_units() -> None:
 def test_overrides_take_units() -> None:
     given = ["server", "start", "--override", "log.retention.ms=1d", "--override=x.bytes=1MB",
              "--override", "log.dirs=5m", "retention.ms=1d", "--override"]
-    assert overrides_without_units(given) == [
+    words, typed = overrides_without_units(given)
+    assert words == [
         *given[:3], "log.retention.ms=86400000", "--override=x.bytes=1000000", *given[5:]]
+    assert typed == {"log.retention.ms": "1d", "x.bytes": "1MB", "log.dirs": "5m"}
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("topic create u -c segment.bytes=1MB", "'1000000' is not allowed, must be a whole number"
+     " (32 bits), at least 1048576; 1MB is 1,000,000, and 1MiB is 1,048,576\n"),
+    ("config set topic/t segment.bytes=1MB", "; 1MB is 1,000,000, and 1MiB is 1,048,576\n"),
+    ("config set topic/t segment.bytes=9GiB", "; 9GiB is 9,663,676,416\n"),
+    ("config set topic/t segment.bytes=9", "at least 1048576\n"),
+    ("server start --override log.segment.bytes=1kB",
+     "log.segment.bytes: '1000' is not allowed, must be a whole number (32 bits), at least 1048576"
+     "; 1kB is 1,000, and 1kiB is 1,024\n"),
+    ("kafka-configs --bootstrap-server {} --alter --topic t --add-config retention.ms=1d",
+     "retention.ms: '1d' is not allowed, must be a whole number (64 bits), at least -1;"
+     " for 1d write 86400000\n"),
+    ("kafka-topics --bootstrap-server {} --create --topic u --config segment.bytes=2MB",
+     "; for 2MB write 2000000\n"),
+])
+def test_a_refused_number_is_shown_as_it_was_typed_or_as_it_is_to_be_written(
+    ottla: Ottla, line: str, said: str
+) -> None:
+    ottla("topic create t --if-not-exists")
+    done = ottla(line.format(ottla.address))
+    assert done.status != 0 and done.err.endswith(said), done
+
+
+def test_a_file_has_numbers_and_the_error_says_which(tmp_path: Path) -> None:
+    """It has to mean the same for Apache Kafka."""
+    file = tmp_path / "server.properties"
+    file.write_text("log.retention.ms=1d\n")
+    with pytest.raises(SettingsError, match=r"'1d' is not allowed.*; for 1d write 86400000$"):
+        BrokerConfig.of(Sources(file))
+    file.write_text("log.retention.ms=1x\n")
+    with pytest.raises(SettingsError, match=r"'1x' is not allowed, .* \(64 bits\)$"):
+        BrokerConfig.of(Sources(file))
 
 
 def test_a_broker_is_started_with_units_and_levels_in_either_case(tmp_path: Path) -> None:

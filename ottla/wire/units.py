@@ -1,0 +1,85 @@
+"""Times and sizes with units, as people write them: 500ms, 5s, 2h, 7d; 64kB, 1MB, 16MiB."""
+
+from __future__ import annotations
+
+import re
+
+MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+BYTES = {
+    "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
+NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-zA-Z]*)")
+TIME_SUFFIXES = {
+    ".ms": 1, ".seconds": 1000, ".minutes": 60_000, ".hours": 3_600_000,
+}  # fmt: skip
+"""Endings of settings' names, and the milliseconds of their unit."""
+SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
+DECIMAL = re.compile(r"([kmgt])b", re.IGNORECASE)
+
+
+class InvalidUnit(ValueError):
+    """A time or a size with an unknown unit, or without a whole number."""
+
+
+def duration_ms(text: str, plain: str = "ms") -> float:
+    """Parses a time to milliseconds. A number without a unit has the unit `plain`. Raises
+    InvalidUnit."""
+    match = NUMBER.fullmatch(text.strip())
+    unit = (match[2].lower() or plain) if match else ""
+    if match is None or unit not in MILLISECONDS:
+        raise InvalidUnit(f"{text!r} is not a time: expected a number with ms, s, m, h, d or w")
+    return float(match[1]) * MILLISECONDS[unit]
+
+
+def size_bytes(text: str) -> int:
+    """Parses a size to bytes. Raises InvalidUnit."""
+    match = NUMBER.fullmatch(text.strip())
+    unit = (match[2].lower() or "b") if match else ""
+    if match is None or unit not in BYTES:
+        raise InvalidUnit(f"{text!r} is not a size: expected a number with kB, MB, GB, KiB, MiB …")
+    return int(float(match[1]) * BYTES[unit])
+
+
+def number_of(name: str, value: str) -> str:
+    """The value of one setting without its unit. A value without a unit, or of a setting that is
+    neither a time nor a size, stays unchanged. Raises InvalidUnit."""
+    match = NUMBER.fullmatch(value.strip())
+    if match is None or not match[2]:
+        return value
+    unit = match[2].lower()
+    for suffix, one in TIME_SUFFIXES.items():
+        if name.endswith(suffix) and unit in MILLISECONDS:
+            whole, rest = divmod(duration_ms(value), one)
+            if rest:
+                raise InvalidUnit(f"{name}={value} is not a whole number")
+            return str(int(whole))
+        if name.endswith(suffix):
+            raise InvalidUnit(f"{name}={value}: {unit!r} is not a unit of time; known units:"
+                              f" {', '.join(MILLISECONDS)}")
+    if name.endswith(SIZE_SUFFIXES):
+        if unit not in BYTES:
+            raise InvalidUnit(f"{name}={value}: {unit!r} is not a unit of size; known units: kB,"
+                              " MB, GB, TB, KiB, MiB, GiB, TiB")
+        return str(size_bytes(value))
+    return value
+
+
+def to_write(name: str, value: str) -> str:
+    """The end of an error about a value that is no number: the number to write, if it has a
+    unit."""
+    try:
+        number = number_of(name, value)
+    except InvalidUnit:
+        return ""
+    return "" if number == value else f"; for {value} write {number}"
+
+
+def as_typed(name: str, value: str) -> str:
+    """The end of an error about a number: the `value` that a user typed, if it had a unit."""
+    number = number_of(name, value)
+    if number == value:
+        return ""
+    binary = DECIMAL.sub(r"\1iB", value)
+    other = "" if binary == value else f", and {binary} is {int(number_of(name, binary)):,}"
+    return f"; {value} is {int(number):,}{other}"

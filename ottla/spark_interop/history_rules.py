@@ -48,20 +48,20 @@ RULES = {
     "corrupt_value": "a polled value was never sent, or its checksum is wrong",
     "inconsistent_offsets": "one offset of a key had two values",
     "duplicate": "one value is at two offsets of a key",
-    "lost_write": "a write that must have happened was passed by readers, and nobody ever read it",
+    "lost_write": "readers went past a write that must have happened, and nobody ever read it",
     "unseen_at_end": "an acknowledged value is not in the final read",
     "stale_end": "the final read ends before an acknowledged offset",
     "stuck_read_committed": "the final read_committed read lacks a value of read_uncommitted",
     "aborted_read": "a value of an aborted transaction or a failed send was read",
-    "precommitted_read": "a transaction read what it had sent itself",
+    "precommitted_read": "a transaction read a value that it had sent itself",
     "poll_skip": "a reader went past a committed value",
     "nonmonotonic_poll": "a reader went back without a seek",
     "nonmonotonic_send": "a process's later send has the lower offset",
-    "torn_transaction": "some values of a transaction are there, others are lost",
+    "torn_transaction": "some values of a transaction are visible, others are lost",
     "circular_information_flow": "transactions read from each other in a circle (G1c)",
-    "circular_in_real_time": "such a circle together with the order of real time",
+    "circular_in_real_time": "reads and the order of real time together form a circle",
     "end_offset_regress": "a visible end offset went back within a leader epoch",
-    "offset_commit_loss": "a group's committed offset is less than what was committed before",
+    "offset_commit_loss": "a group's committed offset is less than an offset committed before",
     "double_ownership": "two members had one partition in one generation",
     "zombie_write": "a producer wrote after a newer epoch of its id was acknowledged",
     "split_leadership": "two brokers led one partition in one leader epoch",
@@ -534,7 +534,7 @@ class Verdict:
         if unread:
             some = ", ".join(map(str, unread[:6]))
             keys = counted(len(unread), "key")
-            self.doubts.append(f"no final read of {keys} succeeded, as of {some}")
+            self.doubts.append(f"no final read of {keys} succeeded, for example of {some}")
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as plain values, for JSON."""

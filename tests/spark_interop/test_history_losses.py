@@ -117,7 +117,7 @@ def test_a_key_of_which_no_final_read_succeeded_is_a_doubt() -> None:
     r.operation(3, "poll", "info", mops=[], final=True)
     verdict = check(r.events)
     assert not verdict.counts
-    assert verdict.doubts == ["no final read of 1 key succeeded, as of 1"]
+    assert verdict.doubts == ["no final read of 1 key succeeded, for example of 1"]
     final(r, 4, key=1)
     assert check(r.events).valid
 

@@ -61,7 +61,7 @@ def mirror(
     target, writer = to or topic, name or f"mirror-{topic}"
     ours, theirs = names or (here.id(), there.id())
     if ours == theirs and target == topic:
-        raise PipelineError(f"{topic} would be mirrored into itself: name another one with to=")
+        raise PipelineError(f"{topic} would be mirrored into itself: name another topic with to=")
     about, place = here.identity(topic), Files(spark, checkpoint)
     begin = time.monotonic()
     into = transactional.Destination(

@@ -21,8 +21,8 @@ CAUSES = {
     "Some data may have been lost": (
         DataLost,
         "records were deleted from the topic (retention, DeleteRecords, or the topic was made "
-        "anew) before this pipeline read them. To go on with what is left and have the gap on "
-        "record, run it again with allow_gaps (--allow-gaps)",
+        "anew) before this pipeline read them. To continue with the remaining records and record "
+        "the gap, run it again with allow_gaps (--allow-gaps)",
     ),
     "No space left on device": (
         PipelineError,

@@ -278,7 +278,7 @@ def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> N
             if key == "topic_id":
                 raise PipelineError(
                     f"{files.root} belongs to an earlier topic named {wanted['topic']}, which was"
-                    " deleted and created again: the same offsets are other records now; name"
+                    " deleted and created again: the same offsets have other records now; name"
                     " another path"
                 )
             label = LABELS.get(key, key)

@@ -177,7 +177,7 @@ def check_options(
     if updates and to is None:
         raise PipelineError("updates need a topic: give to=; windows in Parquet are final")
     if final and every is not None:
-        raise PipelineError("final windows end with the topic: do not give every")
+        raise PipelineError("with final the run ends at the end of the topic: do not give every")
     if to == topic:
         raise PipelineError(f"{topic} would be written to while it is read: name another topic")
 

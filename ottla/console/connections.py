@@ -17,7 +17,7 @@ from ottla.client.errors import ClientError
 from ottla.client.transport import Security
 
 AT_ONCE = 4
-"""The most requests of one user that run at a time; further ones wait."""
+"""The most requests of one user that run at a time; further requests wait."""
 REQUEST_SECONDS = 20.0
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 Given = ParamSpec("Given")

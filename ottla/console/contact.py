@@ -32,8 +32,8 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """If the last request was not answered, connects without a user. There may be no request of
-        a user that would show whether a broker answers again."""
+        """If the last request was not answered, connects without a user. So the console notices
+        that a broker answers again, even if there are no requests of users."""
         if not self.answered:
             try:
                 await asyncio.to_thread(self._connect)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 LAG_SECONDS = 2.0
-"""How long one view may read the groups' offsets; later views read the rest."""
+"""How long one reading of the view may read groups' offsets; later readings read the rest."""
 CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
 

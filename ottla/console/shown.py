@@ -1,4 +1,4 @@
-"""Bytes of a record as text that a page can show: JSON, text or hex, and their real size.
+"""Bytes of a record as text that a page can show (JSON, text or hex), and how many bytes they are.
 
 Pages put the text into text nodes, so it is never markup. Pages show control characters as symbols.
 """

@@ -16,7 +16,8 @@ BUFFER_VALUES = 20_000
 
 
 class Spool:
-    """Rows (Sends or Polls) by key. With a directory, older rows are there in one file per key."""
+    """Rows (Sends or Polls) by key. With a directory, older rows are in files there, one per key.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory
@@ -47,7 +48,8 @@ class Spool:
         known: dict[Any, Any] = {}
         for batch in self._written(key):
             for row in batch:
-                row.values = list(map(known.setdefault, row.values, row.values))  # without copies
+                # Equal values become one object, to save memory.
+                row.values = list(map(known.setdefault, row.values, row.values))
             rows += batch
         return rows + self.buffers.pop(key, [])
 

@@ -108,8 +108,8 @@ def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
 
 
 def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str) -> TopicOffsets:
-    """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark;
-    returns them. Stop the query first.
+    """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark.
+    Returns the offsets. Stop the query first.
 
     Raises PipelineError for a directory that is not a checkpoint, a group with members, and a topic
     that does not exist.
@@ -136,8 +136,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is one group
     for all queries, or {query name: group}; then other queries are ignored. A separate thread
     commits, so an unreachable broker does not delay queries. Errors are only logged, and the next
-    batch commits again.
-    `close()` waits for pending commits.
+    batch commits again. `close()` waits for pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 

@@ -127,7 +127,7 @@ def _compiled(given: Format) -> dict[int, bytes]:
 
 
 def decode(frame: Any, column: str, given: Format) -> Any:
-    """Decodes protobuf values; the result is that of `formats.decode`."""
+    """Decodes protobuf values; see `formats.decode` for the result."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -161,7 +161,7 @@ def decode(frame: Any, column: str, given: Format) -> Any:
 
 
 def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
-    """Encodes columns as protobuf values; the result is that of `formats.encode`."""
+    """Encodes columns as protobuf values; see `formats.encode` for the result."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType, StructField, StructType
 

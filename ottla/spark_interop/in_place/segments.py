@@ -5,9 +5,10 @@ replace its file at any time. A reader that has opened the file can still read a
 file raises `SegmentGone`. The last segment still grows. All batches below the last stable offset
 that the leader reported are complete in the files of every in-sync replica, so the last segment is
 read up to that offset and no byte further.
-Kafka's file formats: `.log` batches; `.index` pairs of int32, relative offset and position;
-`.txnindex` 34 bytes for each aborted transaction (version, producer id, first, last and last stable
-offset).
+
+Kafka's file formats: `.log` has batches; `.index` has pairs of int32 (relative offset, position);
+`.txnindex` has 34 bytes for each aborted transaction (version, producer id, first, last and last
+stable offset).
 """
 
 from __future__ import annotations

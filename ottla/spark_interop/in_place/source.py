@@ -150,7 +150,7 @@ class Pieces(InputPartition):
 
 
 class InPlaceReader(DataSourceReader):
-    """Plans in the driver, reads in the executors."""
+    """Plans the tasks in the driver, and reads their pieces in the executors."""
 
     def __init__(self, options: dict[str, str], schema: Any) -> None:
         low = {key.lower(): value for key, value in options.items()}
@@ -308,7 +308,8 @@ class InPlaceReader(DataSourceReader):
             yield from self._read_piece(partition.partition, piece)
 
     def _read_piece(self, partition: int, piece: Piece) -> Iterator[Any]:
-        """Tries the ways to read in turn; after SegmentGone the next way continues."""
+        """Tries the ways to read a piece in turn. If one raises SegmentGone, the next way
+        continues at the same offset."""
         done = piece.start
         for batches in self._ways(partition, piece):
             try:

@@ -58,13 +58,12 @@ def archive(
 ) -> dict[str, Any]:
     """Append the new records of a topic to the archive at `path`; a later run continues.
 
-    `by` is hour, date or none: there is a directory for each hour or date, or just one. With
-    `every` None the run ends at the end of the topic; with an interval like `1 minute` it runs
-    until it is stopped.
-    `starting` is earliest, latest or Spark's offsets JSON, for the first run. `records_per_batch`
-    limits memory, and the work that a crash repeats. With `allow_gaps` the run continues if
-    retention removed unread records, and `verify` shows the gap. `options` are options of Spark's
-    source.
+    With `by` hour or date, the files of each hour or date have their own directory; with none,
+    there is only one directory. With `every` None the run ends at the end of the topic; with an
+    interval like `1 minute` it runs until it is stopped. `starting` is earliest, latest or Spark's
+    offsets JSON, for the first run. `records_per_batch` limits memory, and the work that a crash
+    repeats. With `allow_gaps` the run continues if retention removed unread records, and `verify`
+    shows the gap. `options` are options of Spark's source.
 
     Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
     records]}} of this run, but "partitions" of the whole archive. Raises PipelineError for a
@@ -220,9 +219,9 @@ def compact(
 ) -> dict[str, Any]:
     """Merge the small files of each directory into one, sorted by partition and offset.
 
-    Files below `small_bytes` count as small; others, and directories with fewer than `files_min`
-    small files, stay as they are. Returns {"directories", "removed", "added"}. Raises PipelineError
-    while `archive` runs on the same path.
+    Files below `small_bytes` count as small. Larger files, and directories with fewer than
+    `files_min` small files, stay as they are. Returns {"directories", "removed", "added"}. Raises
+    PipelineError while `archive` runs on the same path.
     """
     with Table.writing(Files(spark, path), "archive", {}) as target:
         return _compact(spark, target, small_bytes, files_min)
@@ -356,7 +355,7 @@ def _gaps(target: Table) -> dict[str, list[list[int]]]:
 
 
 def _broken_ranges(target: Table) -> list[str]:
-    """Batches that do not begin where the previous one ended."""
+    """Problems with batches that are missing or do not begin where the previous batch ended."""
     problems = []
     numbers = sorted(target.batches)
     for before, after in pairwise(numbers):
@@ -387,8 +386,8 @@ def _compare(
     report: dict[str, Any],
     contents: dict[int, int],
 ) -> None:
-    """Adds to the report the offsets within the archive's ranges that the topic has and the archive
-    lacks; and whether the records are equal, if the topic still has all of them."""
+    """Adds to the report the offsets in the archive's ranges that the topic has but the archive
+    lacks. If the topic still has all records, also compares their contents."""
     from pyspark.sql import functions as f
 
     topic = target.about["topic"]
@@ -432,7 +431,7 @@ def _compare(
     if all(counts.get(int(p), 0) == part["distinct"] for p, part in parts.items()):
         theirs = theirs.limit(
             0
-        )  # the same number on both sides: the join is needed only if they differ
+        )  # the numbers of records are equal, so the join would find nothing
     missing = theirs.join(ours, ["partition", "offset"], "left_anti")
     lost: dict[int, int] = {
         row.partition: row["count"] for row in missing.groupBy("partition").count().collect()

@@ -1,7 +1,7 @@
 """Checks, before a JVM starts, that the columns in a pipeline's options are in its schema.
 
-Only Spark knows all of SQL. So a name is refused only if it is neither a column nor an SQL word,
-and an unknown type or function only if it resembles a known one. Spark checks the rest.
+Only Spark knows all of SQL. So a name is refused only if it is neither a column nor an SQL word. An
+unknown type or function is refused only if its name resembles a known name. Spark checks the rest.
 """
 
 from __future__ import annotations

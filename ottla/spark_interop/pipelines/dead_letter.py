@@ -3,12 +3,13 @@
 A dead letter is the unchanged record with these additional headers (text, UTF-8):
 
     ottla.error              what is wrong
-    ottla.exception          the name of the exception of a function, absent for bad formats
-    ottla.source.topic       where the record was
+    ottla.exception          the name of the exception that the function raised; absent for records
+                             that do not have the format
+    ottla.source.topic       the record's topic, partition and offset
     ottla.source.partition
     ottla.source.offset
     ottla.app                the pipeline's name
-    ottla.timestamp          the record's timestamp there, in ms
+    ottla.timestamp          the record's timestamp, in ms
 """
 
 from __future__ import annotations
@@ -97,8 +98,9 @@ def dead_letter(
 
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
-    """A frame of `topics` with the function's result as `_value`, and `_error` and `_exception`
-    (the name of its class) if it raised an exception; for use in your own queries."""
+    """A frame of `topics` with the function's result as `_value`. If the function raised an
+    exception, `_error` has its text and `_exception` the name of its class. For your own queries.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -178,7 +180,7 @@ def _prepared(
 def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
-    """The check whether unwritten records are older than the retention of a target."""
+    """A check whether records that are not written yet are older than a target's retention."""
     # Records that a target would delete at once count as a gap, which `allow_gaps` permits.
     if allow_gaps and cluster.exists(into.topic):
         return lambda _: False

@@ -198,10 +198,14 @@ class ClusterClient:
             kind: type[ClientError] = NotConnected
             if len(self.brokers) < 2:
                 kind = NoBroker if isinstance(failed, Unreachable) else TimedOut
-            raise kind(
-                f"{at} advertises broker {node_id} at an address that cannot be reached: "
-                f"{failed}"
-            ) from failed
+                told = (f"{at} advertises broker {node_id} at an address that cannot be reached:"
+                        f" {failed}")
+            else:
+                where = show_address(address)
+                reason = str(failed).removeprefix(f"{where}: ")
+                told = (f"broker {node_id} is not reachable at {where}: {reason}; it may be down,"
+                        " or advertise a wrong address")
+            raise kind(told) from failed
 
     def controller(self, *, itself: bool = False) -> Connection:
         """A connection to the controller, for changes of the cluster.

@@ -75,6 +75,8 @@ async def _described(
         result.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return result
     result.total_bytes, result.usable_bytes = _space(directory.path)
+    if directory.space.full:
+        result.usable_bytes = 0         # writes are refused, also if a quota causes it
     result.topics = [
         DescribeLogDirsResponse.Result.Topic(
             name=name,

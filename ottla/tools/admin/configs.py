@@ -86,13 +86,14 @@ def describe(
 
 
 def describe_many(
-    cluster: ClusterClient, kind: int, wanted: Sequence[str], asked: Connection | None = None
+    cluster: ClusterClient, kind: int, wanted: Sequence[str], asked: Connection | None = None,
+    keys: list[str] | None = None,
 ) -> dict[str, list[Any]]:
-    """The settings of several resources by their names, in the order of the broker's reply. The
-    request goes to `asked` or, without it, to any broker."""
+    """The settings of several resources by their names, in the order of the broker's reply: all, or
+    those named by `keys`. The request goes to `asked` or, without it, to any broker."""
     resources = [
         DescribeConfigsRequest.Resource(
-            resource_type=kind, resource_name=name, configuration_keys=None
+            resource_type=kind, resource_name=name, configuration_keys=keys
         )
         for name in wanted
     ]

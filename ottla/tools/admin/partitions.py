@@ -129,7 +129,7 @@ def elect(
 def log_dirs(
     cluster: ClusterClient, broker: int, places: Iterable[Place] | None = None
 ) -> list[Any]:
-    """The log directories of a broker with the partitions in them."""
+    """The log directories of a broker with the partitions in them: all, or these `places`."""
     request_topics = None
     if places is not None:
         kind = DescribeLogDirsRequest.Topic
@@ -139,6 +139,14 @@ def log_dirs(
     response = cluster.node(broker).call(DescribeLogDirsRequest(topics=request_topics))
     check(getattr(response, "error_code", 0))
     return list(response.results)
+
+
+def directory_status(found: Any) -> str:
+    """`online`, `full` or `offline`, from a broker's answer about one log directory. Brokers before
+    Apache Kafka 3.3 do not report how much space is left."""
+    if found.error_code:
+        return "offline"
+    return "full" if getattr(found, "usable_bytes", -1) == 0 else "online"
 
 
 def replicas(cluster: ClusterClient, places: Iterable[Place] | None = None) -> list[Replica]:

@@ -63,6 +63,7 @@ def dirs(options: Namespace) -> None:
             {
                 "directory": found.log_dir,
                 "broker": broker,
+                "status": partitions.directory_status(found),
                 "partitions": sum(len(topic.partitions) for topic in found.topics),
                 "bytes": sum(
                     part.partition_size for topic in found.topics for part in topic.partitions
@@ -76,7 +77,7 @@ def dirs(options: Namespace) -> None:
             for found in partitions.log_dirs(cluster, broker)
         ]
     show(
-        options, ("directory", "broker", "partitions", "bytes", "usable"), rows,
+        options, ("directory", "broker", "status", "partitions", "bytes", "usable"), rows,
         ("total", "cordoned", "error"),
     )
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.client.errors import ClientError, NotSupported, Unreachable
+from ottla.client.errors import ClientError, NotSupported, TimedOut, Unreachable
 from ottla.replication.controller.elections import MIN_ISR
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import configs, topics
+from ottla.tools.admin import partitions as directories
 from ottla.tools.admin.topics import Partition
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import show
@@ -39,15 +40,8 @@ def check(options: Namespace) -> int:
         described = [
             topic for topic in topics.describe(cluster, asked=controller) if not topic.error
         ]
-        minimum = {}
-        if leaving is not None:
-            settings = configs.describe_many(
-                cluster, configs.TOPIC, [topic.name for topic in described], controller
-            )
-            minimum = {
-                name: int(next(item.value for item in items if item.name == MIN_ISR) or 1)
-                for name, items in settings.items()
-            }
+        minimum = minimums(cluster, controller, [topic.name for topic in described])
+        faults = directory_faults(cluster, alive)
         partitions = [part for topic in described for part in topic.partitions]
         since = departures(cluster, controller, away(partitions, alive), alive)
     rows = [
@@ -60,13 +54,15 @@ def check(options: Namespace) -> int:
         for problem in problems(part, alive, leaving, minimum.get(topic.name, 1))
     ]
     for_people = options.output in (None, "table", "wide")
-    if rows or not for_people:
-        show(
-            options, ("topic", "partition", "problem", "leader", "replicas", "isr"),
-            gathered(rows) if for_people else rows,
-        )
-    if rows:
-        for line in summary(partitions, alive, since):
+    columns = ("topic", "partition", "problem", "leader", "replicas", "isr")
+    if rows and for_people:
+        show(options, columns, gathered(rows))
+    elif not for_people:
+        others = [] if options.output == "name" else [
+            dict.fromkeys(columns) | fault._asdict() for fault in faults]
+        show(options, columns, [*rows, *others])
+    if rows or faults:
+        for line in [*summary(partitions, alive, since), *(fault.text for fault in faults)]:
             print(line, file=sys.stderr)
         return 1
     if partitions:
@@ -76,6 +72,56 @@ def check(options: Namespace) -> int:
     else:
         print("there are no partitions yet", file=sys.stderr)
     return 0
+
+
+def minimums(
+    cluster: ClusterClient, controller: Connection, names: list[str]
+) -> dict[str, int]:
+    """The min.insync.replicas of topics. The controller answers, as with the topics."""
+    settings = configs.describe_many(cluster, configs.TOPIC, names, controller, [MIN_ISR])
+    return {
+        name: int(next((item.value for item in items if item.name == MIN_ISR), None) or 1)
+        for name, items in settings.items()
+    }
+
+
+class Fault(NamedTuple):
+    """A log directory that takes no writes, or a broker whose directories are not known."""
+
+    broker: int
+    directory: str | None
+    problem: str
+
+    @property
+    def text(self) -> str:
+        """The sentence for people."""
+        if self.directory is None:
+            return self.problem
+        return f"broker {self.broker}: log directory {self.directory} is {self.problem}"
+
+
+REASONS = {
+    "full": "full: writes to it are refused until it has space",
+    "offline": "offline: the broker's log says why, and its partitions are not served from it",
+}
+
+
+def directory_faults(cluster: ClusterClient, alive: Iterable[int]) -> list[Fault]:
+    """The log directories that are full or offline, and the brokers that do not answer."""
+    faults = []
+    for node in sorted(alive):
+        try:
+            found = directories.log_dirs(cluster, node, places=())
+        except NotSupported:
+            continue
+        except (Unreachable, TimedOut) as failed:
+            faults.append(Fault(node, None, str(failed)))
+            continue
+        for each in found:
+            status = directories.directory_status(each)
+            if status in REASONS:
+                faults.append(Fault(node, each.log_dir, REASONS[status]))
+    return faults
 
 
 def gathered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -194,10 +240,11 @@ def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int
         faults.append("no leader")
     if missing := [str(node) for node in part.replicas if node not in part.isr]:
         faults.append(f"not in sync: {','.join(missing)}")
-    if leaving in part.isr:
-        remaining = len(part.isr) - 1
-        if not remaining:
-            faults.append(f"only broker {leaving} is in sync")
-        elif remaining < minimum:
-            faults.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
+    remaining = len(part.isr) - (leaving in part.isr)
+    if not remaining and leaving in part.isr:
+        faults.append(f"only broker {leaving} is in sync")
+    if len(part.isr) < minimum:
+        faults.append(f"refuses acks=all: {MIN_ISR}={minimum}")
+    elif 0 < remaining < minimum:
+        faults.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
     return faults

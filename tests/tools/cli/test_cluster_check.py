@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from ottla.client.cluster import ClusterClient
+from ottla.client.errors import NotConnected, NotSupported
+from ottla.testing import Broker
 from ottla.tools.admin.topics import Partition
-from ottla.tools.cli.cluster_check import Departure, gathered, moment, problems, summary
+from ottla.tools.cli.cluster_check import (
+    Departure,
+    directory_faults,
+    gathered,
+    moment,
+    problems,
+    summary,
+)
+from ottla.tools.zookeeper.local import free_port
+from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 
 ALIVE = {1, 2, 3}
@@ -29,11 +45,83 @@ def partition(leader: int, replicas: list[int], isr: list[int]) -> Partition:
     (partition(4, [4], [4]), None, 1, ["no leader"]),
     (partition(2, [2], [2]), 2, 1, ["only broker 2 is in sync"]),
     (partition(2, [2, 4], [2]), 2, 1, ["not in sync: 4", "only broker 2 is in sync"]),
+    (partition(2, [2, 4], [2]), None, 2, ["not in sync: 4",
+                                          "refuses acks=all: min.insync.replicas=2"]),
+    (partition(2, [2], [2]), None, 2, ["refuses acks=all: min.insync.replicas=2"]),
+    (partition(2, [2], [2]), 2, 2, ["only broker 2 is in sync",
+                                    "refuses acks=all: min.insync.replicas=2"]),
+    (partition(2, [2, 3], [2, 3]), 3, 2, ["would refuse acks=all: min.insync.replicas=2"]),
 ])
 def test_what_is_not_in_order_is_named(
     part: Partition, leaving: int | None, minimum: int, said: list[str]
 ) -> None:
     assert problems(part, ALIVE, leaving, minimum) == said
+
+
+def described(log_dir: str, error_code: int = 0, usable: int = 1) -> SimpleNamespace:
+    return SimpleNamespace(log_dir=log_dir, error_code=error_code, usable_bytes=usable)
+
+
+def test_directories_without_space_and_brokers_without_an_answer_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def log_dirs(cluster: object, node: int, places: object) -> list[SimpleNamespace]:
+        if node == 3:
+            raise NotConnected("broker 3 is not reachable at x:1")
+        if node == 4:
+            raise NotSupported("no DescribeLogDirs")
+        return {
+            1: [described("/a"), described("/b", usable=0), described("/c", usable=-1)],
+            2: [described("/a", error_code=56)],
+        }[node]
+
+    monkeypatch.setattr("ottla.tools.admin.partitions.log_dirs", log_dirs)
+    faults = directory_faults(cast("ClusterClient", None), {1, 2, 3, 4})
+    assert [(each.broker, each.directory) for each in faults] == [(1, "/b"), (2, "/a"), (3, None)]
+    assert [each.text for each in faults] == [
+        "broker 1: log directory /b is full: writes to it are refused until it has space",
+        "broker 2: log directory /a is offline: the broker's log says why, and its partitions are"
+        " not served from it",
+        "broker 3 is not reachable at x:1",
+    ]
+
+
+def test_a_full_directory_is_a_finding_and_has_no_usable_bytes(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data") as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        ottla.ok("topic create orders")
+        assert json.loads(ottla.ok("cluster dirs -o json"))[0]["status"] == "online"
+        assert ottla("cluster check").status == 0
+        [directory] = running.server.storage.directories
+        running.server.storage.refuse(directory, OSError(errno.ENOSPC, "no space left on device"))
+        [row] = json.loads(ottla.ok("cluster dirs -o json"))
+        assert (row["status"], row["usable"]) == ("full", 0)
+        assert " full " in ottla.ok("cluster dirs")
+        done = ottla("cluster check")
+        assert done.status == 1 and not done.out, done
+        assert f": log directory {row['directory']} is full: writes to it" in done.err
+        [found] = json.loads(ottla("cluster check -o json").out)
+        assert found["directory"] == row["directory"] and found["topic"] is None
+        assert ottla("cluster check -o name") == (1, "", done.err)
+
+
+def test_a_topic_that_refuses_every_acks_all_is_a_finding(ottla: Ottla) -> None:
+    ottla.ok("topic create strict -c min.insync.replicas=2")
+    done = ottla("cluster check")
+    assert done.status == 1 and "refuses acks=all: min.insync.replicas=2" in done.out, done
+    ottla.ok("topic delete strict --yes")
+
+
+def test_a_broker_that_is_down_is_said_to_be_not_reachable() -> None:
+    with Broker() as broker, ClusterClient(broker.bootstrap_servers) as cluster:
+        cluster.metadata()
+        cluster.brokers[9] = "127.0.0.1", free_port()
+        port = cluster.brokers[9][1]
+        with pytest.raises(NotConnected) as failed:
+            cluster.node(9)
+    assert str(failed.value) == (
+        f"broker 9 is not reachable at 127.0.0.1:{port}: connection refused; it may be down, or"
+        " advertise a wrong address")
 
 
 def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> None:

@@ -274,7 +274,12 @@ def start(options: Namespace) -> int:
         with cluster:
             where = cluster.directory.absolute()
             print(f"ottla cluster ready: {cluster.bootstrap}, data in {where}", flush=True)
-            Upkeep(cluster.processes, say, time.monotonic).run()
+            try:
+                Upkeep(cluster.processes, say, time.monotonic).run()
+            finally:
+                say(f"stopping {counted(count, 'broker')}, one after the other")
     except KeyboardInterrupt:
         pass
+    also = " and ZooKeeper" if cluster.zookeeper is not None else ""
+    say(f"stopped: {counted(count, 'broker')}{also}")
     return 0

@@ -47,6 +47,29 @@ def test_a_second_ctrl_c_ends_every_process(
     assert all(process is not None and process.poll() is not None for process in processes)
 
 
+@pytest.mark.parametrize(("at", "said"), [
+    ("run", ["stopping 2 brokers, one after the other", "stopped: 2 brokers"]),
+    ("start", ["stopped: 2 brokers"]),
+])
+def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, said: list[str]
+) -> None:
+    ended: list[int] = []
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_cluster.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(LocalCluster, "start", interrupt if at == "start" else lambda _: None)
+    monkeypatch.setattr(LocalBroker, "stop", lambda broker, _: ended.append(broker.node_id))
+    monkeypatch.setattr(LocalBroker, "kill", lambda broker: ended.append(broker.node_id))
+    monkeypatch.setattr(local_cluster, "Upkeep", interrupt)
+    done = Ottla("")(f"cluster start {tmp_path} --brokers 2 --port 0 --zookeeper 127.0.0.1:1/x")
+    lines = [line.partition(" ")[2] for line in done.err.splitlines()]
+    assert done.status == 0 and ended == [1, 2]
+    assert lines[-len(said):] == said, done.err
+
+
 def test_two_zookeepers_do_not_share_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

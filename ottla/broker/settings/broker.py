@@ -363,7 +363,8 @@ class BrokerSettings(ListenerSettings):
         "zookeeper.ssl.keystore.location", None,
         help="The file with the broker's key and certificate for ZooKeeper: PEM or PKCS12.")
     zookeeper_ssl_keystore_type: str = setting(
-        "zookeeper.ssl.keystore.type", "JKS", help="As ssl.keystore.type.")
+        "zookeeper.ssl.keystore.type", "JKS",
+        help="The format of that file, as in ssl.keystore.type.")
     zookeeper_ssl_keystore_password: Password | None = setting(
         "zookeeper.ssl.keystore.password", None,
         help="The password of a PKCS12 file, or of an encrypted key in PEM.")
@@ -372,7 +373,8 @@ class BrokerSettings(ListenerSettings):
         help="The file with the trusted certificates, one of which must have signed ZooKeeper's"
         " certificate; if no file is set, the system's certificates are trusted.")
     zookeeper_ssl_truststore_type: str = setting(
-        "zookeeper.ssl.truststore.type", "JKS", help="As ssl.truststore.type.")
+        "zookeeper.ssl.truststore.type", "JKS",
+        help="The format of that file, as in ssl.truststore.type.")
     zookeeper_ssl_truststore_password: Password | None = setting(
         "zookeeper.ssl.truststore.password", None, help="The password of a PKCS12 file.")
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
@@ -382,7 +384,16 @@ class BrokerSettings(ListenerSettings):
     zookeeper_ssl_enabled_protocols: Names = setting(
         "zookeeper.ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
     zookeeper_ssl_cipher_suites: Names = setting(
-        "zookeeper.ssl.cipher.suites", (), help="As ssl.cipher.suites.")
+        "zookeeper.ssl.cipher.suites", (),
+        help="The allowed cipher suites, as in ssl.cipher.suites.")
+    zookeeper_ssl_crl_enable: bool = setting(
+        "zookeeper.ssl.crl.enable", False,
+        help="Must be false where TLS to ZooKeeper is on: certificates are not checked for"
+        " revocation.")
+    zookeeper_ssl_ocsp_enable: bool = setting(
+        "zookeeper.ssl.ocsp.enable", False,
+        help="Must be false where TLS to ZooKeeper is on: certificates are not checked for"
+        " revocation.")
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", True,
         help="Whether the controller returns leadership to the first replica of each partition"

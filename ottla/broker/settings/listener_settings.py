@@ -54,7 +54,8 @@ class ListenerSettings(Settings):
         help="Location of the keys that sign OAUTHBEARER tokens: file:/path, https://…")
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000,
-        help="How long the keys are used before they are read again.")
+        help="How long the keys of sasl.oauthbearer.jwks.endpoint.url are used before they are read"
+        " again.")
     sasl_oauthbearer_expected_audience: Names = setting(
         "sasl.oauthbearer.expected.audience", (),
         help="Accepted audiences, one of which a token has to name; empty: any audience.")

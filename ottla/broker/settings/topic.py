@@ -97,13 +97,15 @@ class TopicConfig(Settings):
         help="Flush to the disk after this time, in addition to the flushes of acks=all.")
     follower_replication_throttled_replicas: Names = setting(
         "follower.replication.throttled.replicas", (),
-        help="Follower replicas, as partition:broker or *, to which the throttle applies.")
+        help="Follower replicas, as partition:broker or *, to which"
+        " follower.replication.throttled.rate applies.")
     index_interval_bytes: int = setting(
         "index.interval.bytes", 4096, at_least=0, synonyms=("log.index.interval.bytes",),
         help="Bytes of records between two entries of the offset index.")
     leader_replication_throttled_replicas: Names = setting(
         "leader.replication.throttled.replicas", (),
-        help="Leader replicas, as partition:broker or *, to which the throttle applies.")
+        help="Leader replicas, as partition:broker or *, to which leader.replication.throttled.rate"
+        " applies.")
     local_retention_bytes: Long = setting(
         "local.retention.bytes", -2, at_least=-2, synonyms=("log.local.retention.bytes",),
         help="Tiered storage: bytes to keep on the broker; -2 means retention.bytes.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.security.tls.zookeeper import REVOCATION
 from ottla.broker.settings import broker, topic
 from ottla.broker.settings.broker import BrokerSettings
 from ottla.broker.settings.page import PAGE, page, without_effect
@@ -27,6 +28,8 @@ EFFECTS = {
     **{name.replace(".", "_"): rf"\.{name.removeprefix('zookeeper.').replace('.', '_')}\b"
        for name in BrokerSettings.declared if name.startswith("zookeeper.ssl.")
        and name != "zookeeper.ssl.client.enable"},
+    # These may only be false.
+    **{name.replace(".", "_"): "in REVOCATION" for name in REVOCATION},
     # Read from the properties that are to be checked.
     "sasl_mechanism_inter_broker_protocol": r"texts\.get\(MECHANISM_OF_PEERS",
     # The throttle composes the names of its settings.

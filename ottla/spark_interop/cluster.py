@@ -21,12 +21,15 @@ ANSWER_SECONDS = 15
 CONNECT_SECONDS = 5
 ELECTION_SECONDS = 30
 AGAIN_SECONDS = 0.2
-ELECTION = {
+RETRIABLE = {
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
     "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "KAFKA_STORAGE_ERROR", "NOT_CONTROLLER",
-    "REQUEST_TIMED_OUT", "_TRANSPORT",
+    "REQUEST_TIMED_OUT", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS", "_TRANSPORT", "_DESTROY_BROKER",
 }
-"""Retriable errors of leaders and controllers; librdkafka marks only some of them as retriable."""
+"""Errors of leaders, controllers, coordinators and connections that a retry may end; librdkafka
+marks only some of them as retriable. `_DESTROY_BROKER`: the broker left the metadata while a
+request waited for its answer."""
 # librdkafka's names of the properties that both clients need; the Java names follow from them.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
@@ -378,7 +381,7 @@ class Cluster:
 
 def _passes(code: Any) -> bool:
     """Whether an error of a broker or a connection is retriable."""
-    return bool(code.retriable()) or code.name() in ELECTION
+    return bool(code.retriable()) or code.name() in RETRIABLE
 
 
 def offsets_json(topic: str, offsets: Mapping[int, int]) -> str:

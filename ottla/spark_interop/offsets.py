@@ -50,15 +50,19 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
 
 def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int]:
     """The offsets that a group has committed for a topic, by partition."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
     cluster = Cluster.reached(where)
-    consumer = Consumer(cluster.client(**{"group.id": group, "enable.auto.commit": False}))
-    try:
-        places = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
-        answers = consumer.committed(places, timeout=ANSWER_SECONDS)
-    finally:
-        consumer.close()
+    places = [TopicPartition(topic, p) for p in cluster.partitions(topic)]
+    asked = ConsumerGroupTopicPartitions(group, places)
+
+    def ask(admin: Any) -> list[TopicPartition]:
+        [answer] = admin.list_consumer_group_offsets(
+            [asked], request_timeout=ANSWER_SECONDS
+        ).values()
+        return list(answer.result().topic_partitions)
+
+    answers = cluster.asked(ask, f"group {group}")
     for at in answers:
         if at.error is not None:        # its offset is negative, as if none had been committed
             raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")

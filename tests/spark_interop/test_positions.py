@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 
-import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from ottla.spark_interop import offsets, topics
 from ottla.spark_interop.cluster import Cluster
@@ -16,36 +15,14 @@ from ottla.spark_interop.pipelines import mirror
 from ottla.testing import Broker
 
 CLUSTER = Cluster("nowhere:9092")
-NONE = -1001
-Answers = Callable[..., None]
 
 
-def position(offset: int, error: int | None = None) -> SimpleNamespace:
-    """What librdkafka says about partition 0."""
-    failed = None if error is None else KafkaError(error)
-    return SimpleNamespace(topic="t", partition=0, offset=offset, metadata=None, error=failed)
-
-
-@pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    """Sets what consumers answer about committed offsets, one after the other."""
-
-    def will(*answers: SimpleNamespace) -> None:
-        left = list(answers)
-        consumer = SimpleNamespace(
-            committed=lambda *_, **__: [left.pop(0)], close=lambda: None
-        )
-        monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
-        monkeypatch.setattr(Cluster, "reach", lambda _: None)
-        monkeypatch.setattr(Cluster, "partitions", lambda *_: [0])
-
-    return will
-
-
-def test_a_position_that_is_refused_is_an_error(answers: Answers) -> None:
-    answers(position(NONE, KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(PipelineError, match="group team, t-0: "):
-        offsets.group_offsets(CLUSTER, "team", "t")
+def test_a_position_that_is_refused_is_an_error() -> None:
+    with Broker() as broker:
+        topic = broker.create_topic("refused")
+        broker.fail("OffsetFetch", "TOPIC_AUTHORIZATION_FAILED", count=None)
+        with pytest.raises(PipelineError, match=r"^group team.*[Aa]uthorization"):
+            offsets.group_offsets(broker.bootstrap_servers, "team", topic)
 
 
 def test_a_topic_that_cannot_be_described_is_not_one_without_partitions(
@@ -89,10 +66,30 @@ def test_offsets_are_asked_for_again_while_a_leader_is_elected(code: str) -> Non
             Cluster(broker.bootstrap_servers).ends(topic)
 
 
+@pytest.mark.parametrize("name", [
+    "_DESTROY_BROKER", "_TRANSPORT", "NOT_CONTROLLER", "COORDINATOR_NOT_AVAILABLE",
+])  # fmt: skip
+def test_a_question_is_asked_again_when_its_broker_leaves_the_cluster(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [KafkaError(getattr(KafkaError, name))]
+
+    def ask(_: object) -> str:
+        if errors:
+            raise KafkaException(errors.pop())
+        return "answer"
+
+    monkeypatch.setattr(Cluster, "admin", lambda _: None)
+    monkeypatch.setattr(Cluster, "reach", lambda _: None)
+    monkeypatch.setattr("ottla.spark_interop.cluster.time.sleep", lambda _: None)
+    assert CLUSTER.asked(ask) == "answer" and not errors
+
+
 @pytest.mark.parametrize(("api", "ask"), [
     ("Metadata", lambda cluster, topic: cluster.partitions(topic)),
     ("DescribeConfigs", lambda cluster, topic: cluster.settings(topic)),
     ("CreateTopics", lambda cluster, topic: cluster.create(f"{topic}-new", 1)),
+    ("OffsetFetch", lambda cluster, topic: offsets.group_offsets(cluster, "g", topic) == {}),
 ])  # fmt: skip
 def test_a_question_that_lost_its_connection_is_asked_again(
     api: str, ask: Callable[[Cluster, str], object]

@@ -16,11 +16,12 @@ def properties_of(options: Namespace) -> dict[str, str]:
     given = getattr(options, "property", [])
     if not options.command_config and not given:
         return {}
+    from ottla.tools.cli.units import without_units
     from ottla.tools.properties import pairs, read_client_properties
     from ottla.tools.stream.client_settings import check_names
 
     found = read_client_properties(options.command_config) if options.command_config else {}
-    named = pairs(given, "--property")
+    named = without_units(pairs(given, "--property"))
     check_names(named)
     options.properties = {**found, **named}
     return dict(options.properties)

@@ -136,7 +136,9 @@ def memory() -> str | None:
 
 
 def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
-    """Starts the process of the broker."""
+    """Starts the process of the broker. A wrong unit in an override is reported before."""
+    for override in options.override:
+        setting_without_unit(override)
     settings = [
         f"listeners=PLAINTEXT://{HOST}:{options.port or 0}",
         f"log.dirs={directory / 'data'}",
@@ -144,7 +146,7 @@ def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
         "transaction.state.log.replication.factor=1",
         "transaction.state.log.min.isr=1",
         "group.initial.rebalance.delay.ms=0",
-        *map(setting_without_unit, options.override),
+        *options.override,
     ]
     command = [
         sys.executable,

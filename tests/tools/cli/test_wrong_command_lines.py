@@ -179,6 +179,13 @@ def test_a_refused_number_is_shown_as_it_was_typed_or_as_it_is_to_be_written(
     assert done.status != 0 and done.err.endswith(said), done
 
 
+def test_settings_of_clients_take_units(ottla: Ottla) -> None:
+    ottla("topic create t --if-not-exists")
+    ottla.ok("produce t -X linger.ms=1s -X message.max.bytes=2MB", b"one\n")
+    done = ottla("consume t -e -X session.timeout.ms=7x")
+    assert done.status == 2 and "'x' is not a unit of time; known units: ms, s" in done.err, done
+
+
 def test_a_file_has_numbers_and_the_error_says_which(tmp_path: Path) -> None:
     """It has to mean the same for Apache Kafka."""
     file = tmp_path / "server.properties"

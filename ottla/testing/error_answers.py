@@ -19,6 +19,9 @@ READS_WITH_MORE = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS
 """Requests whose answers need more than an error: the broker answers, the proxy adds the error."""
 
 ERROR = "error_code"
+AS_BROKERS_DO = {"records": b"", "high_watermark": -1}
+"""What a refused partition of a Fetch has. librdkafka cannot read null records: it then fetches
+without a pause. A high watermark of 0 would be the partition's end."""
 SAME_PLACE = {
     "partition_index": ("partition_index", "partition", "index"),
     "index": ("index", "partition_index"),
@@ -48,7 +51,9 @@ def fill(answer: Struct, request: Struct, version: int, code: ErrorCode) -> None
     for field in type(answer).LAYOUT.fields:
         if version not in field.versions:
             continue
-        if not field.array:
+        if field.name in AS_BROKERS_DO:
+            setattr(answer, field.name, AS_BROKERS_DO[field.name])
+        elif not field.array:
             copy_name(answer, field, request, asked)
         elif field.is_struct:
             made_of = type(answer).LAYOUT.classes[field.name]

@@ -11,6 +11,7 @@ from ottla.wire.headers import RequestHeader
 from ottla.wire.messages import (
     CreateTopicsRequest,
     DescribeGroupsRequest,
+    FetchRequest,
     OffsetFetchRequest,
     ProduceRequest,
 )
@@ -70,3 +71,12 @@ def test_names_and_numbers_in_plain_arrays_come_back_too() -> None:
 def test_a_request_that_names_nothing_has_no_answer_with_an_error() -> None:
     with pytest.raises(NoErrorToGive, match="CreateTopics 5"):
         error_answer(19, 5, CreateTopicsRequest(topics=[]), CODE)
+
+
+def test_a_refused_fetch_has_no_records_and_no_end_that_a_consumer_takes_for_real() -> None:
+    """librdkafka cannot read null records: it then sends thousands of Fetches a second."""
+    kind = FetchRequest.Topic
+    request = FetchRequest(topics=[kind(topic="t", partitions=[kind.Partition(partition=2)])])
+    [[part]] = [topic.partitions for topic in error_answer(1, 11, request, CODE).responses]
+    assert (part.partition_index, part.error_code) == (2, CODE)
+    assert (part.records, part.high_watermark) == (b"", -1)

@@ -8,7 +8,6 @@ returns the exit status. `cli/grammar.py` runs the commands of the table (`comma
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from importlib import import_module
@@ -51,25 +50,23 @@ def main(arguments: list[str] | None = None) -> int:
             if sys.stdout is not None:      # also after --help, where argparse exits
                 sys.stdout.flush()
     except BrokenPipeError:
-        forget_output()
+        from ottla.tools.standard_output import discard_output
+
+        discard_output()
         return 1
     except OSError as failed:               # such as output to a full disk
         if given[:2] == ["server", "start"]:
             raise
         from ottla.client.errors import reason_of
+        from ottla.tools.standard_output import discard_output
 
         print(f"ottla: {reason_of(failed)}", file=sys.stderr)
-        forget_output()
+        discard_output()
         return 1
     except KeyboardInterrupt as ended:      # also while a command is imported
         from ottla.client.interrupts import status_of
 
         return status_of(ended)
-
-
-def forget_output() -> None:
-    """Discard output that could not be written, so that the interpreter's exit does not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(given: list[str]) -> int:

@@ -18,6 +18,7 @@ from ottla.client.interrupts import interruptible, status_of
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.printable import printable
+from ottla.tools.standard_output import discard_output
 from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def run(command: Command, arguments: list[str]) -> int:
             return int(status or 0)
     except BrokenPipeError:
         # The reader of the output has closed the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 1
     except WrongUsage as wrong:
         print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)

@@ -12,6 +12,7 @@ from ottla.client.similar_names import similar
 from ottla.tools.commands import table
 from ottla.tools.kafka_names.grammar import UsageError, parse
 from ottla.tools.printable import printable
+from ottla.tools.standard_output import discard_output
 
 KAFKA_VERSION = "4.4.0"
 """The version of Apache Kafka whose tools Ottla's tools imitate."""
@@ -132,7 +133,7 @@ def flushed() -> bool:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return False
     return True
 

@@ -11,6 +11,7 @@ from ottla import __version__
 from ottla.client.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.printable import printable
+from ottla.tools.standard_output import discard_output
 
 FLAGS = "b:t:p:o:eED:K:H:OX:d:G:r:c:Tm:uk:vqlf:F:z:s:JVhZCPLQ"
 USAGE = """usage: ottla kcat -b BROKERS [-C | -P | -L | -Q | -G GROUP] [-t TOPIC] … [FILE | TOPIC …]
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
         print(f"Error: {wrong}\n\n{USAGE}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 1
     except (ClientError, OSError) as failed:
         sys.stdout.flush()

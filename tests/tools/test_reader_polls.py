@@ -16,7 +16,8 @@ from ottla.tools.stream.reader import Reading, RecordPrinter
 
 PLACE = ("t", 0)
 WHOLE = {PLACE: 2}
-CLUSTER: Any = SimpleNamespace(bootstrap=[("127.0.0.1", 1)])
+CLUSTER: Any = SimpleNamespace(
+    bootstrap=[("127.0.0.1", 1)], metadata=lambda topics: SimpleNamespace(topics=[]))
 
 
 class Message:

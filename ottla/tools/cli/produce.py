@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import select
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from ottla.client.errors import ClientError
 from ottla.tools.cli.bootstrap import connect, properties_of
@@ -21,19 +19,14 @@ from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import Line, parsed
+from ottla.tools.stream.served_input import CHUNK, served
 from ottla.tools.stream.writer import CLOSE_SECONDS, Writer
 from ottla.wire.apis import ApiKey
 from ottla.wire.wording import counted
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
-
-CHUNK = 1 << 16
 RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer record is an error."""
 
-SERVE_SECONDS = 0.5
-"""The interval at which the writer's callbacks are called while no input arrives."""
 PATIENCE_SECONDS = 1.0
 """How long Ctrl-C waits for acknowledgements before it prints that it waits."""
 
@@ -105,29 +98,6 @@ def sent_text(writer: Writer) -> str:
     lost = writer.sent - writer.written
     text = f"{counted(writer.written, 'record')} sent"
     return text + (f", {lost:,} not acknowledged" if lost else "")
-
-
-class ServedInput(io.FileIO):
-    """Standard input; while no input arrives, it calls `serve`, which runs the writer's
-    callbacks."""
-
-    def __init__(self, number: int, serve: Callable[[], None]) -> None:
-        super().__init__(number, closefd=False)
-        self._serve = serve
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
-        while not select.select([self], [], [], SERVE_SECONDS)[0]:
-            self._serve()
-        return super().readinto(buffer)
-
-
-def served(file: BinaryIO, serve: Callable[[], None]) -> BinaryIO:
-    """Wraps standard input in ServedInput. Input without a file descriptor is returned unchanged,
-    since it never waits."""
-    try:
-        return io.BufferedReader(ServedInput(file.fileno(), serve), CHUNK)
-    except io.UnsupportedOperation:
-        return file
 
 
 def rehearse(options: Namespace) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from ottla.client.errors import ClientError
 from ottla.tools.kafka_names.common import cluster_of, properties_of
@@ -12,6 +12,7 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import pairs, read_properties
 from ottla.tools.stream.client_settings import acks_of
+from ottla.tools.stream.served_input import served
 from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
 
@@ -65,7 +66,7 @@ def send(writer: Writer, reader: Reader, options: Options) -> None:
     """Send every line. A refused record is reported, and the next line is sent."""
     topic = options.one("topic")
     try:
-        for number, line in enumerate(lines(), 1):
+        for number, line in enumerate(lines(served(sys.stdin.buffer, writer.serve)), 1):
             record = reader.record(line.rstrip(b"\n").rstrip(b"\r"), number)
             try:
                 writer.send(topic, *record)
@@ -81,14 +82,14 @@ def send(writer: Writer, reader: Reader, options: Options) -> None:
             complain("kafka-console-producer", str(failed))
 
 
-def lines() -> Iterator[bytes]:
+def lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines of standard input. On a terminal, prints the prompt > before each line, as Kafka's
     tool does."""
     asking = sys.stdin.isatty()
     while True:
         if asking:
             print(">", end="", flush=True)
-        line = sys.stdin.buffer.readline()
+        line = file.readline()
         if not line:
             return
         yield line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from ottla.client.errors import ClientError
@@ -18,6 +18,7 @@ from ottla.tools.kcat.text import shower
 from ottla.tools.stream.client_settings import FORMER_NAMES, check_names
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
 from ottla.tools.stream.record_output import RecordOutput
+from ottla.tools.stream.served_input import served
 from ottla.tools.stream.writer import Writer
 
 
@@ -123,7 +124,7 @@ def produce(chosen: Chosen) -> None:
             TargetTopic(cluster, topic).look(chosen.partition)
         writer, out = Writer(cluster, properties), RecordOutput() if chosen.tee else None
         try:
-            for count, (key, value) in enumerate(records(chosen)):
+            for count, (key, value) in enumerate(records(chosen, writer.serve)):
                 if chosen.count is not None and count >= chosen.count:
                     break
                 send(chosen, writer, topic, key, value, out)
@@ -143,7 +144,9 @@ def send(
         out.flush()
 
 
-def records(chosen: Chosen) -> Iterator[tuple[bytes | None, bytes | None]]:
+def records(
+    chosen: Chosen, serve: Callable[[], None]
+) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Keys and values: one record per file, or per text between delimiters."""
     if chosen.rest and not chosen.lines:
         for name in chosen.rest:
@@ -157,7 +160,7 @@ def records(chosen: Chosen) -> Iterator[tuple[bytes | None, bytes | None]]:
         with open(chosen.rest[0], "rb") as file:
             yield from split(chosen, file)
         return
-    yield from split(chosen, sys.stdin.buffer)
+    yield from split(chosen, served(sys.stdin.buffer, serve))
 
 
 def split(chosen: Chosen, file: BinaryIO) -> Iterator[tuple[bytes | None, bytes | None]]:

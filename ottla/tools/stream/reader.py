@@ -23,6 +23,7 @@ from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import LATEST, Place
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.record_output import RecordOutput
+from ottla.tools.stream.refusals import Refusals
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class RecordPrinter:
         """Whether the member has joined, and whether its waiting was reported."""
         self.described = 0.0
         """When the group was last checked."""
+        self.refusals = Refusals(cluster)
 
     def begin(self) -> None:
         """Assign the partitions, or join the group."""
@@ -173,6 +175,7 @@ class RecordPrinter:
             return
         idle = POLL_SECONDS if wanted.idle_ms is None else max(wanted.idle_ms, 1) / 1000
         self.since = time.monotonic()
+        self.refusals.begin(self.since)
         while wanted.most is None or wanted.taken < wanted.most:
             batch = consumer.poll(min(POLL_SECONDS, idle))
             for message in batch:
@@ -188,7 +191,10 @@ class RecordPrinter:
             consumer.commit_when_due()
             if interrupts.number or self.is_done(time.monotonic(), moved=bool(batch)):
                 return
-            if not batch:
+            if batch:
+                self.refusals.begin(time.monotonic())
+            else:
+                self.refusals.look(consumer.positions, time.monotonic())
                 self.out.check_reader()
 
     def take(self, message: Any, show: Show) -> bool:
@@ -237,6 +243,7 @@ class RecordPrinter:
                 (topic, index), end = min(self.ends.items())
                 raise ClientError(
                     f"{topic}-{index} has records before {end} that were not received"
+                    f"{self.refusals.reason()}"
                 )
         if wanted.pattern and wanted.is_member and now - self.looked_at >= PATTERN_SECONDS:
             self.subscribe()
@@ -251,7 +258,7 @@ class RecordPrinter:
             if wanted.is_member and not self.consumer.joined:
                 self.wait_to_join(now, idle)
             elif idle >= STUCK_SECONDS:
-                raise ClientError(f"group {wanted.group}: {missing}")
+                raise ClientError(f"group {wanted.group}: {missing}{self.refusals.reason()}")
         return False
 
     def wait_to_join(self, now: float, idle: float) -> None:

@@ -78,7 +78,7 @@ class Writer:
         self._apart: SingleSender | None = None
         self._failure = ""
         self._topic = ""
-        self._queued = 0
+        self._settled = 0               # records that are not in librdkafka's queue any more
         self._moved_at = time.monotonic()
         self._stall_reported = False
         self.sent = 0
@@ -165,6 +165,7 @@ class Writer:
     def serve(self) -> None:
         """Process the acknowledgements that have arrived, without waiting."""
         self._producer.poll(0)
+        self._report_stall()
 
     def left(self, seconds: float) -> int:
         """Waits up to `seconds`. Returns how many records are still not acknowledged."""
@@ -174,8 +175,8 @@ class Writer:
     def _report_stall(self) -> None:
         """Prints once that records are not acknowledged, and which command shows the reason."""
         now, queued = time.monotonic(), len(self._producer)
-        if queued != self._queued:
-            self._queued, self._moved_at = queued, now
+        if not queued or self.sent - queued != self._settled:
+            self._settled, self._moved_at = self.sent - queued, now
         elif now - self._moved_at > STALL_SECONDS and not self._stall_reported:
             self._stall_reported = True
             if not self._outages.reason():
@@ -188,7 +189,7 @@ class Writer:
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises ClientError for the first record that was
         not acknowledged."""
-        self._queued, self._moved_at = len(self._producer), time.monotonic()
+        self._moved_at = time.monotonic()
         deadline = self._moved_at + CLOSE_SECONDS
         while (left := self.left(0.5)) and time.monotonic() < deadline:
             self._report_stall()            # in small steps, so that signals are handled

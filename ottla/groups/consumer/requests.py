@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ottla.groups.classic.requests import ServedClassicGroup
 from ottla.groups.consumer import classic_members, heartbeat, migration, offset_access, replay
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
+from ottla.groups.consumer.notes import note_member
 from ottla.groups.errors import UnknownMember
 from ottla.groups.result import RETRY_MS, Answer, Result, TimerKey
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 if TYPE_CHECKING:
     from ottla.groups.classic.messages import Join, Leaving, Sync
+    from ottla.groups.consumer.group import ConsumerMember
     from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply, UnchangedHeartbeat
     from ottla.groups.group import Context
     from ottla.groups.offset_requests import Commit
@@ -85,20 +87,23 @@ class ServedConsumerGroup(ConsumerGroup):
         self, leaving: Sequence[Leaving], result: Result, context: Context
     ) -> list[ErrorCode]:
         """LeaveGroup, which removes KIP-848 members and classic members."""
-        codes, gone = [], {}
+        codes: list[ErrorCode] = []
+        gone: dict[str, ConsumerMember] = {}
         for each in leaving:
             try:
                 member = classic_members.leaving_member(self, each.member_id, each.instance_id)
-                gone[member.member_id] = member
-                codes.append(ErrorCode.NONE)
             except ProtocolError as error:
                 codes.append(error.code)
+                continue
+            codes.append(ErrorCode.NONE)
+            if member.member_id not in gone:
+                gone[member.member_id] = member
+                note_member(
+                    self.group_id, member.member_id, member.value, "left", result,
+                    by_administrator=not each.member_id, reason=each.reason,
+                )
         if gone:
-            by_administrator = not any(each.member_id in gone for each in leaving)
-            heartbeat.remove(
-                self, list(gone.values()), result, context.cluster, "left",
-                by_administrator=by_administrator, reason=leaving[0].reason,
-            )
+            heartbeat.drop(self, gone.values(), result, context.cluster)
         return codes
 
     def beat(self, request: Heartbeat, result: Result, context: Context) -> HeartbeatReply:

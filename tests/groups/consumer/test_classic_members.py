@@ -384,3 +384,15 @@ def test_an_empty_classic_group_is_replaced_by_one_of_kip_848() -> None:
     assert group.bench.records[0].key == GroupKey("g") and group.bench.records[0].value is None
     group.bench.crash()
     assert group.type_name == "consumer"
+
+
+def test_members_that_leave_in_one_request_have_their_own_reasons() -> None:
+    group = mixed()
+    leaving = [Leaving("1", reason="scaled down"), Leaving("x", reason="?"),
+               Leaving("m", reason="deployed"), Leaving("1", reason="again")]
+    codes = group.ask(lambda s, a, r: r.reply(a, s.leave("g", leaving, r)))
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE, ErrorCode.NONE]
+    events = [each.fields for each in group.bench.runtime.history.events("g")
+              if each.kind == "left"]
+    assert [(each["member"], each["reason"], each["by_administrator"]) for each in events] == [
+        ("1", "scaled down", False), ("m", "deployed", False)]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from ottla.replication.controller.brokers import StaleBrokerEpoch
 from ottla.replication.metadata import Decision, MetadataImage, ProducerIdsTaken
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 PRODUCER_IDS_PER_BLOCK = 1000
 PRODUCER_ID_MAX = 2**63 - 1
-
-
-class StaleBrokerEpoch(ProtocolError):
-    """The broker is not registered, or is registered under another epoch since it was restarted."""
-
-    code = ErrorCode.STALE_BROKER_EPOCH
 
 
 class BackupBeingAdopted(ProtocolError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.replication.controller.brokers import StaleBrokerEpoch
 from ottla.replication.controller.producer_ids import (
     PRODUCER_ID_MAX,
     BackupBeingAdopted,
-    StaleBrokerEpoch,
     allocate_producer_ids,
     take_producer_ids,
 )

@@ -2,22 +2,26 @@
 minutes for a week.
 
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
-of their interval. Each cluster has at most SERIES_MAX series; further series are not recorded. A
-series is deleted if it has had no new point for a week.
+of their interval. A series is deleted if it has had no new point for a week. Each cluster has at
+most SERIES_MAX series: a further series takes the place of the one that has been silent longest,
+but of none that still gets points.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
 """For each level, the seconds between points, and for how many seconds it keeps points."""
 SERIES_MAX = 2000
+SILENT_SECONDS = 600
+"""A series without a new point for so long may be deleted to make room for another series."""
 SCHEMA = """
 create table if not exists series (
   id integer primary key, cluster text, kind text, name text, measure text, written integer,
@@ -26,6 +30,10 @@ create table if not exists point (
   series integer, level integer, time integer, value real,
   primary key (series, level, time)) without rowid;
 """
+
+
+log = logging.getLogger("ottla.console")
+Key = tuple[str, str, str]
 
 
 class Sample(NamedTuple):
@@ -52,7 +60,8 @@ class History:
             self.connection.execute("pragma cache_size=-2000")
             self.connection.executescript(SCHEMA)
         self.cluster = ""
-        self.ids: dict[tuple[str, str, str], int] = {}
+        self.ids: dict[Key, int] = {}
+        self._told = False
 
     def begin(self, cluster: str) -> None:
         """Write and read the series of this cluster from now on."""
@@ -68,9 +77,9 @@ class History:
         """Add a point to each series."""
         moment = int(time.time() if now is None else now)
         with self.lock, self.connection:
-            rows = []
+            rows, silent = [], self._silent(moment)
             for sample in samples:
-                if (series := self._series(sample, moment)) is not None:
+                if (series := self._series(sample, moment, silent)) is not None:
                     rows += [
                         (series, level, moment - moment % step, sample.value)
                         for level, (step, _) in enumerate(LEVELS)
@@ -80,10 +89,30 @@ class History:
                 "update series set written = ? where id = ?",
                 {(moment, row[0]) for row in rows})
 
-    def _series(self, sample: Sample, moment: int) -> int | None:
+    def _silent(self, moment: int) -> Iterator[Key]:
+        """The series that are not written any more, the longest silent first."""
+        yield from self.connection.execute(
+            "select kind, name, measure from series where cluster = ? and written < ?"
+            " order by written", (self.cluster, moment - SILENT_SECONDS)).fetchall()
+
+    def _make_room(self, silent: Iterator[Key]) -> bool:
+        """Deletes a silent series. Returns False, and logs it once, if there is none."""
+        for key in silent:
+            if (series := self.ids.pop(key, None)) is not None:
+                self.connection.execute("delete from point where series = ?", (series,))
+                self.connection.execute("delete from series where id = ?", (series,))
+                return True
+        if not self._told:
+            self._told = True
+            log.warning(
+                "the history has %d series, the most it keeps: further topics and groups have no"
+                " graphs", SERIES_MAX)
+        return False
+
+    def _series(self, sample: Sample, moment: int, silent: Iterator[Key]) -> int | None:
         key = (sample.kind, sample.name, sample.measure)
         if key not in self.ids:
-            if len(self.ids) >= SERIES_MAX:
+            if len(self.ids) >= SERIES_MAX and not self._make_room(silent):
                 return None
             made = self.connection.execute(
                 "insert into series (cluster, kind, name, measure, written) values (?, ?, ?, ?, ?)"

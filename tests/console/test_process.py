@@ -14,7 +14,7 @@ import pytest
 
 from ottla.client.cluster import ClusterClient
 from ottla.console.connections import Target
-from ottla.console.history import LEVELS, SERIES_MAX, History, Sample
+from ottla.console.history import LEVELS, SERIES_MAX, SILENT_SECONDS, History, Sample
 from ottla.console.recorder import once
 from ottla.console.sessions import Sessions
 from ottla.tools.admin import topics
@@ -144,16 +144,47 @@ def test_history_keeps_a_week_in_three_levels(tmp_path: Path) -> None:
     history.close()
 
 
-def test_history_is_bounded_and_keeps_clusters_apart(tmp_path: Path) -> None:
+def test_history_is_bounded_and_keeps_clusters_apart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     history = History(tmp_path / "history.sqlite")
     history.begin("one")
     names = [str(number) for number in range(SERIES_MAX + 50)]
-    history.write((Sample("topic", name, "offset", 1) for name in names), 100)
+    for now in (100, 110):
+        history.write((Sample("topic", name, "offset", 1) for name in names), now)
     assert len(history.ids) == SERIES_MAX
+    [told] = caplog.messages
+    assert told.startswith(f"the history has {SERIES_MAX} series, the most it keeps"), "once"
     history.begin("two")
     assert history.points("topic", "0", "offset", 3600, 100) == []
     history.begin("one")
-    assert len(history.points("topic", "0", "offset", 3600, 100)) == 1
-    history.trim(100 + 8 * 86400)
+    assert len(history.points("topic", "0", "offset", 3600, 110)) == 2
+    history.trim(110 + 8 * 86400)
     assert history.ids == {}
+    history.close()
+
+
+def test_a_new_series_takes_the_place_of_the_one_that_is_silent_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.console.history.SERIES_MAX", 3)
+    history = History(tmp_path / "history.sqlite")
+    history.begin("c")
+
+    def write(now: int, *names: str) -> set[str]:
+        history.write([Sample("topic", name, "offset", now) for name in names], now)
+        return {name for _, name, _ in history.ids}
+
+    assert write(0, "deleted first", "kept", "deleted") == {"deleted first", "kept", "deleted"}
+    write(10, "deleted", "kept")
+    assert write(SILENT_SECONDS, "kept", "new") == {"deleted first", "kept", "deleted"}
+    now = SILENT_SECONDS + 5
+    assert write(now, "kept", "new") == {"deleted", "kept", "new"}
+    assert write(now + 6, "kept", "new", "newer", "newest") == {"kept", "new", "newer"}
+    assert [value for _, value in history.points("topic", "new", "offset", 3600, now + 6)] == [
+        now, now + 6], "the points of the former series are gone"
+    assert history.points("topic", "deleted first", "offset", 3600, now) == []
+    history.begin("")
+    history.begin("c")
+    assert {name for _, name, _ in history.ids} == {"kept", "new", "newer"}
     history.close()

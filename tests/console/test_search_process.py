@@ -13,21 +13,15 @@ import pytest
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
-from ottla.console.filters import Filters
-from ottla.console.search import Wanted
-from ottla.console.search_process import Task, run
+from ottla.console.search_process import run
+from tests.console.search_tasks import task_at
 
 CONSOLE = """
 import sys, threading
 from ottla.console.search_process import run
-from tests.console.test_search_process import task_at
+from tests.console.search_tasks import task_at
 run(task_at(sys.argv[1]), threading.Event())
 """
-
-
-def task_at(bootstrap: str) -> Task:
-    wanted = Wanted("t", "oldest", filters=Filters(text="x"))
-    return Task(wanted, {0: (0, 10)}, {0: 0}, bootstrap, {})
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from ottla.groups.classic.rebalance import (
     complete_if_joined,
     joined,
     rebalance,
+    remove,
 )
 from ottla.groups.errors import (
     FencedInstance,
@@ -77,9 +78,13 @@ def _check_size(
     else:
         welcome, size = member is not None, len(group.members)
     if not welcome and size >= settings.group_max_size:
-        removed = group.remove(member_id)
-        if removed is not None:
-            note_member(group, removed, "no_room", result, group_max_size=settings.group_max_size)
+        if member is not None:
+            note_member(group, member, "no_room", result, group_max_size=settings.group_max_size)
+            remove(group, member, result)
+        elif member_id in group.pending_joins:
+            group.pending_joins.discard(member_id)
+            result.cancel_timer(SESSION, group.group_id, member_id)
+        complete_if_joined(group, result)       # the others may have waited for this client alone
         raise GroupMaxSizeReached(f"{group.group_id} has group.max.size = {size} members")
 
 

@@ -202,13 +202,37 @@ def test_in_a_full_group_only_those_that_have_joined_count_while_it_rebalances()
     assert table.group.state is ClassicState.PREPARING
     table.join("d")
     assert table.last("d") is None, "there is room until b has joined"
-    table.join("b", b)
-    assert isinstance(table.last("b"), GroupMaxSizeReached) and b not in table.group.members
     table.join("e")
     assert isinstance(table.last("e"), GroupMaxSizeReached)
     table.join("a", a)
-    assert isinstance(table.answers["a"][-2], RebalanceInProgress), "the next one took over"
+    assert isinstance(table.last("a"), RebalanceInProgress), "the next one took over"
+    table.join("b", b)
+    assert isinstance(table.last("b"), GroupMaxSizeReached) and b not in table.group.members
     assert table.last("a").generation == table.last("d").generation == 2
+
+
+def test_a_group_that_waited_only_for_a_member_without_room_goes_on() -> None:
+    table = stable("a", "b", group_max_size=2)
+    a, b = (table.last(name).member_id for name in "ab")
+    table.join("a", a, protocols=(("range", b"new"),))
+    table.join("d")
+    assert table.last("d") is None, "b is awaited"
+    table.join("b", b)
+    assert isinstance(table.last("b"), GroupMaxSizeReached)
+    assert table.last("a").generation == table.last("d").generation == 2, "not after 60 s"
+    assert table.group.state is ClassicState.COMPLETING
+
+
+def test_a_group_that_waited_only_for_a_new_client_without_room_goes_on() -> None:
+    table = stable("a", "b", group_max_size=2)
+    a, b = (table.last(name).member_id for name in "ab")
+    table.join("a", a, protocols=(("range", b"new"),))
+    table.join("c", needs_member_id=True)
+    table.join("b", b)
+    assert table.last("b").generation == 1, "c is awaited"
+    table.join("c", table.last("c").member_id)
+    assert isinstance(table.last("c"), GroupMaxSizeReached)
+    assert table.last("a").generation == table.last("b").generation == 2
 
 
 def test_a_member_of_a_full_group_may_join_again() -> None:

@@ -87,10 +87,22 @@ def _nobody(since_ms: int, moment: Moment) -> Finding:
 def _classic(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
     if group.state is ClassicState.EMPTY:
         yield _nobody(group.state_ms, moment)
-    elif group.state is ClassicState.PREPARING:
+    elif group.refused and group.state is not ClassicState.STABLE:
+        yield _refused(group, moment)
+    if group.state is ClassicState.PREPARING and not group.pauses:
         yield from _preparing(group, moment)
-    elif group.state is ClassicState.COMPLETING:
+    elif group.state is ClassicState.COMPLETING and not group.refused:
         yield _completing(group, moment)
+
+
+def _refused(group: ClassicGroup, moment: Moment) -> Finding:
+    elapsed, since = _since(moment, group.state_ms)
+    return Finding(
+        "assignment_refused",
+        f"{REBALANCING}{since}; all have joined, but the group's log refuses the assignment:"
+        f" {group.refused}; the members join again until it takes one",
+        {"elapsed_ms": elapsed, "reason": group.refused},
+    )
 
 
 def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:

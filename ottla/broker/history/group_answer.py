@@ -7,10 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.history.lag_samples import Change, Sample
+from ottla.broker.history.topic_answer import refusing_writes
 from ottla.broker.threads.slices import Slices
 from ottla.groups.errors import GroupIdNotFound
 from ottla.groups.history.sentences import sentence
 from ottla.groups.history.words import duration, size
+from ottla.groups.routing import OFFSETS_TOPIC
 from ottla.groups.waits import Finding, Moment, TopicIndex, owners, standing
 from ottla.wire.wording import counted
 
@@ -102,8 +104,8 @@ async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[st
     findings = [Finding("deleted", "the group no longer exists")]
     if group is not None:
         findings = [
-            *standing(group, moment), *_pending(shard, group_id), *_partitions(broker, group, rows),
-            *_lag(broker, group_id, rows, moment.tick_ms),
+            *_log(broker, shard), *standing(group, moment), *_pending(shard, group_id),
+            *_partitions(broker, group, rows), *_lag(broker, group_id, rows, moment.tick_ms),
         ]
     return {
         "group": group_id,
@@ -129,6 +131,18 @@ def event_as_json(event: Event) -> dict[str, Any]:
         "last_ms": event.last_ms if event.times > 1 else event.at_ms,
         **{name: value for name, value in event.fields.items() if value is not None},
     }
+
+
+def _log(broker: BrokerContext, shard: Shard) -> Iterator[Finding]:
+    """Why the log of the group's coordinator takes no writes, if it takes none."""
+    refusing = refusing_writes(broker, OFFSETS_TOPIC, shard.partition)
+    if refusing is not None:
+        yield Finding(
+            "log_takes_no_writes",
+            f"the group's log, {OFFSETS_TOPIC}-{shard.partition}, takes no writes, so the group can"
+            f" neither rebalance nor commit: {refusing.text}; ottla topic why {OFFSETS_TOPIC} shows"
+            " more", {"partition": shard.partition, "reason_kind": refusing.kind},
+        )
 
 
 def _pending(shard: Shard, group_id: str) -> Iterator[Finding]:

@@ -28,6 +28,10 @@ PARTITIONS_MAX = 10_000
 EVENTS_MAX = 1_000
 
 
+REFUSE_WRITES = {"log_offline", "directory_full", "under_min_isr"}
+"""Findings because of which a coordinator cannot write to its log."""
+
+
 async def why_topic(broker: BrokerContext, name: str) -> dict[str, Any]:
     """The answer of this broker. Raises UnknownTopicOrPartition."""
     image, slices = broker.image, Slices()
@@ -64,6 +68,16 @@ def event_as_json(index: int, event: Event) -> dict[str, Any]:
         "times": event.times, "last_ms": event.last_ms if event.times > 1 else event.at_ms,
         **{name: value for name, value in event.fields.items() if value is not None},
     }
+
+
+def refusing_writes(broker: BrokerContext, name: str, index: int) -> Finding | None:
+    """Why a partition takes no writes with acks=all at present; None if it takes them."""
+    image = broker.image
+    topic = image.topics.get(name)
+    if topic is None or index >= len(topic.partitions):
+        return None
+    found = _standing(broker, image, topic, index)
+    return next((each for each in found if each.kind in REFUSE_WRITES), None)
 
 
 def _standing(

@@ -113,6 +113,11 @@ class ClassicGroup:
     KIP-848 member."""
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
+    refused: str = ""
+    """Why the log refused the last assignment, "" if it did not."""
+    pauses: bool = False
+    """In PreparingRebalance: the log has just refused an assignment. The next generation waits for
+    a timer, because librdkafka joins again at once, a thousand times a second."""
     last_joined: str = ""
     """The member whose JoinGroup came last."""
     _common: set[str] | None = None
@@ -262,6 +267,12 @@ class ClassicGroup:
         self.protocol = self.choose_protocol()
         self.move(ClassicState.COMPLETING, wall_ms)
         self._topics_known = False
+
+    def assignment_refused(self, why: str, wall_ms: int) -> None:
+        """The log has refused the leader's assignment: the members have to join again, as in
+        Kafka."""
+        self.refused, self.pauses, self.came_from_empty = why, True, False
+        self.move(ClassicState.PREPARING, wall_ms)
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:

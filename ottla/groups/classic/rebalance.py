@@ -50,6 +50,8 @@ def rebalance(group: ClassicGroup, result: Result, settings: GroupSettings) -> N
     result.cancel_timer(SYNC, group.group_id)
     group.came_from_empty = group.state is ClassicState.EMPTY
     group.joined_in_delay = False
+    if group.came_from_empty:
+        group.refused = ""
     group.move(ClassicState.PREPARING, result.wall_ms)
     note_began(group, result)
     if group.came_from_empty:
@@ -75,10 +77,12 @@ def refuse_syncs(group: ClassicGroup, result: Result) -> None:
 
 
 def complete_if_joined(group: ClassicGroup, result: Result) -> None:
-    """Ends the wait for joins when all members have joined, unless the initial delay is running."""
+    """Ends the wait for joins when all members have joined, unless the initial delay or a pause is
+    running."""
     if (
         group.state is ClassicState.PREPARING
         and not group.came_from_empty
+        and not group.pauses
         and group.all_have_joined
     ):
         complete_join(group, result)
@@ -86,9 +90,14 @@ def complete_if_joined(group: ClassicGroup, result: Result) -> None:
 
 def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
     """On timeout: extends the initial delay if a member joined during it; otherwise ends the
-    join."""
+    join. After a pause, waits for the members that have not joined again."""
     if group.state is not ClassicState.PREPARING:
         return
+    if group.pauses:
+        group.pauses = False
+        if not group.all_have_joined:
+            result.set_timer(JOIN, group.group_id, after_ms=group.rebalance_timeout_ms)
+            return
     if group.came_from_empty and group.joined_in_delay and group.delay_left_ms > 0:
         reached("the initial delay of a group was extended")
         group.joined_in_delay = False

@@ -9,6 +9,7 @@ from ottla.groups.classic.group import ClassicGroup, ClassicState
 from ottla.groups.classic.messages import Leaving, Sync, Synced
 from ottla.groups.classic.notes import note_left, note_rebalanced
 from ottla.groups.classic.rebalance import (
+    JOIN,
     SESSION,
     SYNC,
     arm_session,
@@ -22,6 +23,7 @@ from ottla.groups.errors import (
     RebalanceInProgress,
 )
 from ottla.groups.records import GroupKey, Record
+from ottla.groups.result import RETRY_MS
 from ottla.wire.errors import ErrorCode, ProtocolError
 from ottla.wire.marks import reached
 
@@ -73,6 +75,17 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) 
     value = group.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value))
     note_rebalanced(group, result)
+
+    def replayed(error: ProtocolError | None) -> None:
+        if error is None:
+            group.refused = ""
+        elif group.state is ClassicState.COMPLETING:
+            reached("the log refused an assignment")
+            group.assignment_refused(str(error), result.wall_ms)
+
+    result.after_replay.append(replayed)
+    # It ends the pause after a refusal. A stable group ignores it.
+    result.set_timer(JOIN, group.group_id, after_ms=RETRY_MS)
     for member in group.members.values():
         if member.awaits_sync is not None:
             assignment = assignments.get(member.member_id, b"")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ottla.groups.classic import session
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -57,9 +58,10 @@ def fill(disk: FaultyDisk) -> None:
     disk.failing, disk.errors = "/a/__consumer_offsets-", {"write": errno.ENOSPC}
 
 
-def join(client: WireClient) -> tuple[str, int]:
+def join(client: WireClient, member_id: str = "") -> tuple[str, int]:
     request = JoinGroupRequest(
-        group_id=CLASSIC, session_timeout_ms=30_000, rebalance_timeout_ms=30_000,
+        group_id=CLASSIC, member_id=member_id,
+        session_timeout_ms=30_000, rebalance_timeout_ms=30_000,
         protocol_type="consumer",
         protocols=[JoinGroupRequest.Protocol(name="range", metadata=b"")],
     )
@@ -85,14 +87,18 @@ def beat(client: WireClient) -> int:
 
 
 def test_members_of_groups_look_for_the_coordinator_again(
-    client: WireClient, disk: FaultyDisk
+    client: WireClient, disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session, "RETRY_MS", 50)
     member_id, generation = join(client)
     fill(disk)
     assert sync(client, member_id, generation).error_code == AGAIN
     assert beat(client) == AGAIN
     leave = LeaveGroupRequest(group_id=CLASSIC, member_id=member_id)
     disk.errors = {}
+    assert sync(client, member_id, generation).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert join(client, member_id) == (member_id, generation + 1)
+    generation += 1
     assert sync(client, member_id, generation).assignment == b"all"
     assert beat(client) == 0
     fill(disk)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +56,26 @@ def test_a_group_without_members_says_so_and_how_much_waits(broker: RunningBroke
         1, None, 0)
     code, rows = get(broker, "/api/v1/groups")
     assert [(each["group"], each["lag_bytes"]) for each in rows] == [("a/b c", 2140)]
+
+
+def test_a_group_whose_log_takes_no_writes_says_why_and_where_to_look(
+    broker: RunningBroker
+) -> None:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
+        topics.create(cluster, "t", partitions=1)
+        groups.commit(cluster, "g", {("t", 0): 0})
+    _, found = get(broker, "/api/v1/groups/g/why")
+    assert "log_takes_no_writes" not in [each["kind"] for each in found["now"]]
+    [directory] = broker.server.storage.directories
+    directory.space.refused(OSError(errno.ENOSPC, "no space left"))
+    _, found = get(broker, "/api/v1/groups/g/why")
+    now = found["now"][0]
+    assert (now["kind"], now["reason_kind"]) == ("log_takes_no_writes", "directory_full")
+    log = f"__consumer_offsets-{now['partition']}"
+    assert now["text"].startswith(
+        f"the group's log, {log}, takes no writes, so the group can neither rebalance nor commit: "
+        f"log directory {directory.path} on broker {broker.server.config.node_id} is full")
+    assert now["text"].endswith("; ottla topic why __consumer_offsets shows more")
 
 
 def test_an_unknown_group_is_refused_with_a_document(broker: RunningBroker) -> None:

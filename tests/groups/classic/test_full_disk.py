@@ -8,11 +8,19 @@ import pytest
 
 from ottla.groups.classic.messages import Join, Joined, Leaving, Sync
 from ottla.groups.consumer.heartbeat import Heartbeat
-from ottla.wire.errors import StorageFailed
+from ottla.groups.result import RETRY_MS
+from ottla.groups.waits import Finding, Moment, standing
+from ottla.wire.errors import (
+    CoordinatorNotAvailable,
+    NotEnoughReplicas,
+    ProtocolError,
+    StorageFailed,
+)
 from tests.groups.bench import Workbench
 from tests.groups.compacting import durable
 
 FULL = StorageFailed("disk full")
+TOO_FEW = NotEnoughReplicas("1 of 2 replicas is in sync")
 PROTOCOLS = (("range", b"r"), ("cooperative", b"c"))
 
 
@@ -75,6 +83,68 @@ def test_a_static_member_whose_successor_was_refused_still_expires() -> None:
     bench.refusal = None
     bench.wait(30_000)
     assert state(bench)["groups"]["g"][5].name == "EMPTY"
+
+
+def sync(bench: Workbench, generation: int, member_id: str, *ids: str) -> list[Any]:
+    request = Sync("g", generation, member_id, assignments=tuple((one, b"new") for one in ids))
+    answers: list[Any] = []
+    bench.runtime.change("g", lambda s, r: s.sync(request, answers.append, r))
+    return answers
+
+
+def findings(bench: Workbench) -> list[Finding]:
+    moment = Moment(bench.clock.now_ms(), bench.runtime.tick_ms(),
+                    bench.runtime.history.rebalance("g"), bench.cluster, bench.settings)
+    return list(standing(bench.shard().groups["g"], moment))
+
+
+@pytest.mark.parametrize("refusal", [FULL, TOO_FEW])
+def test_a_refused_assignment_is_tried_again_once_a_second(refusal: ProtocolError) -> None:
+    """librdkafka joins again at once, a thousand times a second: the answer has to wait."""
+    bench, ids = stable_group("one", "two")
+    group = bench.shard().groups["g"]
+    bench.refusal, told = refusal, FULL if refusal is FULL else CoordinatorNotAvailable("")
+    third = join(bench, None, needs_member_id=False)
+    joins = [join(bench, name, one) for name, one in zip(("one", "two"), ids, strict=True)]
+    for attempt in range(2, 6):
+        leader = joins[0][0]
+        assert leader.generation == third[0].generation == attempt
+        followers = [sync(bench, attempt, third[0].member_id), sync(bench, attempt, ids[1])]
+        refused = sync(bench, attempt, ids[0], *ids)
+        assert {one[0].code for one in (*followers, refused)} == {told.code}
+        assert group.state_name == "PreparingRebalance", "as in Kafka"
+        [finding] = findings(bench)
+        assert finding.kind == "assignment_refused" and finding.fields["reason"] in finding.text
+        third = join(bench, None, third[0].member_id)
+        joins = [join(bench, name, one) for name, one in zip(("one", "two"), ids, strict=True)]
+        bench.wait(RETRY_MS - 1)
+        assert not joins[0] and not third, "nobody is answered before the pause has ended"
+        bench.wait(1)
+        [finding] = findings(bench)
+        assert finding.kind == "assignment_refused", "it is still the reason"
+    bench.refusal = None
+    assert sync(bench, 6, ids[0], *ids)[0].assignment == b"new"
+    assert group.state_name == "Stable" and findings(bench) == []
+    bench.wait(RETRY_MS)
+    assert group.state_name == "Stable", "the pause of the next refusal was not needed"
+
+
+def test_a_member_that_does_not_join_after_a_refused_assignment_is_awaited() -> None:
+    bench = Workbench(group_initial_rebalance_delay_ms=0)
+    first = join(bench, None, needs_member_id=False)
+    bench.wait(0)
+    second = join(bench, None, needs_member_id=False)
+    join(bench, None, first[0].member_id)
+    group = bench.shard().groups["g"]
+    bench.refusal = FULL
+    assert sync(bench, 2, first[0].member_id) == [FULL]
+    bench.refusal = None
+    again = join(bench, None, first[0].member_id)
+    bench.wait(RETRY_MS)
+    assert not again and len(group.members) == 2
+    assert [one.kind for one in findings(bench)] == ["assignment_refused", "waiting_for_members"]
+    bench.wait(10_000)
+    assert again[0].generation == 3 and second[0].member_id not in group.members
 
 
 @pytest.mark.parametrize("how", ["leave", "silence"])

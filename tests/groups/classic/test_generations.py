@@ -472,6 +472,8 @@ def test_each_wait_of_a_generation_ends_the_one_before_it() -> None:
     table.sync("b", 2)
     assert table.next_ms == 5_000
     table.sync("a", 2)
+    assert table.next_ms == 2_500 + RETRY_MS, "for members that join after a refused assignment"
+    table.wait(RETRY_MS)
     assert table.next_ms == 12_500, "the sessions, which begin anew with the assignment"
 
 

@@ -26,6 +26,9 @@ from tests.fakes import FakeClock
 from tests.groups.compacting import compacted
 
 COORDINATOR_EPOCH = 3
+A, B, C = ("a", 0), ("b", 1), ("__consumer_offsets", 7)
+OK = ErrorCode.NONE
+S = TransactionState
 
 
 class TransactionBench:
@@ -204,3 +207,11 @@ def _told(reply: Any) -> Any:
     if isinstance(reply, TransactionValue):
         return Producer(reply.producer_id, reply.epoch)
     return reply
+
+
+def at_epoch(bench: TransactionBench, epoch: int) -> Producer:
+    """An idle transactional id whose producer has this epoch."""
+    producer = bench.init()
+    value = TransactionValue(producer.producer_id, epoch, 60_000, S.COMPLETE_COMMIT)
+    bench.runtime.shard("t").replay(TransactionRecord("t", value))
+    return Producer(producer.producer_id, epoch)

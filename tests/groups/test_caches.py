@@ -12,7 +12,7 @@ from ottla.groups.record_codec import encode_record
 from ottla.groups.records import OffsetKey, Record
 from ottla.groups.routing import partition_for
 
-CHARS, NAMES = 10_000, 100
+CHARS, NAMES = 10_000, 20
 USES: dict[str, Callable[[str], object]] = {
     "find the coordinator": lambda name: partition_for(name, 50),
     "commit": lambda name: encode_record(Record(OffsetKey(name, "t", 0), None)),

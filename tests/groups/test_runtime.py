@@ -298,7 +298,7 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
 
 def turn_of_commits(*offsets: int) -> tuple[Workbench, list[Any]]:
     """Commits that arrived in one turn of the loop, which has not ended."""
-    bench, answers = Workbench(), []
+    bench, answers = Workbench(offsets_topic_num_partitions=1), []
     bench.turn_goes_on = True
     for offset in offsets:
         gather(bench, offset, answers)

@@ -88,6 +88,14 @@ def decoder_of(options: Namespace) -> Decoder | None:
     return None
 
 
+def report(path: str, error: Exception) -> int:
+    """Prints why a file could not be read to its end; returns the exit status."""
+    sys.stdout.flush()
+    reason = error.strerror if isinstance(error, OSError) else None
+    print(f"{path}: {reason}" if reason else error, file=sys.stderr)
+    return 1
+
+
 def run(options: Namespace) -> int:
     """Print the files; returns 1 if a file could not be read to its end."""
     from ottla.tools.dump_indexes import dump_index, dump_time_index
@@ -115,16 +123,17 @@ def run(options: Namespace) -> int:
         printer = printers.get("." + name.rpartition(".")[2], dump_checkpoint)
         try:
             open(path, "rb").close()        # a missing file gets an error and no line
-            print("Dumping", path)
+        except OSError as error:
+            status = report(path, error)
+            continue
+        print("Dumping", path)              # its error is one of the output, not of the file
+        try:
             for line in printer(path):
                 print(line)
         except (OSError, ValueError, DamagedFile, NotDecodable) as error:
             if isinstance(error, BrokenPipeError):
                 raise
-            status = 1
-            sys.stdout.flush()
-            reason = error.strerror if isinstance(error, OSError) else None
-            print(f"{path}: {reason}" if reason else error, file=sys.stderr)
+            status = report(path, error)
     sys.stdout.flush()
     for text in findings:
         print(text, file=sys.stderr)

@@ -181,6 +181,24 @@ def test_a_topic_takes_records_as_large_as_it_says_and_names_what_is_too_large(
         too_large.finish()
 
 
+@pytest.mark.parametrize("small", ["topic", "aside"])
+def test_small_records_are_not_refused_because_their_batch_is_too_large(
+    broker: Broker, small: str
+) -> None:
+    limits = {name: "20000" if name == small else "1000000" for name in ("topic", "aside")}
+    topic, aside = (
+        new_topic(broker, configs={"max.message.bytes": limit}) for limit in limits.values()
+    )
+    to = Destination(
+        Cluster(broker.bootstrap_servers), topic, f"small-{topic}", source_cluster="c", aside=aside
+    )
+    values = [os.urandom(9_900) for _ in range(20)]
+    aside_too = [row(n, value, n % 2 == 0) for n, value in enumerate(values, 1)]
+    write(to, *aside_too)
+    assert committed(to, topic) == values[::2]
+    assert committed(to, aside) == values[1::2]
+
+
 def test_progress_behind_another_pipelines_open_transaction_is_waited_for(to: Destination) -> None:
     first = lane(to)
     first.add(row(1))

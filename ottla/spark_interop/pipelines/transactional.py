@@ -106,12 +106,14 @@ class Destination:
 @dataclass(frozen=True)
 class Begun:
     """The state that a driver read before it wrote: the ids of the topics, the lanes, their
-    positions, and the offset in the progress topic up to which it read them."""
+    positions, the offset in the progress topic up to which it read them, and the smallest and
+    largest `max.message.bytes` of the topics."""
 
     topics: dict[str, str]
     lanes: list[int]
     positions: dict[int, int]
     read_to: int
+    batch_bytes_max: int
     record_bytes_max: int
 
 
@@ -132,9 +134,10 @@ def begin(to: Destination) -> Begun:
     found, read_to = progress.read(to.cluster, to.partition)
     lanes = to.cluster.partitions(to.topic)
     done = {lane: _position(to, topics, found.get(to.key(lane))) for lane in lanes}
+    limits = [int(to.cluster.settings(name)["max.message.bytes"].value) for name in topics]
     return Begun(
         topics, lanes, {lane: at for lane, at in done.items() if at is not None}, read_to,
-        max(int(to.cluster.settings(name)["max.message.bytes"].value) for name in topics),
+        min(limits), max(limits),
     )  # fmt: skip
 
 
@@ -267,7 +270,8 @@ class Lane:
                     "compression.type": to.compression,
                     "partitioner": "murmur2_random",
                     "linger.ms": 20,
-                    "batch.size": BATCH_BYTES_MAX,
+                    # The topic's limit applies to a batch; a larger record has its own batch.
+                    "batch.size": max(min(BATCH_BYTES_MAX, begun.batch_bytes_max), 1),
                     "message.max.bytes": LIBRDKAFKA_RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
                     "queue.buffering.max.kbytes": self._queued_bytes_max // 1024,

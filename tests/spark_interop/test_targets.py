@@ -77,6 +77,25 @@ def test_old_records_go_to_topics_that_keep_them(broker: Broker, cluster: Cluste
     targets.prepare(cluster, young, 1, like, targets.older_in_topic(cluster, source, {0: 3}))
 
 
+def test_a_copy_takes_records_that_have_grown_old(broker: Broker, cluster: Cluster) -> None:
+    limit = {"message.timestamp.before.max.ms": "60000"}
+    like = targets.settings_like(cluster, new_topic(broker, configs=limit))
+    assert not limit.keys() & like.keys()
+
+
+def test_a_compacted_topic_takes_no_records_of_one_that_is_not(
+    broker: Broker, cluster: Cluster
+) -> None:
+    for policy in ("compact", "compact,delete"):
+        keeps_newest = new_topic(broker, configs={"cleanup.policy": policy})
+        for has_older in (None, lambda _: False):
+            for like in ({}, {"cleanup.policy": "delete"}):
+                with pytest.raises(PipelineError, match=f"^{keeps_newest} has .*={policy}, which"):
+                    targets.prepare(cluster, keeps_newest, 1, like, has_older)
+            like = targets.settings_like(cluster, keeps_newest)
+            targets.prepare(cluster, keeps_newest, 1, like, has_older)
+
+
 def test_a_topic_that_cannot_hold_the_records_is_refused(
     broker: Broker, cluster: Cluster
 ) -> None:

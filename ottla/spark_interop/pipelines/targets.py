@@ -19,6 +19,8 @@ from ottla.wire.wording import counted
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 NOT_COPIED = (
     "message.timestamp.type",  # records keep their timestamps
+    # Records that were new when the source accepted them may be older than this now.
+    "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms",
     "min.insync.replicas", "unclean.leader.election.enable",  # suit the source's cluster only
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
 )  # fmt: skip
@@ -52,7 +54,8 @@ def prepare(
     """Creates a topic with these settings, or checks one that exists.
 
     `has_older` is None for records that get the present time. PipelineError for too few partitions,
-    a retention below the age of the records, and a topic that replaces timestamps.
+    compaction that the source does not have, a retention below the age of the records, and a topic
+    that replaces timestamps.
     """
     if not cluster.exists(topic) and create:
         config = dict(like)
@@ -61,9 +64,15 @@ def prepare(
         cluster.create(topic, partitions, config)
         return
     check_partitions(cluster, topic, partitions)
+    settings = {name: setting.value for name, setting in cluster.settings(topic).items()}
+    policy = settings["cleanup.policy"]
+    if "compact" in policy and "compact" not in like.get("cleanup.policy", ""):
+        raise PipelineError(
+            f"{topic} has cleanup.policy={policy}, which would delete all records of a key but the"
+            f" newest one. Set cleanup.policy of {topic} to delete, or name another topic"
+        )
     if has_older is None:
         return
-    settings = {name: setting.value for name, setting in cluster.settings(topic).items()}
     if settings["message.timestamp.type"] == "LogAppendTime":
         raise PipelineError(
             f"{topic} has message.timestamp.type=LogAppendTime, but records must keep their"

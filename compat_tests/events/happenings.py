@@ -294,16 +294,14 @@ def rights(scene: Scene) -> str:
     for kind, name, operation in wanted:
         acl = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation,
                          AclPermissionType.DENY)  # fmt: skip
-        [made] = scene.admin.create_acls([acl]).values()
-        made.result(60)
+        scene.ask(lambda admin: admin.create_acls([acl])[acl])  # noqa: B023
         try:
             short = name.replace(scene.topic, "SOURCE") if name == scene.topic else name
             said[f"{operation.name} on {short}"] = scene.attempt()
         finally:
             which = AclBindingFilter(kind, name, ResourcePatternType.LITERAL, None, None,
                                      AclOperation.ANY, AclPermissionType.ANY)  # fmt: skip
-            [gone] = scene.admin.delete_acls([which]).values()
-            gone.result(60)
+            scene.ask(lambda admin: admin.delete_acls([which])[which])  # noqa: B023
     assert all(said.values()), f"not refused: {said}"
     scene.run()
     scene.check()

@@ -102,24 +102,24 @@ class Scene:
 
     def delete(self, topic: str) -> None:
         self.deleted.add(self.cluster.topic_id(topic))
-        self._ask(lambda admin: admin.delete_topics([topic])[topic], "UNKNOWN_TOPIC_OR_PART")
+        self.ask(lambda admin: admin.delete_topics([topic])[topic], "UNKNOWN_TOPIC_OR_PART")
 
     def grow(self, topic: str, partitions: int) -> None:
         if len(self.cluster.partitions(topic)) < partitions:
             new = NewPartitions(topic, partitions)
-            self._ask(lambda admin: admin.create_partitions([new])[topic], "INVALID_PARTITIONS")
+            self.ask(lambda admin: admin.create_partitions([new])[topic], "INVALID_PARTITIONS")
 
     def set(self, topic: str, **config: str) -> None:
         settings = {k.replace("_", "."): v for k, v in config.items()}
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, set_config=settings)
-        self._ask(lambda admin: admin.alter_configs([resource])[resource])
+        self.ask(lambda admin: admin.alter_configs([resource])[resource])
 
     def delete_records(self, offsets: dict[int, int]) -> None:
         """Those before these offsets of the scene's topic."""
         for each in [TopicPartition(self.topic, p, offset) for p, offset in offsets.items()]:
-            self._ask(lambda admin: admin.delete_records([each])[each])  # noqa: B023
+            self.ask(lambda admin: admin.delete_records([each])[each])  # noqa: B023
 
-    def _ask(self, ask: Callable[[AdminClient], Any], done: str | None = None) -> None:
+    def ask(self, ask: Callable[[AdminClient], Any], done: str | None = None) -> None:
         """Has it done, by another broker where one was killed. `done` is the error of a second
         attempt after the first one's answer was lost."""
 

@@ -207,7 +207,7 @@ def lag_metrics(query: StreamingQuery) -> str:
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    The figures come from the query's progress report, so no request is sent and nothing is raised.
+    The figures come from the query's progress report, so no request is sent. Raises nothing.
     """
     last = query.lastProgress
     if last is None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ottla.spark_interop.errors import DataLost
-from ottla.spark_interop.pipelines import archive, command, steps
+from ottla.spark_interop.pipelines import archive, command, progress, steps
 from ottla.spark_interop.pipelines.table import Entry
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
@@ -111,6 +111,24 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
      "updates need a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
+    ("slice --topic six --limit 0", "0 is not valid for limit: it is at least 1"),
+    ("archive --topic six --path {new} --records-per-batch -5",
+     "-5 is not valid for records_per_batch: it is at least 1"),
+    ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
+    ("slice --topic six --format avro --schemas http://127.0.0.1:1",
+     "the schema registry does not answer: http://127.0.0.1:1"),
+    ("replay --path {archive} --topic six --timestamps old", "timestamps must be original or now"),
+    ("replay --path {archive} --topic six --rate 0", "the rate must be a number"),
+    ("dead-letter --topic six --to x --dead-letters x --checkpoint {new}",
+     "good and bad records would both go to x: name two topics"),
+    ("dead-letter --topic six --to six --dead-letters x --checkpoint {new}",
+     "six would be written to while it is read"),
+    ("dead-letter --topic six --to x --dead-letters y --checkpoint {new} --share-max 5",
+     "share_max is a share from 0 to 1, such as 0.05, not 5"),
+    ("mirror --topic six --checkpoint {new}", "six would be mirrored into itself"),
+    ("quality-report", "name a topic with its bootstrap address, or an archive"),
+    ("quality-report --archive {archive} --since 2013-06-01",
+     "a report about an archive has all of its records: leave out since and until"),
     ("archive --topic six --path {new} --by dat", "'dat' is not valid for by: use hour or date"),
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
@@ -145,7 +163,8 @@ def test_rights_are_asked_for_before_a_jvm_starts(
 ) -> None:
     with Broker(ACLS) as broker:
         at = broker.bootstrap_servers
-        users = {"seen-only": "ANONYMOUS", "hidden": "somebody-else", "free": None}
+        users = {"seen-only": "ANONYMOUS", "hidden": "somebody-else", "free": None,
+                 progress.TOPIC: "ANONYMOUS"}  # fmt: skip
         for name, user in users.items():
             broker.create_topic(name)
             if user is not None:
@@ -162,9 +181,17 @@ def test_rights_are_asked_for_before_a_jvm_starts(
         assert said.endswith("allow the operation Read on it")
         said = refusal(capfd, "latest", *words, "hidden", "--path", tmp_path / "a")
         assert said.startswith("topic hidden at") and "TOPIC_AUTHORIZATION_FAILED" in said
-        said = refusal(capfd, "dead-letter", *words, "free", "--to", "seen-only", "--dead-letters",
-                       "d", "--checkpoint", tmp_path / "c")  # fmt: skip
+        more = ("--checkpoint", tmp_path / "c", "--dead-letters", "d", "--to")
+        said = refusal(capfd, "dead-letter", *words, "free", *more, "seen-only")
         assert said.startswith("not authorized to write topic seen-only at")
+        said = refusal(capfd, "dead-letter", *words, "free", *more, "hidden")
+        assert said.startswith("topic hidden at") and "TOPIC_AUTHORIZATION_FAILED" in said
+        # The pipeline's own topics are no exception.
+        said = refusal(capfd, "dead-letter", *words, "free", *more, "new")
+        assert said.startswith(f"not authorized to read topic {progress.TOPIC} at")
+        more = ("--source", at, "--destination", at, "--checkpoint", tmp_path / "c", "--to")
+        said = refusal(capfd, "mirror", "--topic", "free", *more, "new")
+        assert said.startswith(f"not authorized to read topic {progress.TOPIC} at")
 
 
 def test_security_properties_that_cannot_be_are_one_sentence(

@@ -65,6 +65,7 @@ def dead_letter(
     checkpoint belongs to other topics, if a destination topic was created again, or if it would
     delete the written records (unless `allow_gaps`).
     """
+    check_options(topic, to, dead_letters, share_max)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)
     into = _prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
@@ -95,6 +96,16 @@ def dead_letter(
                         watch=into.check)  # fmt: skip
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
+
+
+def check_options(topic: str, to: str, dead_letters: str, share_max: float | None) -> None:
+    """PipelineError for topics that must differ, or a share that no batch can exceed."""
+    if to == dead_letters:
+        raise PipelineError(f"good and bad records would both go to {to}: name two topics")
+    if topic in (to, dead_letters):
+        raise PipelineError(f"{topic} would be written to while it is read: name other topics")
+    if share_max is not None and not 0 <= share_max <= 1:
+        raise PipelineError(f"share_max is a share from 0 to 1, such as 0.05, not {share_max}")
 
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
@@ -155,10 +166,6 @@ def _prepared(
 ) -> transactional.Destination:
     """The destination. Its two topics exist afterwards, and match the checkpoint."""
     to, dead_letters = names
-    if to == dead_letters:
-        raise PipelineError(f"good and bad records would both go to {to}: name two topics")
-    if topic in names:
-        raise PipelineError(f"{topic} would be written to while it is read: name other topics")
     about = cluster.identity(topic)
     into = transactional.Destination(
         cluster, to, name or f"dead-letter-{to}", source=" ".join(about.values()),

@@ -59,9 +59,8 @@ def mirror(
     """
     there, here = Cluster.reached(destination), Cluster.reached(source)
     target, writer = to or topic, name or f"mirror-{topic}"
+    check_target(here, topic, there, target)
     ours, theirs = names or (here.id(), there.id())
-    if ours == theirs and target == topic:
-        raise PipelineError(f"{topic} would be mirrored into itself: name another topic with to=")
     about, place = here.identity(topic), Files(spark, checkpoint)
     begin = time.monotonic()
     into = transactional.Destination(
@@ -98,6 +97,12 @@ def mirror(
     report["seconds"] = round(time.monotonic() - begin, 3)
     report["lag"] = _lag(here, topic, place)
     return report
+
+
+def check_target(here: Cluster, topic: str, there: Cluster, target: str) -> None:
+    """PipelineError if a topic would be mirrored into itself."""
+    if target == topic and here.id() == there.id():
+        raise PipelineError(f"{topic} would be mirrored into itself: name another topic with to=")
 
 
 def mirror_lag(

@@ -10,14 +10,24 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import columns, targets, windows
+from ottla.spark_interop.pipelines import (
+    columns,
+    dead_letter,
+    mirror,
+    progress,
+    quality,
+    replay,
+    targets,
+    windows,
+)
 from ottla.spark_interop.pipelines.steps import Step
 from ottla.spark_interop.pipelines.table import META
 from ottla.spark_interop.times import duration_ms, milliseconds
@@ -32,6 +42,11 @@ UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
     "year",
 }
+CHECKS: dict[str, Callable[..., None]] = {
+    "windows": windows.check_options, "dead-letter": dead_letter.check_options,
+    "replay": replay.check_options, "quality-report": quality.check_options,
+}  # fmt: skip
+"""A pipeline's own check of its options, which are the check's parameters."""
 SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
 
 
@@ -71,6 +86,10 @@ def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
     if address and given.get("topic") and step.name != "replay":
         partitions = _check_read(Cluster.of(address), given["topic"], made)
     _check_paths(step, given, made)
+    if step.name == "mirror":
+        there = Cluster.of(given["destination"])
+        mirror.check_target(Cluster.of(given["source"]), given["topic"], there,
+                            given.get("to") or given["topic"])  # fmt: skip
     if address:
         _check_written(step, given, Cluster.of(given.get("destination") or address),
                        partitions, made)  # fmt: skip
@@ -83,15 +102,17 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
             milliseconds(given[name], zone)
     if given.get("lateness"):
         duration_ms(given["lateness"])
-    is_windows = step.name == "windows"
-    if is_windows:
-        updates, final = bool(given.get("updates")), bool(given.get("final"))
-        windows.check_options(given["topic"], given.get("to"), updates, final, given.get("every"))
-    if given.get("format") or is_windows:
-        _check_columns(given, Format(
-            given.get("format") or "json", given.get("schema"), given.get("schemas")))
+    if (check_options := CHECKS.get(step.name)) is not None:
+        check_options(**{name: given.get(name) for name in signature(check_options).parameters})
+    if given.get("format") or step.name == "windows":
+        format = Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
+        _check_columns(given, format)
+        if given.get("topic"):
+            format.at(given["topic"])   # loads schemas from their directory or registry
     for option in step.options:
         value = given.get(option.name)
+        if option.kind == "count" and value is not None and value < 1:
+            raise PipelineError(f"{value} is not valid for {option.name}: it is at least 1")
         if option.choices and value is not None and value not in option.choices:
             raise PipelineError(
                 f"{value!r} is not valid for {option.name}: use {' or '.join(option.choices)}"
@@ -176,9 +197,22 @@ def _check_written(
             targets.check_partitions(cluster, name, wanted)
         elif step.name == "replay" and not given.get("create"):
             cluster.partitions(name)    # raises, with a hint at similar names
-        elif not given.get("dry_run"):
-            cluster.create(name, wanted, check_only=True)
+        elif not given.get("dry_run") and not cluster.create(name, wanted, check_only=True):
+            _check_right(cluster, name, "WRITE")    # it exists, and this user does not see it
         made.topics[cluster.bootstrap, name] = wanted
+    if names and not given.get("dry_run"):
+        _check_own_topic(cluster, progress.TOPIC, progress.PARTITIONS, ("READ", "WRITE"))
+        if step.name == "mirror":
+            _check_own_topic(cluster, f"{names[0]}.offsets", 1, ("WRITE",))
+
+
+def _check_own_topic(
+    cluster: Cluster, topic: str, partitions: int, operations: tuple[str, ...]
+) -> None:
+    """Checks that a topic of the pipelines themselves can be created, or used."""
+    if cluster.exists(topic) or not cluster.create(topic, partitions, check_only=True):
+        for operation in operations:
+            _check_right(cluster, topic, operation)
 
 
 def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:

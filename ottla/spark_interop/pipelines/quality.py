@@ -55,8 +55,10 @@ def quality_report(
     their partition by up to this time}, "days": {yyyy-MM-dd: records}}. With `html` the report is
     also written to this file as a page.
 
-    Raises PipelineError for a missing topic, archive or schema.
+    Raises PipelineError for a missing topic, archive or schema, and for `since` or `until` with an
+    archive.
     """
+    check_options(topic, archive, since, until)
     given = Format(format, schema, schemas)
     if archive is not None:
         source = str(archive)
@@ -66,7 +68,7 @@ def quality_report(
         source = topic
         frame = topics.read_topic(spark, bootstrap, topic, format=given, since=since, until=until)
     else:
-        raise PipelineError("name a topic with its bootstrap address, or an archive")
+        raise PipelineError(f"the address of the cluster with topic {topic} is missing")
     try:
         report = {"source": source, **measure(frame)}
     except Exception as error:
@@ -76,9 +78,22 @@ def quality_report(
     return report
 
 
+def check_options(
+    topic: str | None, archive: str | Path | None, since: Any, until: Any
+) -> None:
+    """PipelineError for a report about nothing, and for times that would be ignored."""
+    if topic is None and archive is None:
+        raise PipelineError("name a topic with its bootstrap address, or an archive")
+    if archive is not None and not (since is None and until is None):
+        raise PipelineError(
+            "a report about an archive has all of its records: leave out since and until, or name"
+            " the topic instead"
+        )
+
+
 def measure(frame: DataFrame) -> dict[str, Any]:
     """The statistics of a frame of `topics.read_topic`, as `quality_report` returns them. Reads the
-    frame several times, and raises Spark's own errors."""
+    frame several times. Raises Spark's own errors."""
     from pyspark.sql import functions as f
 
     good = f.col("_error").isNull() & f.col("_value").isNotNull()

@@ -61,10 +61,7 @@ def replay(
     DataLost for missing or damaged files. Records that were written before the error stay, and a
     run after the repair continues.
     """
-    if timestamps not in ("original", "now"):
-        raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
-    if rate is not None and rate <= 0:
-        raise PipelineError("the rate must be a number of records per second above 0")
+    check_options(rate, timestamps)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     archived = Table.open(Files(spark, path), "archive").about
     into = transactional.Destination(
@@ -97,6 +94,14 @@ def replay(
         report["restamped"] = transactional.total(written, "restamped")
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
+
+
+def check_options(rate: float | None, timestamps: str | None) -> None:
+    """PipelineError for a rate or a choice of timestamps that is not valid."""
+    if timestamps not in (None, "original", "now"):
+        raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
+    if rate is not None and not rate > 0:
+        raise PipelineError("the rate must be a number of records per second above 0")
 
 
 def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], int | None]:

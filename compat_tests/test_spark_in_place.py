@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -17,6 +19,7 @@ from compat_tests.flights import CODECS, read_flights
 from ottla.spark_interop import read_topic
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.in_place import source
 from ottla.spark_interop.in_place.segments import Segment
 from ottla.spark_interop.in_place.source import (
     InPlaceReader,
@@ -251,6 +254,54 @@ def test_a_segment_that_is_deleted_after_planning_is_read_over_the_wire(
             piece.segment = Segment("/nowhere.log", piece.start, piece.end)
     assert [x for b in reader.read(part) for x in b.column(0).to_pylist()] == before
     assert OttlaDataSource.name() == "ottla"
+
+
+def message(offset: int, error: int | None = None) -> Any:
+    """A record of librdkafka, or the end of the partition."""
+    failed = None if error is None else SimpleNamespace(code=lambda: error, str=lambda: "failed")
+    return SimpleNamespace(error=lambda: failed, offset=lambda: offset)
+
+
+@pytest.mark.parametrize(
+    ("polls", "read"),
+    [
+        ([[0, 1], [2], [5]], [0, 1, 2]),                # compaction removed 3 and 4
+        ([[-3], [], [0, 1, 2, 3], [-9]], [0, 1, 2, 3]),     # a marker is last
+        ([[0, -1], [1, 2], [3, 4]], [0, 1, 2, 3, 4]),   # a new leader's log seemed to end at 1
+        ([[-5]], []),                                   # no record is left
+        ([[0, 1, -2], [], [-4], [], [4]], [0, 1, 4]),
+    ],
+)
+def test_a_range_is_read_up_to_its_end_whether_or_not_a_record_is_last(
+    polls: list[list[int]], read: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offsets 0 to 4. A negative number is the partition's end at that offset."""
+    left = iter(polls)
+    end = confluent_kafka.KafkaError._PARTITION_EOF
+    consumer = SimpleNamespace(
+        assign=lambda _: None, close=lambda: None,
+        consume=lambda *_: [message(abs(n), end if n < 0 else None) for n in next(left)],
+    )
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
+    schema = type("Schema", (), {"names": ["offset"]})()
+    reader = InPlaceReader({"bootstrap": "nowhere:9092", "topic": TOPIC}, schema)
+    assert [n for b in reader._consume(0, 0, 5) for n in b.column(0).to_pylist()] == read
+    assert next(left, None) is None
+
+
+def test_a_range_whose_records_do_not_come_is_an_error_of_that_offset(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = SimpleNamespace(
+        assign=lambda _: None, close=lambda: None,
+        consume=lambda *_: [message(3, confluent_kafka.KafkaError._PARTITION_EOF)],
+    )
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda _: consumer)
+    monkeypatch.setattr(source, "WIRE_SECONDS", -1)
+    schema = type("Schema", (), {"names": ["offset"]})()
+    reader = InPlaceReader({"bootstrap": "nowhere:9092", "topic": TOPIC}, schema)
+    with pytest.raises(PipelineError, match="in-place-0: no record from offset 3 on was received"):
+        list(reader._consume(0, 0, 5))
 
 
 def test_the_helpers_for_users_tests_find_what_differs(

@@ -398,27 +398,31 @@ class InPlaceReader(DataSourceReader):
             })
         )  # fmt: skip
         consumer.assign([TopicPartition(self.topic, partition, start)])
-        deadline = time.monotonic() + WIRE_SECONDS
+        at, deadline = start, time.monotonic() + WIRE_SECONDS
         try:
-            while True:
+            while at < end:         # the last offsets may have no record: compaction, markers
                 # At the end of a partition, `consume` waits for more records until its timeout.
                 messages = consumer.consume(4096, WIRE_STEP_SECONDS)
-                if not messages:
-                    if time.monotonic() > deadline:
-                        raise PipelineError(
-                            f"no record of {self.topic} was received within {WIRE_SECONDS} s"
-                        )
-                    continue
-                deadline = time.monotonic() + WIRE_SECONDS
                 good = [m for m in messages if m.error() is None and m.offset() < end]
                 if good:
                     yield self._arrow_of_messages(good)
+                before = at
                 for message in messages:
                     error = message.error()
-                    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    if error is None:
+                        at = message.offset() + 1
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        # For a new leader, the partition may end earlier at first.
+                        at = max(at, message.offset())
+                    else:
                         raise DataLost(f"{self.topic}-{partition}: {error.str()}")
-                if messages[-1].error() is not None or messages[-1].offset() >= end - 1:
-                    return
+                if at > before:
+                    deadline = time.monotonic() + WIRE_SECONDS
+                elif time.monotonic() > deadline:
+                    raise PipelineError(
+                        f"{self.topic}-{partition}: no record from offset {at} on was received"
+                        f" within {WIRE_SECONDS} s"
+                    )
         finally:
             consumer.close()
 

@@ -223,7 +223,8 @@ cdef class IndexedSegment(Openable):
         """Reads the first batch's timestamp from the log file, the highest from the time index."""
         cdef uint8_t[fields.HEADER_SIZE] header
         self.first_timestamp = -1
-        if self.size and self.opened().read_at(header, fields.HEADER_SIZE, 0) > 0:
+        if self.size and (
+                self.opened().read_at(header, fields.HEADER_SIZE, 0) == fields.HEADER_SIZE):
             self.first_timestamp = fields.max_timestamp(header)
         self.max_timestamp, self.max_timestamp_offset = self.times.last() or (-1, -1)
         self.times_known = True

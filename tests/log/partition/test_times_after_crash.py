@@ -13,6 +13,7 @@ from ottla.log.partition.config import LogConfig
 from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.retention import apply_retention
+from ottla.log.partition.segment import Segment
 from ottla.log.storage.move_transfer import Move
 from ottla.log.storage.storage import Storage
 from ottla.wire.records import Record, build_batch
@@ -263,3 +264,15 @@ def test_a_full_disk_does_not_keep_a_log_from_its_recovery() -> None:
     log.flush()
     disk.kill()
     check_times(open_log(disk, log.recovery_point))
+
+
+def test_a_header_that_is_cut_off_has_no_timestamp() -> None:
+    """Not that of the bytes that were in memory."""
+    disk = FaultyDisk()
+    rolled_log(disk).close()
+    segment = Segment(disk, OpenFiles(2), "/data/events-0", 0, 1000)
+    segment.reset_indexes()
+    for size, known in ((61, NOW_MS), (60, -1)):
+        segment.data_file().truncate(size)
+        segment.read_times()
+        assert segment.first_timestamp == known

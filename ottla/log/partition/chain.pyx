@@ -280,7 +280,8 @@ cdef class SegmentChain:
                 return skipped
             size_max = batch_size
         slice.size = min(room, <int64_t>size_max)
-        slice.ends_segment = slice.size == room and number + 1 < len(self.segments)
+        slice.ends_segment = (
+            slice.size == room and end == segment.size and number + 1 < len(self.segments))
         slice.position, slice.segment = start, segment
         assert 0 <= start < start + slice.size <= segment.size, "a slice ends within its segment"
         slice.file = segment.opened()

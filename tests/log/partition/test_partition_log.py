@@ -77,6 +77,20 @@ def test_nothing_at_or_past_the_upper_bound_is_read(tmp_path: Path) -> None:
     assert log.read_bytes(20, 1 << 20, 20) == b""
 
 
+def test_only_a_read_up_to_the_end_of_a_segment_ends_it(tmp_path: Path) -> None:
+    """Then a fetch is answered at once. A limit within the segment moves on: the fetch waits for
+    its fetch.min.bytes, as in Kafka."""
+    log = open_log(tmp_path)
+    for value in (b"a", b"b", b"c"):
+        log.append_bytes(batch(value), 0)
+    log.roll()
+    log.append_bytes(batch(b"d"), 0)
+    ended = {upto: log.slice(0, 1 << 20, upto).ends_segment for upto in (1, 2, 3, 4)}
+    assert ended == {1: False, 2: False, 3: True, 4: True}
+    assert not log.slice(0, 100, 3).ends_segment
+    assert not log.slice(3, 1 << 20).ends_segment       # nothing follows the active segment
+
+
 def test_offsets_outside_the_log_are_refused(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_bytes(batch(b"a", b"b"), 0)

@@ -74,6 +74,16 @@ def info(paths: list[Path]) -> None:
         raise Failed("; ".join(problems))
 
 
+def node_id_of(properties: dict[str, str]) -> str:
+    """The broker's number. As in Kafka, Failed without one: the directories keep it for ever."""
+    node_id = properties.get("node.id") or properties.get("broker.id")
+    if node_id is None:
+        raise Failed('Missing required configuration "node.id" which has no default value.')
+    if not node_id.isdecimal():
+        raise Failed(f"Invalid value {node_id} for configuration node.id: Value must be at least 0")
+    return node_id
+
+
 def format_directories(options: Options) -> None:
     cluster_id = options.one("cluster-id")
     paths = directories(options)
@@ -96,6 +106,7 @@ def format_directories(options: Options) -> None:
             f"Cluster ID string {cluster_id} does not appear to be a valid UUID: {wrong}"
         ) from wrong
     properties = read_properties(options.one("config"))
+    node_id = node_id_of(properties)
     if properties.get("zookeeper.connect"):
         raise Failed(
             "zookeeper.connect is set: the brokers of a cluster format their directories at their "
@@ -107,7 +118,6 @@ def format_directories(options: Options) -> None:
         from ottla.tools.kafka_names.scram_rules import records_of
 
         records = records_of(options.all("add-scram"))
-    node_id = properties.get("node.id") or properties.get("broker.id") or "1"
     fresh = [path for path in paths if path not in done]
     if not fresh:
         print("All of the log directories are already formatted.")

@@ -73,6 +73,25 @@ def test_a_rule_that_is_none_formats_nothing_and_shows_no_password(
     assert not data.exists()
 
 
+@pytest.mark.parametrize(("setting", "problem"), [
+    ("", 'Missing required configuration "node.id" which has no default value.'),
+    ("broker.id=-1\n", "Invalid value -1 for configuration node.id: Value must be at least 0"),
+])
+def test_nothing_is_formatted_for_a_broker_without_a_number(
+    data: Path, setting: str, problem: str
+) -> None:
+    """The start would be refused if another number was in the directory."""
+    config = data.parent / "server.properties"
+    config.write_text(f"log.dirs={data}\n{setting}")
+    ottla = str(Path(sys.executable).with_name("ottla"))
+    done = subprocess.run(
+        [ottla, "kafka-storage", "format", "-t", CLUSTER_ID, "-c", str(config)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and problem in done.stderr
+    assert not data.exists()
+
+
 def test_the_directories_of_a_cluster_are_not_formatted_and_nothing_is_ignored(data: Path) -> None:
     config = "zookeeper.connect=localhost:2181/ottla\n"
     done = format_with(data, "SCRAM-SHA-256=[name=a,password=secret]", more=config)

@@ -179,8 +179,7 @@ def wanted(options: Options, *, needed: bool) -> Wanted:
         operations = [operation_of(one) for one in options.all("operation")] or ["ALL"]
         all_rules = rules(options, operations, needed=needed)
         for pattern in found:
-            if unsupported := [one for one in operations if one not in SUPPORTED[pattern.resource]]:
-                del unsupported
+            if not set(operations) <= set(SUPPORTED[pattern.resource]):
                 raise UsageError(
                     f"ResourceType {pattern.resource} only supports operations "
                     f"[{', '.join(SUPPORTED[pattern.resource])}]"

@@ -211,12 +211,14 @@ class ClusterClient:
         """A connection to the controller, for changes of the cluster.
 
         If the controller cannot be reached, returns a connection to any broker, which forwards the
-        changes to the next controller. Use `itself` for data that only the controller has: an
-        unreachable controller then raises NotConnected.
+        changes to the next controller. Use `itself` for data that only the controller has: then an
+        unknown or unreachable controller raises NotConnected.
         """
         if self.controller_id < 0:
             self.refresh()
         if self.controller_id not in self.brokers:
+            if itself:
+                raise NotConnected("the brokers know no controller at the moment")
             return self.any()
         alone = len(self.brokers) == 1
         try:

@@ -282,6 +282,17 @@ def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: ClusterC
         assert cluster.controller() is cluster.any()
 
 
+def test_no_broker_stands_in_for_a_controller_that_nobody_knows(
+    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own data would be those of a broker that may have heard of nothing for a long time."""
+    monkeypatch.setattr(cluster, "refresh", lambda: None)
+    assert cluster.controller_id == -1
+    with pytest.raises(NotConnected, match="no controller"):
+        cluster.controller(itself=True)
+    assert cluster.controller() is cluster.any()        # changes are forwarded
+
+
 def test_a_controller_that_refuses_connections_is_waited_for_only_where_nobody_stands_in(
     cluster: ClusterClient,
 ) -> None:

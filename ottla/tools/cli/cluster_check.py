@@ -221,7 +221,7 @@ def active_controller(cluster: ClusterClient) -> Connection:
     """A connection to the controller. Raises ClientError if the brokers do not agree on a
     controller: a broker that stops could then not hand over its leaderships."""
     for _ in range(ATTEMPTS):
-        controller = cluster.controller(itself=True)
+        controller: Connection = cluster.with_retries(lambda: cluster.controller(itself=True))
         try:
             part, _ = admin.quorum(cluster, controller)
         except NotSupported:                    # an Apache Kafka before 3.3

@@ -51,7 +51,7 @@ def plan(options: Namespace) -> None:
     if not leaving:
         raise WrongUsage("--without is required: the broker to retire")
     with connect(options) as cluster:
-        controller = cluster.controller(itself=True)
+        controller = cluster.with_retries(lambda: cluster.controller(itself=True))
         described = topics.describe(cluster, options.topic or None, asked=controller)
         moving = partitions.reassignments(cluster)
         racks = {node_id: cluster.racks.get(node_id) for node_id in cluster.live()}

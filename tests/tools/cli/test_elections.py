@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from ottla.client.cluster import ClusterClient
 from ottla.client.connection import Connection
-from ottla.client.errors import Refused, Unreachable
+from ottla.client.errors import NotConnected, Refused, Unreachable
 from ottla.testing import Broker
 from ottla.tools.admin import groups, partitions, transactions
 from ottla.tools.cli.cluster_check import active_controller
@@ -329,6 +329,9 @@ def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
         cluster.controller_id, cluster.request_seconds = -1, -1.0
         monkeypatch.setattr(cluster, "refresh", lambda: None)
         monkeypatch.setattr(Connection, "call", lambda *_: answer)
+        with pytest.raises(NotConnected, match="the brokers know no controller at the moment"):
+            active_controller(cluster)
+        monkeypatch.setattr(cluster, "controller", lambda itself: cluster.any())
         with pytest.raises(Refused, match="the metadata quorum: leader not available"):
             active_controller(cluster)
 

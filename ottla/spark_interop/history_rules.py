@@ -541,6 +541,7 @@ class Verdict:
         return {
             "valid": self.valid,
             "anomalies": self.counts,
+            "rules": {rule: RULES[rule] for rule in self.counts},
             "examples": {
                 rule: [{"where": a.where, "what": a.what} for a in some]
                 for rule, some in self.examples.items()

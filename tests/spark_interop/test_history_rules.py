@@ -210,6 +210,7 @@ def test_every_mutation_is_found_under_its_name(name: str, seed: int) -> None:
     verdict = check(events)
     assert rule in verdict.counts, verdict.to_json()
     assert verdict.examples[rule][0].where
+    assert verdict.to_json()["rules"][rule] == RULES[rule]
 
 
 @pytest.mark.parametrize("name", [None, *MUTATIONS])

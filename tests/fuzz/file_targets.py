@@ -37,7 +37,7 @@ def stored_records(data: bytes) -> None:
     if kind < len(TEXT_DECODERS):
         try:
             TEXT_DECODERS[kind](body)
-        except (ValueError, IndexError):
+        except ValueError:
             pass
         return
     decode = (record_codec, transaction_records)[kind - len(TEXT_DECODERS)].decode_record

@@ -147,7 +147,8 @@ def _without_leader(
     )
     if version >= 2:
         answer.error_message = (
-            f"Broker {node_id} was the controller, and does not reach ZooKeeper: nobody decides."
+            f"Broker {node_id} was the controller, and does not reach ZooKeeper. If there is a new"
+            " controller, brokers that reach ZooKeeper know it."
         )
     return answer
 

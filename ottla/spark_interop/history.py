@@ -79,7 +79,10 @@ def event_of(line: str, where: str = "an event") -> dict[str, Any]:
 
 def _event(event: dict[str, Any]) -> dict[str, Any]:
     if isinstance(event.get("mops"), str):
-        event["mops"] = json.loads(event["mops"])
+        try:
+            event["mops"] = json.loads(event["mops"])
+        except ValueError as error:
+            raise HistoryError(f"the mops of {str(event)[:200]} are not JSON: {error}") from None
     return event
 
 

@@ -28,6 +28,14 @@ from dataclasses import dataclass
 from typing import Any
 
 READS_COMMITTED = "read_committed"
+ISOLATIONS = {READS_COMMITTED, "read_uncommitted"}
+OPERATIONS = {
+    "send", "poll", "txn", "assign", "subscribe", "seek", "init", "commit_offsets",
+    "fetch_offsets", "end_offset", "leader",
+}  # fmt: skip
+LENGTHS = {"send": 4, "poll": 3, "assigned": 5, "commit": 4, "committed": 4, "end": 4, "leader": 4}
+"""How many items each kind of `mops` has."""
+SCALARS = {str, int, float, bool, type(None)}
 
 
 class HistoryError(ValueError):
@@ -116,6 +124,9 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
             name = event["f"]
         except KeyError as error:
             raise HistoryError(f"the event {str(event)[:200]} has no field {error}") from None
+        if type(t) is not int or name not in OPERATIONS:
+            field = "t_ns" if name in OPERATIONS else "f"
+            raise HistoryError(f"operation {id_[1]} of process {id_[0]} has {field}={event[field]}")
         last = max(last, t)
         if kind == "invoke":
             if id_ in open_:
@@ -153,7 +164,7 @@ class ProcessRows:
 
     def rows(self, op: Operation) -> Iterator[tuple[str, Hashable, Any]]:
         """The rows of the process's next operation."""
-        event, txn = op.event, op.f == "txn"
+        event, txn = _checked(op), op.f == "txn"
         if op.f in ("assign", "subscribe", "seek") or event.get("final"):
             self.session += 1
         if txn:
@@ -197,13 +208,39 @@ class ProcessRows:
 
     def _poll(self, op: Operation, place: int, found: list[Any]) -> Poll:
         event = op.event
+        try:
+            offsets, values = [one[0] for one in found], [one[1] for one in found]
+        except (IndexError, KeyError, TypeError):
+            raise HistoryError(f"{where(op.id)}: a poll lists [offset, value] pairs") from None
+        if not ({int}.issuperset(map(type, offsets)) and SCALARS.issuperset(map(type, values))):
+            raise HistoryError(f"{where(op.id)}: a poll has an offset or value of another type")
         return Poll(
             op.id, place, op.kind, op.f == "txn",
             event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
             bool(event.get("final")), self.session, op.began, op.ended,
-            [one[0] for one in found], [one[1] for one in found],
+            offsets, values,
             frozenset(n for n, one in enumerate(found) if len(one) > 2 and not one[2]),
         )  # fmt: skip
+
+
+def _checked(op: Operation) -> dict[str, Any]:
+    """The operation's event; HistoryError for fields that no rule would understand."""
+    event = op.event
+    isolation, final = event.get("isolation", READS_COMMITTED), event.get("final")
+    if isolation not in ISOLATIONS or final not in (None, True, False):
+        raise HistoryError(f"{where(op.id)} has isolation={isolation}, final={final}")
+    if event.get("txn_id") is not None and type(event.get("epoch")) is not int:
+        raise HistoryError(f"{where(op.id)} has a txn_id, but epoch={event.get('epoch')}")
+    mops = event.get("mops") or []
+    for mop in mops if isinstance(mops, list) else [mops]:
+        if not isinstance(mop, list) or not mop or LENGTHS.get(str(mop[0])) != len(mop):
+            raise HistoryError(f"{where(op.id)}: {str(mop)[:200]} is not one of mops")
+        plain = mop[:2] if mop[0] == "poll" else mop
+        if not SCALARS.issuperset(map(type, plain)):
+            raise HistoryError(f"{where(op.id)}: {str(mop)[:200]} has an item of another type")
+        if mop[0] == "send" and type(mop[3]) not in (int, type(None)):
+            raise HistoryError(f"{where(op.id)}: the offset {mop[3]!r} of 'send' is not a number")
+    return event
 
 
 def _listed(op: Operation, mop: list[Any]) -> Iterator[tuple[str, Hashable, Any]]:
@@ -219,7 +256,7 @@ def _listed(op: Operation, mop: list[Any]) -> Iterator[tuple[str, Hashable, Any]
 
 
 def _offset(op: Operation, mop: list[Any]) -> int:
-    if not isinstance(mop[3], int):
+    if type(mop[3]) is not int:
         raise HistoryError(f"{where(op.id)}: the offset {mop[3]!r} of {mop[0]!r} is not a number")
     return mop[3]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -110,6 +110,9 @@ def judge_key(
     facts = KeyFacts([], {}, [])
     good = [poll for poll in polls if poll.kind == "ok"]
     writer = {value: each for each in sends for value in each.values}
+    if len(writer) < sum(len(each.values) for each in sends):
+        [(value, _)] = Counter(value for each in sends for value in each.values).most_common(1)
+        raise HistoryError(f"key {key}: the value {value} was sent twice")
     seen = _values_of(good)
     versions = Versions()
     for poll in polls:

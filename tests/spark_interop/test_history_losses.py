@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.history import check_history_file
 from ottla.spark_interop.history_rules import HistoryError, check
 from tests.spark_interop.histories import Events, Recorder
 
@@ -167,6 +171,46 @@ def test_an_answer_without_a_value_is_refused(f: str, mop: list[Any], error: str
     r.operation(1, f, mops=[mop])
     with pytest.raises(HistoryError, match=error):
         check(r.events)
+
+
+@pytest.mark.parametrize(
+    ("f", "mops", "fields"),
+    [
+        ("sned", [["send", 0, 1, 0]], {}),
+        ("send", [["sent", 0, 1, 0]], {}),
+        ("send", [["send", 0, 1]], {}),
+        ("send", [["send", 0, 1, "0"]], {}),
+        ("send", [["send", 0, 1, True]], {}),
+        ("send", [["send", 0, [1], 0]], {}),
+        ("send", [["send", [0], 1, 0]], {}),
+        ("send", {"send": 0}, {}),
+        ("send", [[]], {}),
+        ("send", [["send", 0, None, 0], ["send", 0, None, 1]], {}),
+        ("send", [["send", 0, 1, 0]], {"t_ns": None}),
+        ("poll", [["poll", 0]], {}),
+        ("poll", [["poll", 0, [[1]]]], {}),
+        ("poll", [["poll", 0, [1]]], {}),
+        ("poll", [["poll", 0, [[None, 1]]]], {}),
+        ("poll", [["poll", 0, [["1", 1]]]], {}),
+        ("poll", [["poll", 0, [[1, {}]]]], {}),
+        ("poll", [["poll", 0, [[0, 1]]]], {"isolation": "read-committed"}),
+        ("poll", [["poll", 0, []]], {"final": "false"}),
+        ("txn", [], {"txn_id": "t"}),
+        ("assign", [["assigned", "g", 1]], {}),
+        ("end_offset", [["end", 0, 1, True]], {}),
+    ],
+)
+def test_what_no_rule_would_look_at_is_refused(
+    f: str, mops: Any, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    r = sent(3, key=2)
+    r.operation(2, f, mops=mops, **fields)
+    for event in r.events[-2:]:
+        event.update(fields)
+    file = tmp_path / "history.jsonl"
+    file.write_text("\n".join(map(json.dumps, r.events)))
+    with pytest.raises(PipelineError, match=rf"^{file}: .*(process 2|operation 0|key 0)"):
+        check_history_file(None, file, small=True)
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

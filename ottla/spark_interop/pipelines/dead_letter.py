@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Function = Callable[[bytes | None, bytes | None], bytes | None]
 REASON_MAX = 4_000  # characters: the topic limits the size of the record
+OWN = ("_key", "_partition", "_offset", "_timestamp", "_headers", "_value", "_error")
 SHARE_AFTER = 100  # smaller batches are not checked for their share of bad records
 
 
@@ -115,30 +116,34 @@ def judge(frame: DataFrame, function: Function | None) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
-    own = ["_key", "_partition", "_offset", "_timestamp", "_headers", "_value", "_error"]
-    frame = frame.select(*own)
+    frame = frame.select(*OWN)
     if function is None:
         return frame.withColumn("_exception", f.lit(None).cast("string"))
 
-    def apply(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
-        for batch in batches:
-            column = {name: batch.column(i).to_pylist() for i, name in enumerate(own)}
-            kinds: list[str | None] = [None] * batch.num_rows
-            for row, (key, value) in enumerate(zip(column["_key"], column["_value"], strict=True)):
-                if column["_error"][row] is None:
-                    try:
-                        column["_value"][row] = function(key, value)
-                    except Exception as error:
-                        column["_error"][row] = (str(error) or type(error).__name__)[:REASON_MAX]
-                        kinds[row] = type(error).__name__
-            arrays = [*batch.columns[:5], pyarrow.array(column["_value"], pyarrow.binary())]
-            arrays += [pyarrow.array(x, pyarrow.string()) for x in (column["_error"], kinds)]
-            yield pyarrow.RecordBatch.from_arrays(arrays, names=[*own, "_exception"])
-
     schema = StructType([*frame.schema.fields, StructField("_exception", StringType())])
-    return frame.mapInArrow(apply, schema)
+    return frame.mapInArrow(lambda batches: judged_batches(batches, function), schema)
+
+
+def judged_batches(batches: Iterator[Any], function: Function) -> Iterator[Any]:
+    """Arrow batches of the columns OWN, with the results and exceptions of the function."""
+    import pyarrow
+
+    for batch in batches:
+        # Only what is needed: Python has no times after the year 9999.
+        keys, values, errors = (
+            batch.column(OWN.index(name)).to_pylist() for name in ("_key", "_value", "_error")
+        )
+        kinds: list[str | None] = [None] * batch.num_rows
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            if errors[row] is None:
+                try:
+                    values[row] = function(key, value)
+                except Exception as error:
+                    errors[row] = (str(error) or type(error).__name__)[:REASON_MAX]
+                    kinds[row] = type(error).__name__
+        arrays = [*batch.columns[:5], pyarrow.array(values, pyarrow.binary())]
+        arrays += [pyarrow.array(x, pyarrow.string()) for x in (errors, kinds)]
+        yield pyarrow.RecordBatch.from_arrays(arrays, names=[*OWN, "_exception"])
 
 
 def _check_share(judged: DataFrame, share_max: float | None, number: int) -> None:

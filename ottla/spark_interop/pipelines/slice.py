@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def slice_topic(
     exist yet: Parquet if it ends in `.parquet`, else a file of JSON lines. Times are as in
     `times.milliseconds`, `lateness` is as in `read_topic`. A JSON line has the format's columns,
     `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they
-    are UTF-8, else {"base64": …}.
+    are UTF-8, else {"base64": …}; timestamps are in UTC.
     Lines are ordered by partition and offset; `limit` is the maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, a
@@ -57,7 +57,10 @@ def slice_topic(
             frame.write.mode("errorifexists").parquet(str(Path(output).absolute()))
             written = spark.read.parquet(str(Path(output).absolute()))
             return {"records": written.count(), "bad": written.where("_error IS NOT NULL").count()}
-        rows = frame.orderBy("_partition", "_offset").toLocalIterator()
+        rows = (
+            in_utc(row.asDict(recursive=True), frame.schema)
+            for row in frame.orderBy("_partition", "_offset").toLocalIterator()
+        )
         if str(output) == "-":
             return _lines(rows, sys.stdout)
         try:
@@ -69,10 +72,26 @@ def slice_topic(
         raise query_run.explained(error) from error
 
 
+def in_utc(value: Any, kind: Any) -> Any:
+    """A value of a Spark type with its timestamps in UTC; pyspark returns them in the time zone of
+    this machine, without naming it."""
+    name = kind.typeName()
+    if value is None:
+        return None
+    if name == "timestamp":
+        return value.astimezone(UTC).replace(tzinfo=None)
+    if name == "struct":
+        return {each.name: in_utc(value[each.name], each.dataType) for each in kind.fields}
+    if name == "array":
+        return [in_utc(item, kind.elementType) for item in value]
+    if name == "map":
+        return {key: in_utc(item, kind.valueType) for key, item in value.items()}
+    return value
+
+
 def _lines(rows: Any, file: Any) -> dict[str, int]:
     report = {"records": 0, "bad": 0}
-    for row in rows:
-        fields = row.asDict(recursive=True)
+    for fields in rows:
         report["records"] += 1
         report["bad"] += fields["_error"] is not None
         file.write(json.dumps(fields, default=plain, ensure_ascii=False) + "\n")

@@ -53,22 +53,23 @@ log = logging.getLogger("ottla.metadata")
 TOPIC = "__ottla_metadata"
 KEPT_FOR_EVER = LogConfig(retention_ms=-1, retention_bytes=-1)
 SNAPSHOT = b'["Snapshot",'
-"""The beginning of the mark with which a snapshot begins. The image's offset follows it, so that
-the count of records continues after a snapshot."""
+"""The first bytes of a snapshot. The offset of the image and `]` follow: the offset is the number
+of records that led to the image, and counting continues from it."""
 SNAPSHOT_AFTER_RECORDS = 20_000
 """No snapshot is written before this many records follow the last snapshot."""
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
-    # A shorter retention frees space as well, and a broker records its start before it serves.
-    # These records may use half of the reserve; the rest is kept for deletions.
+    # A new setting can free space, too, by a shorter retention (ConfigSet). The other kinds are
+    # written when a broker starts, before it serves clients. All of them may use half of the
+    # reserve; the rest is kept for deletions.
     ConfigSet: RESERVE_SIZE // 2,
     BrokerRegistered: RESERVE_SIZE // 2,
     EpochsRaised: RESERVE_SIZE // 2,
     FeatureSet: RESERVE_SIZE // 2,
 }
-"""The bytes of the reserve that each kind of record must leave on a full disk; all other kinds must
-not use the reserve."""
+"""On a full disk: how many bytes of the reserve must remain after a record of this kind is written.
+Kinds that are not listed must not use the reserve."""
 METADATA_SIZE_MAX = 1 << 30
 
 

@@ -73,7 +73,7 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
         was_clean, clean = clean, False
         for adopted in partitions:
-            say(f"{adopted.path}: offsets to {adopted.end_offset}")
+            say(f"{adopted.path}: records before offset {adopted.end_offset}")
             stage(disk, directory, adopted, plan, link)
         for adopted in partitions:
             put_in_place(disk, storage, directory, adopted)
@@ -114,8 +114,8 @@ def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
             if there.topic_id == topic.topic_id:
                 continue                        # an earlier run adopted it
             raise ImportRefused(
-                f"the target has another topic {topic.name}. Delete one of them, or import into a"
-                " directory of its own"
+                f"the target already has a topic {topic.name}, with another topic id. Delete one of"
+                " the two topics, or import into another directory"
             )
         other = colliding_name(topic.name, image.topics)
         if other is not None:
@@ -225,8 +225,8 @@ def keep_if_foreign(final: str, staged: str) -> None:
             ids.append(b"")
     if ids[0] != ids[1]:
         raise ImportRefused(
-            f"{final} already exists and belongs to another topic: find out what it is, and move it"
-            " away"
+            f"{final} already exists and belongs to another topic of this name: find out what it"
+            " is, and move it away"
         )
 
 

@@ -170,10 +170,11 @@ def adopt_topic(
         require_legal_name(topic.name)
     except ProtocolError as error:
         raise ImportRefused(f"topic {topic.name!r}: {error}") from error
-    if sorted(topic.partitions) != list(range(len(topic.partitions))):
+    missing = sorted(set(range(max(topic.partitions, default=-1) + 1)) - set(topic.partitions))
+    if missing:
         raise ImportRefused(
-            f"topic {topic.name} has only partitions {sorted(topic.partitions)} here, with gaps"
-            " between them: give the directories of the other brokers too"
+            f"topic {topic.name}: its partitions {sorted(topic.partitions)} are in the given"
+            f" directories, but {missing} are not: give the directories of the other brokers, too"
         )
     for index, partition in topic.partitions.items():
         key = topic.name, index

@@ -46,7 +46,7 @@ def carried_settings(
                 carried += _of_topic(name, {setting: value}, notes)
     for (kind, resource), settings in image.configs.items():
         if kind != "topic" and settings:
-            whose = f"{kind} {resource or 'default'}"
+            whose = f"{kind} {resource}" if resource else f"every {kind} (the cluster's default)"
             notes.append(f"settings of {whose} are not carried over: {settings}")
     return carried
 

@@ -264,7 +264,7 @@ class PartitionCheck:
             what += ": a message format from before Kafka 0.11"
             advice = "read the topic with a consumer and produce the records to another topic"
         if behind is not None:
-            advice += f". Whole batches continue at byte {behind}"
+            advice += f". Intact batches follow at byte {behind}"
         check.tell(what, position, advice)
 
     def compare_snapshot(self, offset: int, producers: Producers) -> None:

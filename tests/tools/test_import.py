@@ -338,7 +338,7 @@ def test_a_target_with_topics_of_its_own_keeps_them(
     (source / "gone-0" / "partition.metadata").unlink()
     capsys.readouterr()
     assert imported(source, target) == 1
-    assert "has another topic gone" in capsys.readouterr().err
+    assert "already has a topic gone, with another topic id" in capsys.readouterr().err
     with Opened(target) as opened:
         assert opened.clean, "a refusal costs the next start nothing"
 

@@ -1,4 +1,5 @@
-"""Completes transactions: writes one marker into every partition, until all of them are committed.
+"""Completes transactions: writes a marker into every partition, and again where that failed, until
+all markers are committed.
 
     PrepareCommit recorded -> Ending -> a marker into each partition -> all committed -> Complete
                                   '-- failed markers are retried after a delay --'
@@ -45,8 +46,8 @@ WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 """Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Errors after which no marker is needed: the partition was deleted, or it has a newer epoch, so
-its marker was written before."""
+"""Errors after which no marker is needed: the partition was deleted, or it knows a newer epoch of
+the producer, so its marker was written before."""
 
 
 AT_ONCE_MAX = 50

@@ -9,8 +9,9 @@ again after a clean stop:
 `epoch` is the broker epoch: it shows whether a directory was restored from an older copy. `boot` is
 the machine's boot id: it shows whether the machine has stopped. A stop of the machine loses
 unflushed writes, the end of a process does not. `away` has the ids of the log directories that were
-missing during the run, if any were. A start writes the file only after the broker has registered:
-otherwise a second start would not notice a power failure.
+missing during the run, if any were. A start writes the file only after the broker has registered.
+If a start wrote it earlier and then failed to register, the next start would find the current boot
+id and would not notice the power failure before both starts.
 """
 
 from __future__ import annotations

@@ -237,8 +237,8 @@ def by_topic(changes: list[Change]) -> Iterator[MetadataRecord]:
 def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decision[bool]:
     """A broker wants to stop: move its leadership to other brokers and remove it from in-sync sets.
 
-    The result says whether it may stop now, because no further partition can move to another
-    leader. Raises StaleBrokerEpoch.
+    The result is True if nothing is left to move or remove after this decision: the broker may stop
+    then. Raises StaleBrokerEpoch.
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != epoch:

@@ -18,7 +18,9 @@ SECONDS = 0.5
 
 def browse(options: Namespace) -> None:
     if options.partition is not None and not options.topic:
-        raise ClientError("--partition needs the name of a topic")
+        raise ClientError(
+            "--partition was given without a topic: ottla topic browse TOPIC --partition N"
+        )
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise ClientError(
             "browsing needs a terminal; in scripts and pipes use `ottla consume TOPIC --exit`"

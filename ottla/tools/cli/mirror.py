@@ -96,7 +96,8 @@ class Copied:
             )
         if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run will find the record
             raise ClientError(
-                "the target already has a record, and its answer does not give the offset"
+                "the target answered that it already has a record, but not at which offset: run the"
+                " command again, it will find the record"
             )
         return self.offset
 
@@ -151,7 +152,7 @@ class Mirror:
         """The topics of the source that are to be copied, and how many partitions they have."""
         back = self.copied_back()
         for name in sorted(filter(self.fits, back.keys() - self.left_out)):
-            told = f"by group {back[name]} of the source, it is a copy of a topic of the target"
+            told = f"group {back[name]} of the source shows that it is a copy from the target"
             print(f"ottla mirror: {name} is skipped: {told}", file=sys.stderr)
         self.left_out |= back.keys()
         metadata = self.source.metadata().topics
@@ -237,7 +238,8 @@ class Mirror:
             elif found.torn:
                 found.target, found.torn = end, False
                 print(f"ottla mirror: {place[0]}-{place[1]}: copied again from {found.source} on:"
-                      " the target has refused a record, and may have later ones", file=sys.stderr)
+                      " the target refused a record; later records that it accepted will be there"
+                      " twice", file=sys.stderr)
             elif end >= found.target:
                 found.skip = end - found.target
             else:
@@ -395,9 +397,9 @@ class Mirror:
             if torn:
                 self.remember(torn)
         except ClientError:             # the earlier error is the one to report
-            print("ottla mirror: the target refused a record, and this could not be saved: delete"
-                  f" the group {self.group} there before the next run, which would skip the record",
-                  file=sys.stderr)
+            print("ottla mirror: the target refused a record, and this could not be noted in it."
+                  f" Delete the group {self.group} in the target before the next run: then that run"
+                  " copies everything again; otherwise it skips the record", file=sys.stderr)
 
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""

@@ -128,9 +128,11 @@ def grow(options: Namespace) -> None:
 
 def trim(options: Namespace) -> None:
     if options.before is None:
-        raise WrongUsage("--before is required: the first offset to keep, or end")
+        raise WrongUsage(
+            "--before is required: the first offset to keep, or 'end' to delete all records"
+        )
     if options.before != "end" and not options.before.isdecimal():
-        raise WrongUsage(f"--before {options.before}: expected an offset or end")
+        raise WrongUsage(f"--before {options.before}: expected an offset or 'end'")
     with connect(options) as cluster:
         [topic] = known(cluster, [options.topic])
         indexes = [part.index for part in topic.partitions]

@@ -115,8 +115,8 @@ def http_address(cluster: ClusterClient, node_id: int) -> str:
     host = host.strip("[]")
     if not port:
         raise ClientError(
-            f"broker {node_id} does not explain its state: set its {SETTING}, such as"
-            " localhost:9308, and restart it"
+            f"broker {node_id} has no HTTP port, so it cannot explain its state: set its {SETTING},"
+            " for example to localhost:9308, and restart it"
         )
     if _is_any(host):
         host = cluster.brokers[node_id][0]

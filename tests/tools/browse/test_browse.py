@@ -272,7 +272,7 @@ def test_a_broker_that_goes_away_is_a_message_and_not_the_end(tmp_path: Path) ->
     ("line", "said"),
     [
         ("topic browse numbers", "browsing needs a terminal"),
-        ("topic browse --partition 0", "--partition needs the name of a topic"),
+        ("topic browse --partition 0", "--partition was given without a topic"),
     ],
 )
 def test_without_a_terminal_it_says_what_to_use_instead(

@@ -287,7 +287,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
             source,
             [TopicRecord(name="u", topic_id=b"u" * 16), partition(b"u" * 16, 1)],
         ),
-        "has only partitions [1] here",
+        "its partitions [1] are in the given directories, but [0] are not",
     ),
 }  # fmt: skip
 

@@ -87,7 +87,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "an index that points elsewhere": (f"t-0/{FIRST}.index", flip(3), f"{FIRST}.index: it says"),
     "an index with half an entry": (f"t-0/{FIRST}.index", cut, "not a multiple of 8"),
     "an index that is gone": (f"t-0/{SECOND}.index", Path.unlink, "it is missing"),
-    "a time index of other times": (f"t-0/{SECOND}.timeindex", flip(7), "timeindex: it says"),
+    "a time index of other times": (f"t-0/{SECOND}.timeindex", flip(7), "timeindex: it has "),
     "an aborted transaction that is not listed": (
         f"t-0/{SECOND}.txnindex", Path.unlink, "producer 9, offsets 3 to 4, was aborted",
     ),
@@ -286,7 +286,7 @@ def test_epochs_that_nothing_repairs_are_one_error_of_the_partition(
     several_epochs(data)
     (data / CLEAN_MARKER).touch()
     status, printed = verified(capsys, data, "--partition", "e-0")
-    assert status == 1 and printed.count("leader epoch 1") == 1, printed
+    assert status == 1 and printed.count("its leader epoch is 1") == 1, printed
     assert "29 others like this up to offset 39" in printed
 
 

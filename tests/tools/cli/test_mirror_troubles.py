@@ -253,7 +253,7 @@ def test_a_copy_without_an_offset_is_no_progress(two: tuple[Groups, Mirror]) -> 
     found = mirror.progress["here", 0]
     mirror.waiting.append((found, 100, Copied()))
     mirror.writer = SimpleNamespace(flush=lambda: None)  # type: ignore[assignment]
-    with pytest.raises(ClientError, match="does not give the offset"):
+    with pytest.raises(ClientError, match="not at which offset"):
         mirror.settle()
     mirror.give_up()
     assert (found.source, found.target, found.torn) == (100, 100, False)
@@ -274,7 +274,7 @@ def test_a_refusal_that_cannot_be_remembered_is_said(
     monkeypatch.setattr(groups, "commit", away)
     mirror.waiting.append((mirror.progress["here", 0], 100, refused))
     mirror.give_up()
-    assert "delete the group ottla-mirror-S there" in capsys.readouterr().err
+    assert "Delete the group ottla-mirror-S in the target" in capsys.readouterr().err
 
 
 def test_a_topic_that_was_created_again_is_copied_from_its_first_record(

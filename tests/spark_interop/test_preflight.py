@@ -61,7 +61,8 @@ def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
 ) -> None:
     (tmp_path / "_ottla").mkdir()
     about = {"kind": "windows", "layout": 1, "topic": "six", "window": "1 hour", "slide": "",
-             "watermark": "10 minutes", "time_column": "_timestamp", "to": ""}  # fmt: skip
+             "watermark": "10 minutes", "time_column": "_timestamp", "to": "t",
+             "name": "n"}  # fmt: skip
     (tmp_path / "_ottla" / "table.json").write_text(json.dumps(about))
     words = ["windows", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
              tmp_path, "--aggregates", "n=count(*)", "--format", "raw", "--window"]
@@ -69,6 +70,8 @@ def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
         f"{tmp_path} was written with window 1 hour, but this run has 2 hours: name another path")
     said = refusal(capsys, *words, "1 hour", "--watermark", "1 minute")
     assert "with watermark 10 minutes, but this run has 1 minute" in said
+    said = refusal(capsys, *words, "1 hour", "--to", "t", "--name", "another")
+    assert "with name n, but this run has another" in said
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main(["pipeline", *map(str, words), "1 hour"])
 

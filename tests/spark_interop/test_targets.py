@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka import Producer
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import targets
+from ottla.spark_interop.pipelines import dead_letter, mirror, targets
 from ottla.testing import Broker
 
 OWN = {"retention.ms": "3600000", "cleanup.policy": "compact,delete", "segment.ms": "600000",
@@ -107,3 +108,55 @@ def test_a_topic_that_cannot_hold_the_records_is_refused(
     targets.prepare(cluster, stamping, 1, {}, None)     # records get the present time anyway
     with pytest.raises(PipelineError, match="not found"):
         targets.prepare(cluster, "nothing", 1, {}, None, create=False)
+
+
+class NoSpark(Exception):
+    """A pipeline has come to the point where it needs Spark."""
+
+
+class Checkpoint:
+    """A directory's files, in memory."""
+
+    root = "the checkpoint"
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    def exists(self, name: str) -> bool:
+        return name in self.files
+
+    def read(self, name: str) -> str:
+        return self.files[name]
+
+    def write(self, name: str, text: str) -> None:
+        self.files[name] = text
+
+
+def test_a_checkpoint_belongs_to_one_name(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under another name, a batch that a killed run had committed would be written once more."""
+    place: Any = Checkpoint()
+    source = new_topic(broker)
+
+    def dead_letters(name: str | None) -> None:
+        to = f"{source}-good", f"{source}-bad"
+        dead_letter._prepared(cluster, source, to, name, place, False)
+
+    def mirrored(name: str | None) -> None:
+        spark: Any = None
+        with suppress(NoSpark):
+            mirror.mirror(spark, cluster, source, cluster, "", to=f"{source}-copy", name=name)
+
+    def no_spark(*_: object) -> None:
+        raise NoSpark
+
+    monkeypatch.setattr(mirror, "Files", lambda *_: place)
+    monkeypatch.setattr(mirror, "_stream", no_spark)
+
+    for run in (dead_letters, mirrored):
+        place.files.clear()
+        run(None)
+        run(None)
+        with pytest.raises(PipelineError, match=r"with name .*, but this run has other"):
+            run("other")

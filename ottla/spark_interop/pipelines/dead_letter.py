@@ -177,7 +177,7 @@ def _prepared(
         source_cluster=about["cluster"], aside=dead_letters,
         origin=transactional.Origin(cluster, topic, about["topic_id"]),
     )  # fmt: skip
-    about |= {"to": to, "dead_letters": dead_letters}
+    about |= {"to": to, "dead_letters": dead_letters, "name": into.writer}
     table.check_claim(place, about, into)
     count, like = len(cluster.partitions(topic)), targets.settings_like(cluster, topic)
     has_older = _older(cluster, topic, into, allow_gaps)

@@ -68,7 +68,8 @@ def mirror(
         source=" ".join(about.values()), source_cluster=about["cluster"],
         origin=transactional.Origin(here, topic, about["topic_id"]),
     )  # fmt: skip
-    table.check_claim(place, about | {"to": target}, into)
+    claimed = about | {"to": target, "name": writer}
+    table.check_claim(place, claimed, into)
     like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
     has_older = targets.older_in_topic(here, topic, transactional.positions(into))
     if allow_gaps and there.exists(target):  # records that the target would delete count as a gap
@@ -78,7 +79,7 @@ def mirror(
     there.create(f"{target}.offsets", 1, {"retention.ms": kept})
     into = transactional.begun_with(into)
     starting = _starting(here, topic, into)
-    table.claim(place, about | {"to": target}, into)
+    table.claim(place, claimed, into)
     report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}
     stream = _stream(spark, here, topic, starting, records_per_batch, allow_gaps)
 

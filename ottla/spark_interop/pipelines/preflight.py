@@ -36,7 +36,7 @@ from ottla.spark_interop.value_format import Format
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
 INTERVALS = ("window", "slide", "watermark", "every")
-LASTING = ("window", "slide", "session_gap", "watermark", "time_column", "to")
+LASTING = ("window", "slide", "session_gap", "watermark", "time_column", "to", "name")
 """Options of `windows` that must have the same values in every run on a path."""
 UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",

@@ -84,11 +84,14 @@ def windows(
     """
     check_options(topic, to, updates, final, every)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
-    settings = {"window": window, "slide": slide or "", "by": list(by),
-                "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
-                "watermark": watermark, "session_gap": session_gap, "updates": updates,
-                "format": format, "schema": _schema_text(Format(format, schema, schemas)),
-                "schemas": str(schemas or "")}  # fmt: skip
+    settings: dict[str, Any] = {
+        "window": window, "slide": slide or "", "by": list(by),
+        "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
+        "name": "" if to is None else name or f"windows-{to}",
+        "watermark": watermark, "session_gap": session_gap, "updates": updates,
+        "format": format, "schema": _schema_text(Format(format, schema, schemas)),
+        "schemas": str(schemas or ""),
+    }  # fmt: skip
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
         records_per_batch=records_per_batch,
@@ -103,7 +106,7 @@ def windows(
         _check_final(target, final)
         write = _to_parquet(target, report)
         if to is not None:
-            write = _to_topic(target, to, name or f"windows-{to}", by, report)
+            write = _to_topic(target, to, settings["name"], by, report)
         writer = figures.writeStream.outputMode("update" if updates else "append")
         shown = query_run.Progress(f"windows {topic}", progress)
         _run(writer.foreachBatch(write), target, every, shown, report, final)

@@ -258,7 +258,7 @@ class Lines:
     def __init__(self, text: str) -> None:
         self.number = 0
         """The number of the line taken last."""
-        self.depth = -1
+        self.depth: int
         """Indentation of the next line, in steps of two spaces; -1 after the last line."""
         self._numbered = enumerate(text.split("\n"), 1)
         self._find_next()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ottla.wire.apis import APIS, ApiKey
+from pathlib import Path
+
+import pytest
+
+from ottla.wire import generate
+from ottla.wire.apis import APIS, AUDITED, BETWEEN_BROKERS, FORWARDED, ApiKey, with_role
 from ottla.wire.generate import ROOT, generated
 from tests.wire.samples import message_classes
 
@@ -29,12 +34,29 @@ def test_ranges_are_those_of_kafka_4_4_widened_to_3_9() -> None:
     assert APIS[ApiKey.METADATA].listeners == {"broker"}
 
 
+def test_an_api_has_the_roles_of_its_second_line() -> None:
+    assert {
+        ApiKey.ALLOCATE_PRODUCER_IDS, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.BROKER_HEARTBEAT, ApiKey.ENVELOPE,
+    } == BETWEEN_BROKERS
+    assert ApiKey.CREATE_TOPICS in FORWARDED & AUDITED and ApiKey.FETCH not in FORWARDED | AUDITED
+    assert with_role() == frozenset()
+    assert with_role("forwarded") < FORWARDED == with_role("forwarded", "forwarded_in_part")
+
+
 def test_generated_files_are_current() -> None:
     outdated = [
         str(path.relative_to(ROOT)) for path, text in generated().items()
         if not path.is_file() or path.read_text(encoding="utf-8") != text
     ]
     assert not outdated, "run make generate"
+
+
+def test_generating_writes_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {tmp_path / "one.md": "a – b\n", tmp_path / "two.pyi": ""}
+    monkeypatch.setattr(generate, "generated", lambda: texts)
+    generate.main()
+    assert {path: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == texts
 
 
 def test_every_version_of_every_message_has_a_plan() -> None:

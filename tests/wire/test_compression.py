@@ -3,6 +3,7 @@
 import gzip
 import sys
 import zlib
+from types import SimpleNamespace
 
 import kafka.codec as oracle
 import lz4.frame
@@ -12,11 +13,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ottla.wire import compression
 from ottla.wire.compression import (
     INPUT_STEP,
     XERIAL_HEADER,
     ZSTD_LEVELS_KEPT,
     Codec,
+    TooMuchInside,
     compress,
     decompress,
     size_bound,
@@ -269,6 +272,29 @@ def test_a_zstd_frame_that_declares_more_than_its_blocks_hold_is_refused():
     packed[5:9] = (2**31).to_bytes(4, "little")
     with pytest.raises(CorruptMessage, match="declares"):
         decompress(Codec.ZSTD, packed, 2**40)
+
+
+def test_a_zstd_frame_that_announces_too_much_is_not_decompressed(monkeypatch):
+    """The library would allocate the announced size. The frames before it count, too."""
+    taken = []
+    context = SimpleNamespace(
+        decompress=lambda frame, max_output_size: taken.append(len(frame)) or bytes(600))
+    monkeypatch.setattr(compression, "_decompressors", [context] * 2)
+    frame = zstd_frame(bytes(600))
+    with pytest.raises(TooMuchInside, match="more than the 599 bytes allowed"):
+        decompress(Codec.ZSTD, frame, 599)
+    assert not taken
+    with pytest.raises(TooMuchInside, match="more than the 1199 bytes allowed"):
+        decompress(Codec.ZSTD, frame * 2, 1199)
+    assert taken == [len(frame)]
+
+
+@pytest.mark.parametrize("size_max", [len(TEXT), CAP])
+def test_a_damaged_zstd_frame_is_not_taken_for_one_that_is_too_large(size_max):
+    packed = zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)
+    assert decompress(Codec.ZSTD, packed, size_max) == TEXT
+    with pytest.raises(CorruptMessage, match="zstd data are damaged"):
+        decompress(Codec.ZSTD, packed[:-1] + bytes([packed[-1] ^ 1]), size_max)
 
 
 def test_a_zstd_window_beyond_the_limit_is_refused():

@@ -44,3 +44,11 @@ def test_what_is_no_frame_is_corrupt(frame: bytes) -> None:
     for checksum in (with_right_checksum, with_wrong_checksum):
         with pytest.raises(CorruptMessage, match="do not begin with the header"):
             checksum(frame)
+
+
+@pytest.mark.parametrize(("data", "expected"), [
+    (b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF),
+    (b"Nobody inspects the spammish repetition", 0xE2293B2F),       # lanes, words and bytes
+])
+def test_the_hash_is_xxh32(data: bytes, expected: int) -> None:
+    assert xxh32(data) == expected

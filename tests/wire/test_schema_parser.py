@@ -10,6 +10,7 @@ import pytest
 from ottla.wire.schema_parser import (
     DEPTH_MAX,
     EMPTY,
+    Lines,
     SchemaError,
     api_schemas,
     camel_case,
@@ -157,6 +158,14 @@ def test_nonsense_is_refused_with_file_and_line(old: str, new: str, line: int, r
 def test_a_file_without_lines_is_refused(text: str) -> None:
     with pytest.raises(SchemaError, match=r"example\.txt, line 0: the file ends"):
         parse_schema(text, "example.txt")
+
+
+def test_after_the_last_line_there_is_no_depth() -> None:
+    for text in ("", "\n# A comment.\n"):
+        assert Lines(text).depth == -1
+    lines = Lines("a\n  b\n\n")
+    assert (lines.depth, lines.take(), lines.depth) == (0, ["a"], 1)
+    assert (lines.take(), lines.depth, lines.number) == (["b"], -1, 2)
 
 
 def test_names_change_their_form_both_ways() -> None:

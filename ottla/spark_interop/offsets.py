@@ -6,6 +6,7 @@ commits them to a consumer group after each batch, for monitoring only: the quer
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import queue
@@ -161,7 +162,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
                 return
             offsets: TopicOffsets = {}
             for source in _sources(event.progress):
-                _merge(offsets, _offsets(source.endOffset))
+                _merge(offsets, offsets_of(source.endOffset))
             while offsets:
                 try:
                     return self._pending.put_nowait((to, offsets))
@@ -195,8 +196,12 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     return Committer()
 
 
-def _offsets(text: Any) -> Any:
-    return json.loads(text) if isinstance(text, str) and text.startswith("{") else text
+def offsets_of(text: Any) -> Any:
+    """The offsets in a progress report. Where pyspark reads the report from JSON, before 4.2, the
+    text is Python's: `{'events': {'0': 7}}`."""
+    if not isinstance(text, str) or not text.startswith("{"):
+        return text
+    return json.loads(text) if '"' in text else ast.literal_eval(text)
 
 
 def lag_metrics(query: StreamingQuery) -> str:
@@ -224,8 +229,8 @@ def lag_metrics(query: StreamingQuery) -> str:
     for source in _sources(last):
         ended: TopicOffsets = {}
         latest: TopicOffsets = {}
-        _merge(ended, _offsets(source.endOffset))
-        _merge(latest, _offsets(source.latestOffset))
+        _merge(ended, offsets_of(source.endOffset))
+        _merge(latest, offsets_of(source.latestOffset))
         for topic, partitions in ended.items():
             for partition, offset in sorted(partitions.items()):
                 labels = f',topic="{_label(topic)}",partition="{partition}"'

@@ -85,7 +85,7 @@ def session(
         try:
             spark: SparkSession = builder.getOrCreate()
         except KeyboardInterrupt as interrupted:
-            _end_jvm(interrupted)
+            end_jvm(interrupted)
             raise
         except Exception as error:
             raise SparkUnavailable(
@@ -99,15 +99,21 @@ def session(
     return _checked(spark, version)
 
 
-def _end_jvm(interrupted: KeyboardInterrupt) -> None:
+def end_jvm(interrupted: KeyboardInterrupt) -> None:
     """Ends the JVM that was starting. The JVM ignores Ctrl-C. It would end with its standard input,
     but it fails before it reads that input, because pyspark has removed the directory to which the
-    JVM writes its port number."""
-    for frame, _ in traceback.walk_tb(interrupted.__traceback__):
-        for value in frame.f_locals.values():
-            if frame.f_code.co_name == "launch_gateway" and isinstance(value, subprocess.Popen):
-                value.terminate()
-                value.wait()
+    JVM writes its port number.
+
+    A frame of the traceback has the process: pyspark's `launch_gateway`, or a method of Popen if
+    Ctrl-C came before Popen returned.
+    """
+    started = {
+        value for frame, _ in traceback.walk_tb(interrupted.__traceback__)
+        for value in frame.f_locals.values() if isinstance(value, subprocess.Popen) and value.pid
+    }  # fmt: skip
+    for process in started:
+        process.terminate()
+        process.wait()
 
 
 def spark_version() -> str:

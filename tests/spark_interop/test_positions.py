@@ -114,3 +114,16 @@ def test_a_topic_is_created_once_a_broker_knows_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("ottla.spark_interop.cluster.time.sleep", lambda _: None)
     assert CLUSTER.create("t", 2)
     assert not listings
+
+
+@pytest.mark.parametrize("text", [
+    '{"events": {"0": 7, "1": 0}}', "{'events': {'0': 7, '1': 0}}",
+    {"events": {"0": 7, "1": 0}},
+])  # fmt: skip
+def test_the_offsets_of_a_progress_report_are_read_from_each_pyspark(text: object) -> None:
+    assert offsets.offsets_of(text) == {"events": {"0": 7, "1": 0}}
+
+
+@pytest.mark.parametrize("text", [None, "null", "None", ""])
+def test_a_source_without_offsets_has_none(text: object) -> None:
+    assert offsets.offsets_of(text) == text

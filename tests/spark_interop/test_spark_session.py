@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,30 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_the_package_imports_nothing_of_spark_by_itself() -> None:
     code = "import sys, ottla.spark_interop; assert not {'pyspark', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))
+
+
+@pytest.mark.parametrize("returned", [True, False])
+def test_ctrl_c_ends_the_jvm_also_before_popen_has_returned(returned: bool) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    class Starting(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str]) -> None:
+            super().__init__(command)
+            processes.append(self)
+            if not returned:
+                raise KeyboardInterrupt
+
+    def launch_gateway() -> None:
+        process = Starting(["sleep", "600"])
+        assert process.poll() is None
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        launch_gateway()
+    [jvm] = processes
+    try:
+        spark_session.end_jvm(interrupted.value)
+        assert jvm.poll() == -signal.SIGTERM
+    finally:
+        jvm.kill()
+        jvm.wait()

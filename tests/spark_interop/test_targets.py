@@ -12,7 +12,8 @@ from confluent_kafka import Producer
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import dead_letter, mirror, targets
+from ottla.spark_interop.pipelines import dead_letter, mirror, replay, targets, windows
+from ottla.spark_interop.pipelines.table import SETTINGS
 from ottla.testing import Broker
 
 OWN = {"retention.ms": "3600000", "cleanup.policy": "compact,delete", "segment.ms": "600000",
@@ -110,6 +111,53 @@ def test_a_topic_that_cannot_hold_the_records_is_refused(
         targets.prepare(cluster, "nothing", 1, {}, None, create=False)
 
 
+def test_a_replay_of_old_records_makes_a_topic_that_keeps_them(
+    broker: Broker, cluster: Cluster
+) -> None:
+    archived = {SETTINGS: {"retention.ms": "86400000", "retention.bytes": "5"}}
+    for name, oldest_ms, kept in (("old", 1_000, "-1"), ("now", None, "86400000")):
+        topic = f"{new_topic(broker)}-{name}"
+        replay.prepare(cluster, topic, {2: 9}, archived, oldest_ms, True)
+        found = made(cluster, topic)
+        assert (found["retention.ms"], found["retention.bytes"]) == (kept, "-1")
+        assert len(cluster.partitions(topic)) == 3
+    with pytest.raises(PipelineError, match="keeps records for 604800000 ms, and this run writes"):
+        replay.prepare(cluster, new_topic(broker), {0: 1}, archived, 1_000, True)
+
+
+def test_windows_of_other_options_are_others(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, cluster: Cluster
+) -> None:
+    """What `Table.writing` compares with the earlier runs on a path."""
+    compared: list[dict[str, Any]] = []
+
+    def writing(_files: object, _kind: str, about: dict[str, Any], _origin: object) -> None:
+        compared.append(about)
+        raise NoSpark
+
+    monkeypatch.setattr(windows.Table, "writing", writing)
+    for name in ("Files", "stream_topic", "_aggregated"):
+        monkeypatch.setattr(windows, name, lambda *_, **__: None)
+    avro = {"format": "avro", "schema": '"int"'}
+    base: dict[str, Any] = {"window": "1 hour", "aggregates": {"n": "count(*)"}, "to": "t", **avro}
+    others: list[dict[str, Any]] = [
+        {"window": "2 hours"}, {"aggregates": {"n": "sum(1)"}}, {"to": "u"}, {"to": None},
+        {"schema": '"long"'}, {"format": "text", "schema": None}, {"time_column": "at"},
+        {"by": ["k"]}, {"slide": "1 minute"}, {"session_gap": True}, {"watermark": "1 day"},
+        {"name": "n"}, {"updates": True}, {"schemas": "there"},
+    ]  # fmt: skip
+    same: list[dict[str, Any]] = [
+        {}, {"every": "1 minute"}, {"records_per_batch": 5}, {"allow_gaps": True}, {"final": True},
+    ]  # fmt: skip
+    source, spark = new_topic(broker), None
+    for more in (*same, *others):
+        with suppress(NoSpark):
+            windows.windows(spark, cluster, source, "path", **(base | more))
+    assert len(compared) == len(same) + len(others)
+    assert all(about == compared[0] for about in compared[: len(same)])
+    assert all(about != compared[0] for about in compared[len(same) :])
+
+
 class NoSpark(Exception):
     """A pipeline has come to the point where it needs Spark."""
 
@@ -141,7 +189,7 @@ def test_a_checkpoint_belongs_to_one_name(
 
     def dead_letters(name: str | None) -> None:
         to = f"{source}-good", f"{source}-bad"
-        dead_letter._prepared(cluster, source, to, name, place, False)
+        dead_letter.prepared(cluster, source, to, name, place, False)
 
     def mirrored(name: str | None) -> None:
         spark: Any = None

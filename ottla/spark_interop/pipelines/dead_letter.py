@@ -69,7 +69,7 @@ def dead_letter(
     check_options(topic, to, dead_letters, share_max)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     place = Files(spark, checkpoint)
-    into = _prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
+    into = prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
     loss = {"failOnDataLoss": str(not allow_gaps).lower()}
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
@@ -161,7 +161,7 @@ def _check_share(judged: DataFrame, share_max: float | None, number: int) -> Non
         )
 
 
-def _prepared(
+def prepared(
     cluster: Cluster,
     topic: str,
     names: tuple[str, str],

@@ -80,7 +80,7 @@ def replay(
         "partitions": dict(sorted(counts.items())),
     }  # fmt: skip
     if not dry_run or cluster.exists(topic) or not create:
-        _prepare(cluster, topic, counts, archived, oldest_ms if timestamps == "original" else None,
+        prepare(cluster, topic, counts, archived, oldest_ms if timestamps == "original" else None,
                  create and not dry_run)  # fmt: skip
     if not dry_run and counts:
         tasks = min(len(counts), spark.sparkContext.defaultParallelism)
@@ -117,7 +117,7 @@ def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], 
     return {row.partition: row.n for row in rows}, min(times, default=None)
 
 
-def _prepare(
+def prepare(
     cluster: Cluster,
     topic: str,
     counts: dict[int, int],

@@ -84,14 +84,12 @@ def windows(
     """
     check_options(topic, to, updates, final, every)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
-    settings: dict[str, Any] = {
-        "window": window, "slide": slide or "", "by": list(by),
-        "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
-        "name": "" if to is None else name or f"windows-{to}",
-        "watermark": watermark, "session_gap": session_gap, "updates": updates,
-        "format": format, "schema": _schema_text(Format(format, schema, schemas)),
-        "schemas": str(schemas or ""),
-    }  # fmt: skip
+    writer_name = "" if to is None else name or f"windows-{to}"
+    settings = {"window": window, "slide": slide or "", "by": list(by), "name": writer_name,
+                "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
+                "watermark": watermark, "session_gap": session_gap, "updates": updates,
+                "format": format, "schema": _schema_text(Format(format, schema, schemas)),
+                "schemas": str(schemas or "")}  # fmt: skip
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
         records_per_batch=records_per_batch,
@@ -106,12 +104,11 @@ def windows(
         _check_final(target, final)
         write = _to_parquet(target, report)
         if to is not None:
-            write = _to_topic(target, to, settings["name"], by, report)
+            write = _to_topic(target, to, writer_name, by, report)
         writer = figures.writeStream.outputMode("update" if updates else "append")
         shown = query_run.Progress(f"windows {topic}", progress)
         _run(writer.foreachBatch(write), target, every, shown, report, final)
-    report["seconds"] = round(time.monotonic() - begin, 3)
-    return report
+    return report | {"seconds": round(time.monotonic() - begin, 3)}
 
 
 def _run(

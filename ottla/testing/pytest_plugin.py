@@ -36,8 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """One broker for all tests of a run (with pytest-xdist: one for each worker).
 
-    After each test, the plug-in ends the test's faults, frees the broker's disk, and starts the
-    broker if it is down. The broker's clock stays advanced.
+    After each test, the plug-in ends the faults that the test injected, lets the broker's disk
+    accept writes again, and starts the broker if it is down. If the test advanced the broker's
+    clock, the clock stays advanced.
     """
     from ottla.testing.broker import Broker
 

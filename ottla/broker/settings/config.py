@@ -90,7 +90,8 @@ class BrokerConfig(BrokerSettings):
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        """Take properties by name; `load` is the usual way. Raises SettingsError."""
+        """`texts` maps names of properties to their values; `load` reads them from a file. Raises
+        SettingsError."""
         self.static = dict(texts)
         self.warnings: list[str] = []
         self.sources = Sources()
@@ -166,7 +167,8 @@ class BrokerConfig(BrokerSettings):
             )
 
     def _check_others(self) -> None:
-        """Check the properties that are not declared here."""
+        """Check the properties that BrokerSettings does not declare, and collect warnings about
+        properties that are unknown, have no effect, or repeat an entry. Raises SettingsError."""
         unused: list[str] = []
         unknown: list[str] = []
         served = self._served_protocols()
@@ -190,7 +192,8 @@ class BrokerConfig(BrokerSettings):
                 if name not in TOPIC_DEFAULTS:
                     unused.append(name)
             elif name in TopicConfig.declared and name in TOPIC_DEFAULTS:
-                TopicConfig.declared[name].parse(text)  # newer than the table
+                # Kafka's table does not have this setting yet.
+                TopicConfig.declared[name].parse(text)
             elif name in kafka_settings("removed"):
                 unused.append(name)
             else:
@@ -313,7 +316,8 @@ class BrokerConfig(BrokerSettings):
         return is_cordoned(path, self.cordoned_log_dirs)
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Apply the settings made at run time, for this or all brokers; follows the metadata."""
+        """Apply the settings made at run time, for this broker or for all. The metadata log calls
+        this with every new image."""
         layers = self.layers(new)
         if all(map(operator.is_, layers, self.layers(old))):
             return
@@ -344,7 +348,7 @@ class BrokerConfig(BrokerSettings):
         """Apply the changes in `texts` that are possible on a running broker; return them and the
         names of refused changes.
 
-        Settings made at run time still win. Raises SettingsError, and then changes nothing.
+        Settings made at run time take precedence. Raises SettingsError, and then changes nothing.
         """
         fresh = BrokerConfig(texts)
         reloaded = Reloaded()

@@ -1,4 +1,4 @@
-"""ACLs: resource, principal, host and operation; list, create, delete."""
+"""ACLs (rules for a resource, a principal, a host and an operation): list, create, delete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 def name_of(table: dict[str, int], number: int) -> str:
-    """The name of a protocol number."""
+    """The name of a number in `table`; UNKNOWN if the table does not have the number."""
     return next((name for name, known in table.items() if known == number), "UNKNOWN")
 
 

@@ -145,8 +145,8 @@ cdef int read_forgotten(Fetch fetch, Cursor request) except -1:
 
 
 cdef int read_tags(Fetch fetch, Cursor request) except -1:
-    """Read tagged fields; only replica_state is used (tag 1, from version 15), which names the
-    replica."""
+    """Read the tagged fields. Only `replica_state` is used (tag 1, from version 15 on): the id and
+    the broker epoch of a replica."""
     cdef Cursor field = tagged(request, 1)
     if field is not None and fetch.version >= 15:
         fetch.replica_id, fetch.replica_epoch = field.read_int32(), field.read_int64()
@@ -154,7 +154,7 @@ cdef int read_tags(Fetch fetch, Cursor request) except -1:
 
 
 cdef Cursor tagged(Cursor request, uint32_t wanted):
-    """Skip the tagged fields; returns the field with this tag, or None."""
+    """Skip the tagged fields. Return the field with the tag `wanted`, or None."""
     cdef uint32_t left = request.read_tag_count()
     cdef uint32_t tag, size
     cdef const uint8_t *at

@@ -16,7 +16,7 @@ cdef class FetchRequest(Held):
     cdef Wait wait
     cdef ReplyQueue queue
     cdef int32_t correlation_id
-    cdef object rebuild                 # the IndexRebuild that it waits for, or waited for last
+    cdef object rebuild                 # the IndexRebuild that the request waits or waited for
 
     cdef int convert(self) except -1
 

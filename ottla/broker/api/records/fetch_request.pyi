@@ -1,4 +1,7 @@
-"""One Fetch request of a connection: answered at once, with enough bytes, or at its timeout."""
+"""One Fetch request of a connection.
+
+It is answered at once, when there are enough bytes, or at its timeout.
+"""
 
 from typing import Any
 

@@ -1,5 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""One Fetch request of a connection: answered at once, with enough bytes, or at its timeout."""
+"""One Fetch request of a connection.
+
+It is answered at once, when there are enough bytes, or at its timeout.
+"""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -17,7 +20,7 @@ from ottla.wire.headers cimport write_response_header
 
 cdef enum:
     FETCH = 1
-    FIELDS_SIZE = 48            # of a partition in a reply, besides its records
+    FIELDS_SIZE = 48            # approximate bytes of a partition in a reply, without its records
     SAMPLED_MAX = 1000          # partitions of one request whose topics are recorded
 
 
@@ -113,7 +116,8 @@ cdef Py_ssize_t reply_size(Fetch fetch) except -1:
 cdef int put_off(FetchHandler handler, Fetch fetch) except -1:
     """Answer without any partition: the client is throttled and asks again afterwards.
 
-    Such an answer begins no new session, since it does not contain the session's partitions.
+    If the request has just begun a session, the session is removed, since this answer does not
+    contain the session's partitions.
     """
     fetch.in_reply = []
     if fetch.session is not None and not fetch.incremental:
@@ -140,8 +144,9 @@ cdef class FetchRequest(Held):
         return None
 
     cdef int next_is_here(self) except -1:
-        """The client has sent its next request. A replica does this only to report something new,
-        such as a change of leadership: answer the waiting request now."""
+        """The client has sent its next request. While one request waits, a replica sends another
+        only to report something new, such as a change of leadership. Answer the waiting request
+        now."""
         if not self.fetch.reader.consumer and not self.over:
             self.wait.time_up()
         return 0
@@ -179,9 +184,9 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     if fetch.session is not None:
         fetch.session.wait = wait
         if fetch.session.moved_meanwhile:
-            # A partition changed during the look. For example, this replica's fetch offset may have
-            # committed a record, whereupon a coordinator appended to a partition that the look had
-            # already passed.
+            # A partition changed while `look` went through the items. For example, the fetch offset
+            # of this replica may have committed a record, and a coordinator may then have appended
+            # to a partition that `look` had already checked.
             wait.wake()
     else:
         for item in fetch.items:

@@ -18,11 +18,12 @@ cdef class FetchItem:
     cdef int64_t follower_start         # the log start of the replica that fetches
     cdef bint uncounted                 # the leader has not counted this replica's offset yet
     cdef int32_t size_max
-    # The values last sent to the session's client. A replica may report its own high watermark
-    # instead. -1 includes the partition in the next answer.
+    # The values that the client has: those in the last answer, or the high watermark that a
+    # replica sent in its request. -1 if the client has none: the next answer then includes the
+    # partition.
     cdef int64_t sent_high_watermark
     cdef int64_t sent_log_start
-    # The answer that the last look found.
+    # The values for the answer, as the last call of `look` found them.
     cdef int16_t error
     cdef bint absent                    # unknown or refused when the request arrived
     cdef int64_t high_watermark, last_stable_offset, log_start
@@ -47,7 +48,7 @@ cdef class FetchSession(Watcher):
     cdef dict by_partition              # Partition → FetchItem
     cdef Py_ssize_t absent              # items added while their partition was not on this broker
     cdef Wait wait                      # the waiting fetch of this session, or None
-    cdef bint moved_meanwhile           # a partition has changed since the last look began
+    cdef bint moved_meanwhile           # a partition has changed since `look` last began
     cdef double created_at, used_at
     cdef object rules                   # the authorizer's decisions and the client at the last
     cdef Client client                  # request; None without an authorizer

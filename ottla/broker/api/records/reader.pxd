@@ -38,7 +38,7 @@ cdef class Fetch:
     cdef RecordFormat format
     cdef bint looked                    # all items were looked at since the request came
     cdef bint watching
-    # The current look.
+    # The state of one call of `FetchHandler.look` (a look).
     cdef bint at_once                   # answer now, whatever the look finds
     cdef bint due                       # answer now, since the look has found enough bytes or news
     cdef list in_reply                  # the items in the reply

@@ -131,7 +131,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at
         shift += 7
         if shift > 35:
-            raise ValueError("a number is too long")
+            raise ValueError("a number in the path of its message type is too long")
 
 
 def message_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:

@@ -83,7 +83,9 @@ class ScramClient(ClientMechanism):
             raise ClientError("the broker's first SCRAM message is malformed")
         nonce, salt, iterations = match[1].decode(), decoded(match[2]), int(match[3])
         if not nonce.startswith(self.nonce) or not 0 < iterations <= ITERATIONS_MAX:
-            raise ClientError("the broker answers SCRAM with a wrong nonce or too many iterations")
+            raise ClientError(
+                "the broker's first SCRAM message has a wrong nonce, or a number of iterations that"
+                f" is not between 1 and {ITERATIONS_MAX}")
         salted = hashlib.pbkdf2_hmac(self.algorithm, self.password.encode(), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", self.algorithm)
         stored = hashlib.new(self.algorithm, client_key).digest()

@@ -153,9 +153,9 @@ def abort_hanging(
                                one.producer.producer_epoch, one.producer.coordinator_epoch)
             return
     raise BadRequest(
-        f"{topic}-{partition} has no hanging transaction that begins at offset {first_offset}: its"
-        f" producer must have written nothing for {minutes} minutes, and no coordinator may list it"
-        " as ongoing", 404)
+        f"{topic}-{partition} has no hanging transaction that begins at offset {first_offset}. An"
+        f" open transaction hangs if its producer has written nothing there for {minutes} minutes"
+        " and no coordinator lists it as ongoing", 404)
 
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:

@@ -51,7 +51,7 @@ class ListenerSettings(Settings):
         " 0 means no limit. A token that expires earlier shortens this time.")
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         "sasl.oauthbearer.jwks.endpoint.url", None,
-        help="Location of the keys that sign OAUTHBEARER tokens: file:/path, https://…")
+        help="Location of the keys that verify OAUTHBEARER tokens: file:/path, https://…")
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000,
         help="How long the keys of sasl.oauthbearer.jwks.endpoint.url are used before they are read"

@@ -56,7 +56,7 @@ class TokenRules:
         url = settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             raise SettingsError(
-                URL, "has to be set: file:/path or https://… of the keys that sign tokens"
+                URL, "has to be set: file:/path or https://… of the keys that verify tokens"
             )
         self.url = urllib.parse.urlsplit(url)
         if self.url.scheme not in ("file", "http", "https"):
@@ -79,7 +79,9 @@ class TokenRules:
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
-                raise AuthenticationFailed(f"a token signed by {header.get('alg')!r:.20}")
+                raise AuthenticationFailed(
+                    f"a token with the signature algorithm {header.get('alg')!r:.20}, which is not"
+                    " accepted")
             claims = jwt.decode(
                 token,
                 self._key(str(header.get("kid", ""))),

@@ -199,7 +199,7 @@ def _counting(report: dict[str, Any]) -> Any:
 
 def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
     """The final windows at a path, with the columns that the module's docstring lists. Raises
-    PipelineError if it is not a table of windows, DataLost if a file is missing or has another
+    PipelineError if the path has no table of windows, DataLost if a file is missing or has another
     size."""
     return Table.open(Files(spark, path), "windows").read(spark)
 

@@ -117,12 +117,12 @@ def test_a_replay_of_old_records_makes_a_topic_that_keeps_them(
     archived = {SETTINGS: {"retention.ms": "86400000", "retention.bytes": "5"}}
     for name, oldest_ms, kept in (("old", 1_000, "-1"), ("now", None, "86400000")):
         topic = f"{new_topic(broker)}-{name}"
-        replay.prepare(cluster, topic, {2: 9}, archived, oldest_ms, True)
+        replay.prepare(cluster, topic, 3, archived, oldest_ms, True)
         found = made(cluster, topic)
         assert (found["retention.ms"], found["retention.bytes"]) == (kept, "-1")
         assert len(cluster.partitions(topic)) == 3
     with pytest.raises(PipelineError, match="keeps records for 604800000 ms, and this run writes"):
-        replay.prepare(cluster, new_topic(broker), {0: 1}, archived, 1_000, True)
+        replay.prepare(cluster, new_topic(broker), 1, archived, 1_000, True)
 
 
 def test_windows_of_other_options_are_others(

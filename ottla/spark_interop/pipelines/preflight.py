@@ -196,7 +196,7 @@ def _check_written(
             _check_right(cluster, name, "WRITE")
             targets.check_partitions(cluster, name, wanted)
         elif step.name == "replay" and not given.get("create"):
-            cluster.partitions(name)    # raises, with a hint at similar names
+            targets.raise_missing(cluster, name)
         elif not given.get("dry_run") and not cluster.create(name, wanted, check_only=True):
             _check_right(cluster, name, "WRITE")    # it exists, and this user does not see it
         made.topics[cluster.bootstrap, name] = wanted
@@ -289,7 +289,10 @@ def _check_table(path: str, kind: str, made: Made) -> None:
         return
     about = _about(place)
     if about is None:
-        raise PipelineError(f"{place} is not a table of `{kind}`: it has no {META}")
+        raise PipelineError(
+            f"{place} is not a table of `{kind}`: it "
+            + (f"has no {META}" if place.exists() else "does not exist")
+        )
     if about.get("kind") != kind:
         raise PipelineError(f"{place} is a table of `{about.get('kind')}`, not of `{kind}`")
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, targets, transactional
-from ottla.spark_interop.pipelines.archive import read_archive
+from ottla.spark_interop.pipelines.archive import read_archive, read_offsets
 from ottla.spark_interop.pipelines.files import Files
-from ottla.spark_interop.pipelines.table import SETTINGS, Table
+from ottla.spark_interop.pipelines.table import CHECKPOINT, SETTINGS, Table
 from ottla.spark_interop.times import milliseconds
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def replay(
     refused under the old name. `since` (included) and `until` (excluded) select records by
     timestamp, see `times.milliseconds`. `rate` limits the records per second of the whole replay.
     `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has the original
-    timestamp in ms. `create` creates the topic with as many partitions as needed and the settings
-    of the archive's topic. `dry_run` counts and writes nothing.
+    timestamp in ms. `create` creates the topic with the settings and the number of partitions of
+    the archive's topic. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time,
     because the client cannot send timestamps up to 1970-01-01T00:00), "seconds", "partitions": {p:
@@ -63,7 +63,8 @@ def replay(
     """
     check_options(rate, timestamps)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
-    archived = Table.open(Files(spark, path), "archive").about
+    files = Files(spark, path)
+    archived = Table.open(files, "archive").about
     into = transactional.Destination(
         cluster, topic, name or f"replay-{topic}",
         source=_source(archived, since, until, time_zone),
@@ -80,8 +81,11 @@ def replay(
         "partitions": dict(sorted(counts.items())),
     }  # fmt: skip
     if not dry_run or cluster.exists(topic) or not create:
-        prepare(cluster, topic, counts, archived, oldest_ms if timestamps == "original" else None,
-                 create and not dry_run)  # fmt: skip
+        needed = max(counts, default=0) + 1
+        if not cluster.exists(topic):       # also the partitions that have no records
+            needed = max(needed, *(int(p) + 1 for p in read_offsets(files, CHECKPOINT)))
+        prepare(cluster, topic, needed, archived, oldest_ms if timestamps == "original" else None,
+                create and not dry_run)  # fmt: skip
     if not dry_run and counts:
         tasks = min(len(counts), spark.sparkContext.defaultParallelism)
         to = replace(into, rate=rate / tasks if rate else None)
@@ -120,7 +124,7 @@ def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], 
 def prepare(
     cluster: Cluster,
     topic: str,
-    counts: dict[int, int],
+    partitions: int,
     archived: dict[str, Any],
     oldest_ms: int | None,
     create: bool,
@@ -129,7 +133,7 @@ def prepare(
     more records than its topic had at any time, so no retention by size is set."""
     like = DEFAULTS | archived.get(SETTINGS, {}) | {"retention.bytes": "-1"}
     has_older = None if oldest_ms is None else (lambda time_ms: oldest_ms < time_ms)
-    targets.prepare(cluster, topic, max(counts, default=0) + 1, like, has_older, create=create)
+    targets.prepare(cluster, topic, partitions, like, has_older, create=create)
 
 
 def _source(

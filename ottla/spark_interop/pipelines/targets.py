@@ -63,6 +63,8 @@ def prepare(
             config["retention.ms"] = str(FOR_EVER)
         cluster.create(topic, partitions, config)
         return
+    if not create and not cluster.exists(topic):
+        raise_missing(cluster, topic)
     check_partitions(cluster, topic, partitions)
     settings = {name: setting.value for name, setting in cluster.settings(topic).items()}
     policy = settings["cleanup.policy"]
@@ -84,6 +86,15 @@ def prepare(
             f"ones, which would be deleted at once. Set retention.ms of {topic} to a longer time "
             "or to -1, or name another topic"
         )
+
+
+def raise_missing(cluster: Cluster, topic: str) -> None:
+    """PipelineError for a topic that does not exist and that the run was not told to create."""
+    try:
+        cluster.partitions(topic)
+    except PipelineError as error:
+        said = f"{error} " if str(error).endswith("?") else f"{error}; "
+        raise PipelineError(f"{said}--create (in Python create=True) creates {topic}") from error
 
 
 def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:

@@ -234,8 +234,10 @@ def active_controller(cluster: ClusterClient) -> Connection:
 
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
-    """The problems of a partition, now or without the broker to be stopped."""
+    """The problems of a partition, now or without the broker to be stopped. `minimum` is its
+    min.insync.replicas; brokers require no more than all replicas."""
     faults = []
+    required = min(minimum, len(part.replicas))
     if part.leader < 0 or part.leader not in alive:
         faults.append("no leader")
     if missing := [str(node) for node in part.replicas if node not in part.isr]:
@@ -243,8 +245,8 @@ def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int
     remaining = len(part.isr) - (leaving in part.isr)
     if not remaining and leaving in part.isr:
         faults.append(f"only broker {leaving} is in sync")
-    if len(part.isr) < minimum:
+    if len(part.isr) < required:
         faults.append(f"refuses acks=all: {MIN_ISR}={minimum}")
-    elif 0 < remaining < minimum:
+    elif 0 < remaining < required:
         faults.append(f"would refuse acks=all: {MIN_ISR}={minimum}")
     return faults

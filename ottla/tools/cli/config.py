@@ -49,6 +49,10 @@ def show_settings(options: Namespace, entity: str, *, everything: bool) -> None:
     kind, name = entity_of(entity)
     with connect(options) as cluster:
         settings = configs.describe(cluster, kind, name, documentation=options.output == "json")
+    if not everything:
+        settings = [s for s in settings if configs.SOURCES[s.config_source] not in DEFAULTS]
+        if not settings:
+            print(f"{entity} has no settings of its own; --all shows the defaults", file=sys.stderr)
     show(
         options,
         ("name", "value", "source"),
@@ -62,7 +66,6 @@ def show_settings(options: Namespace, entity: str, *, everything: bool) -> None:
                 **({"documentation": item.documentation} if options.output == "json" else {}),
             }
             for item in settings
-            if everything or configs.SOURCES[item.config_source] not in DEFAULTS
         ),
         ("read_only", "sensitive"),
     )

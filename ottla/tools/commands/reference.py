@@ -22,7 +22,8 @@ read. A test runs every example. For the same task with kcat, rpk and Kafka's sc
 stdout, the rest to stderr. The exit status is 0 for done, 1 for refused or failed, 2 for a wrong
 command line. Commands that change something have `--dry-run`;
 those that cannot be undone ask, or need `--yes`. After Ctrl-C or SIGTERM every command ends
-cleanly, with status 130 or 143. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
+cleanly, with status 130 or 143; `server start`, `cluster start` and `console`, which run until
+then, with 0. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take

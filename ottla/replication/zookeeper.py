@@ -72,6 +72,8 @@ STATES = {
     KazooState.LOST: SessionState.LOST,
 }
 RECONNECT_DELAY_SECONDS_MAX = 1.0
+SILENT_SECONDS = 2.0
+"""A start that waits longer than this for the first connection logs what it waits for."""
 ANSWER_SHARE = 1 / 3
 """The part of the session timeout that one attempt to connect may take, so that there is time for
 three attempts."""
@@ -245,6 +247,12 @@ class ZooKeeper:
         try:
             self.client.start_async()
             async with asyncio.timeout(self.connection_timeout_ms / 1000):
+                await asyncio.wait([self.connected], timeout=SILENT_SECONDS)
+                if not self.connected.done():
+                    log.warning(
+                        "zookeeper.connect=%s%s: no server answers; still trying, for at most %d ms"
+                        " (zookeeper.connection.timeout.ms)%s",
+                        self.hosts, self.root, self.connection_timeout_ms, self.handler.refused)
                 await self.connected
         except TimeoutError as error:
             await self.stop()

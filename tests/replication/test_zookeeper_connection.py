@@ -85,6 +85,25 @@ def test_each_new_connection_is_unanswered_again(
     assert timeouts == [1.0, None] * 2
 
 
+def test_a_start_says_what_it_waits_for(
+    server: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.replication.zookeeper.SILENT_SECONDS", 0.0)
+    host, port = server.getsockname()
+
+    async def start() -> None:
+        client = ZooKeeper(f"{host}:{port}/o", 9_000, 300, asyncio.get_running_loop())
+        with pytest.raises(ConnectionLost, match="no server answered within 300 ms"):
+            await client.start()
+
+    asyncio.run(start())
+    said = [r.getMessage() for r in caplog.records if "still trying" in r.getMessage()]
+    assert said == [
+        f"zookeeper.connect={host}:{port}/o: no server answers; still trying, for at most 300 ms"
+        " (zookeeper.connection.timeout.ms)"
+    ]
+
+
 def test_a_shorter_wait_stays_as_it_is(server: socket.socket, timeouts: list[float | None]) -> None:
     handler = Handler(None, ANSWER_SECONDS)
     with handler.create_connection(server.getsockname(), "localhost", 9.0) as client:

@@ -141,7 +141,7 @@ class Connection:
             raise TimedOut(self._late()) from late
         except OSError as broken:
             self.failed = True
-            raise Unreachable(self._broken()) from broken
+            raise Unreachable(self._broken(broken)) from broken
 
     def receive_frame(self) -> bytearray:
         """The next frame without its length."""
@@ -158,14 +158,19 @@ class Connection:
                 raise TimedOut(self._late()) from late
             except OSError as broken:
                 self.failed = True
-                raise Unreachable(self._broken()) from broken
+                raise Unreachable(self._broken(broken)) from broken
             if got == 0:
                 self.failed = True
                 raise Unreachable(self._broken())
             filled += got
         return data
 
-    def _broken(self) -> str:
+    def _broken(self, error: OSError | None = None) -> str:
+        if "CERTIFICATE_REQUIRED" in (getattr(error, "reason", None) or ""):    # of TLS 1.3
+            return (
+                f"{show_address(self.address)}: the broker expects a certificate of the client:"
+                " ssl.keystore.location names its file"
+            )
         hint = "" if self.in_use else perhaps_another(self.security.protocol)
         return f"{show_address(self.address)}: the broker closed the connection{hint}"
 

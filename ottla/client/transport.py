@@ -160,7 +160,8 @@ def perhaps_another(protocol: str) -> str:
     """Returns a hint for the message about a broker that closes a connection before its first
     answer."""
     wanted = {
-        "PLAINTEXT": "TLS or a login", "SSL": "a login", "SASL_PLAINTEXT": "TLS", "SASL_SSL": "",
+        "PLAINTEXT": "TLS or a login", "SSL": "a login or a client certificate",
+        "SASL_PLAINTEXT": "TLS", "SASL_SSL": "",
     }[protocol]
     return f"; perhaps it expects {wanted}: security.protocol is {protocol} here" if wanted else ""
 

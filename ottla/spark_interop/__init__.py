@@ -14,6 +14,7 @@ _HOME = {
     "read_topic": "topics",
     "stream_topic": "topics",
     "write_topic": "topics",
+    "read_in_place": "in_place.source",
     "Cluster": "cluster",
     "Format": "value_format",
     "PipelineError": "errors",

@@ -16,7 +16,6 @@ from ottla.spark_interop import _HOME
 PACKAGE = Path(__file__).parent
 PAGE = PACKAGE.parent.parent / "docs" / "spark_reference.md"
 MORE = {
-    "read_in_place": "in_place.source",
     "measure": "pipelines.quality",
     "write": "pipelines.transactional",
     "check": "history_rules",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost
 from ottla.spark_interop.pipelines import archive, command, progress, steps
 from ottla.spark_interop.pipelines.table import Entry
@@ -54,6 +55,20 @@ def archive_at(path: Path, partitions: int) -> Path:
     commit = {"add": {"data/f": entry}, "remove": [], "batches": {}}
     (commits / "00000000.json").write_text(json.dumps(commit))
     return path
+
+
+def test_a_replay_into_the_archived_topic_itself_is_refused(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    """A mistyped topic was answered with the name of this one, and its records were there twice."""
+    archive = archive_at(tmp_path, 1)
+    about = json.loads((archive / "_ottla" / "table.json").read_text())
+    about["topic_id"] = Cluster(broker.bootstrap_servers).topic_id("six")
+    (archive / "_ottla" / "table.json").write_text(json.dumps(about))
+    words = ["replay", "--bootstrap", broker.bootstrap_servers, "--path", archive, "--topic", "six"]
+    assert refusal(capsys, *words, "--create") == (
+        "the archive was made from six, which would have its records twice: name another topic, or"
+        " delete this one and replay with --create")
 
 
 def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(

@@ -192,6 +192,8 @@ def _check_written(
             continue
         if step.name == "replay":
             wanted = _archived_partitions(given["path"])
+            if (place := _local(given["path"])) is not None:
+                replay.refuse_own_topic(cluster, name, _about(place) or {})
         if cluster.exists(name):
             _check_right(cluster, name, "WRITE")
             targets.check_partitions(cluster, name, wanted)

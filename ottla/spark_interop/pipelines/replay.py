@@ -70,6 +70,7 @@ def replay(
         source=_source(archived, since, until, time_zone),
         source_cluster=archived.get("cluster", ""),
     )  # fmt: skip
+    refuse_own_topic(cluster, topic, archived)
     done = transactional.positions(into)
     try:
         records = _between(read_archive(spark, path), since, until, time_zone)
@@ -106,6 +107,15 @@ def check_options(rate: float | None, timestamps: str | None) -> None:
         raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
     if rate is not None and not rate > 0:
         raise PipelineError("the rate must be a number of records per second above 0")
+
+
+def refuse_own_topic(cluster: Cluster, topic: str, archived: dict[str, Any]) -> None:
+    """PipelineError if the topic is the one from which the archive was made."""
+    if archived.get("topic_id") == cluster.topic_ids([topic])[topic] is not None:
+        raise PipelineError(
+            f"the archive was made from {topic}, which would have its records twice: name another"
+            " topic, or delete this one and replay with --create"
+        )
 
 
 def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], int | None]:

@@ -162,7 +162,7 @@ def stop_broker(options: Namespace) -> None:
     ):
         raise ClientError(
             f"broker {options.broker} has already been stopped; ottla cluster restart-broker"
-            f" {options.broker} starts it again"
+            f" {options.broker} --dir {directory} starts it again"
         )
     pid = process_of(directory, options.broker)
     if not options.dry_run:
@@ -207,7 +207,10 @@ def process_of(directory: Path, broker: int) -> int:
     if not pid:
         there = sorted(path.name.removeprefix("broker-") for path in directory.glob("broker-*/"))
         if str(broker) in there:
-            raise ClientError(f"broker {broker} is not running: is `ottla cluster start` running?")
+            raise ClientError(
+                f"broker {broker} in {directory} is not running: is `ottla cluster start` running"
+                " there? --dir names another directory"
+            )
         if not there:
             raise ClientError(
                 f"{directory} is not the directory of a cluster: name that of"

@@ -26,7 +26,7 @@ HINTS = {
     ("PLAINTEXT", "SASL_SSL"): "perhaps it expects TLS or a login",
     ("SSL", "PLAINTEXT"): "perhaps this port has no TLS: security.protocol is SSL here",
     ("SSL", "SASL_PLAINTEXT"): "perhaps this port has no TLS",
-    ("SSL", "SASL_SSL"): "perhaps it expects a login: security.protocol is SSL here",
+    ("SSL", "SASL_SSL"): "perhaps it expects a login or a client certificate",
     ("SASL_PLAINTEXT", "PLAINTEXT"): "the broker does not offer SASL mechanism PLAIN",
     ("SASL_PLAINTEXT", "SSL"): "perhaps it expects TLS: security.protocol is SASL_PLAINTEXT here",
     ("SASL_PLAINTEXT", "SASL_SSL"): "perhaps it expects TLS",
@@ -52,6 +52,20 @@ def ports(
     with RunningBroker(tmp_path_factory.mktemp("data"), **settings) as running:
         listeners = running.server.listeners
         yield {name: each.port for name, each in zip(PROTOCOLS, listeners, strict=True)}
+
+
+def test_a_missing_client_certificate_is_named(tmp_path: Path, authority: Authority) -> None:
+    server = authority.issue("required")
+    settings = {
+        "listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM",
+        "ssl.keystore.location": server, "ssl.truststore.location": authority.file,
+        "ssl.client.auth": "required",
+    }  # fmt: skip
+    with RunningBroker(tmp_path, **settings) as running:
+        [listener] = running.server.listeners
+        with pytest.raises(ClientError) as refused:
+            ask(listener.port, "SSL", authority.file)
+    assert "expects a certificate of the client: ssl.keystore.location" in str(refused.value)
 
 
 def ask(port: int, protocol: str, trusted: Path) -> None:

@@ -117,7 +117,9 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     assert f"{tmp_path} has no broker 7; it has the brokers 1" in done.err
     done = ottla(f"cluster stop-broker 1 --dir {tmp_path}")
     assert done.status == 1
-    assert done.err.endswith("broker 1 is not running: is `ottla cluster start` running?\n")
+    assert done.err.endswith(
+        f"broker 1 in {tmp_path} is not running: is `ottla cluster start` running there?"
+        " --dir names another directory\n")
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
         done = ottla(again)
         assert done.status == 1 and done.err == (
             "ottla cluster stop-broker: broker 1 has already been stopped;"
-            " ottla cluster restart-broker 1 starts it again\n")
+            f" ottla cluster restart-broker 1 --dir {tmp_path} starts it again\n")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
     broker.start()
     assert not broker.held

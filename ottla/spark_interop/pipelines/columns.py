@@ -24,14 +24,14 @@ variant void
 """
 TYPES = frozenset(TYPE_NAMES.split())
 OTHER_WORDS = """
-all and any as asc at between both by case collate collations current current_date current_time
+all and any as asc at between both by case chr collate collations current current_date current_time
 current_timestamp current_user day dayofweek dayofweek_iso dayofyear days desc distinct div dow
 dow_iso doy else end escape exists extract false filter first following for from group hour hours if
 ignore ilike in is last leading len like localtimestamp microsecond microseconds millisecond
 milliseconds minute minutes mod month months nanosecond nanoseconds not null nulls of or order over
-partition percent percentile_cont percentile_disc placing preceding quarter range regexp respect
-rlike row rows schema_of_avro second seconds session_user similar some sounds then time to trailing
-true try_cast unbounded user using variant_explode_outer week weeks when where within year
+partition percent percentile_cont percentile_disc placing preceding quarter random range regexp
+respect rlike row rows schema_of_avro second seconds session_user similar some sounds then time to
+trailing true try_cast unbounded user using variant_explode_outer week weeks when where within year
 yearofweek years zone
 """
 WORDS = TYPES | frozenset(OTHER_WORDS.split())

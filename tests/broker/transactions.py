@@ -27,8 +27,13 @@ OK = ErrorCode.NONE
 
 def find(client: WireClient, key: str, key_type: int = 1) -> None:
     """Find the coordinator, which creates the internal topic, and wait until it has loaded."""
+    assert find_code(client, key, key_type) == 0
+
+
+def find_code(client: WireClient, key: str, key_type: int = 1) -> int:
+    """The error code of a coordinator that is searched for."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-    assert client.call(request, 6).coordinators[0].error_code == 0
+    return int(client.call(request, 6).coordinators[0].error_code)
 
 
 def init(

@@ -21,7 +21,7 @@ from ottla.wire.messages import (
 )
 from tests.broker.produce_fetch import batch, produce_request
 from tests.broker.running import TIMEOUT_SECONDS, WireClient
-from tests.broker.transactions import add, add_offsets, commit_offset, end, find, init, write
+from tests.broker.transactions import add, add_offsets, commit_offset, end, find_code, init, write
 from tests.waiting import pause
 
 TOPIC, MONEY = "survivors", "money"
@@ -192,7 +192,7 @@ class Committer(Worker):
         self.group, self.sent, self.acknowledged = group, 0, 0
 
     def work(self, client: WireClient) -> None:
-        find(client, self.group, 0)
+        settle(find_code(client, self.group, 0))
         made = OffsetCommitRequest.Topic
         while not self.stopping:
             self.sent += 1
@@ -219,8 +219,8 @@ class Mover(Worker):
         self.unknown: list[int] = []
 
     def work(self, client: WireClient) -> None:
-        find(client, KEY)
-        find(client, MOVERS, 0)
+        settle(find_code(client, KEY))
+        settle(find_code(client, MOVERS, 0))
         producer = init(client, KEY)
         if not isinstance(producer, Producer):
             settle(producer)

@@ -157,7 +157,8 @@ def test_a_program_killed_at_each_of_its_steps_keeps_its_promise(pipe: Pipe) -> 
     committed, all_written = pipe.written(), pipe.written("read_uncommitted")
     match pipe.name:
         case "at_most_once":
-            assert committed.total() == pipe.filled - 2 * BATCH
+            # A batch before `produce`; of the one before `flush`, what the client has not sent yet.
+            assert BATCH <= pipe.filled - committed.total() <= 2 * BATCH
         case "at_least_once":
             assert committed.total() > pipe.filled
         case "exactly_once":

@@ -78,8 +78,8 @@ class Forwarding:
             return await undecided_answer(context, body, error.kept())
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
-        """Return `response`, which was decided here. If it says that this broker is no longer the
-        controller, return the next controller's response instead. Many clients do not retry
+        """Return `response`, this broker's own decision. If it says that this broker is no longer
+        the controller, return the next controller's response instead. Many clients do not retry
         NOT_CONTROLLER, since Apache Kafka's brokers never send it to them."""
         body = context.body
         if body is None or self.deciding():
@@ -113,7 +113,8 @@ class Forwarding:
                 deadline, patient = min(deadline, began + patience(context, body)), True
             await self._pause(deadline, APIS[context.api_key].name)
         if answer.error_code != 0:
-            # The controller refused this broker, not its client. The codes are Apache Kafka's.
+            # The controller refused this broker, not its client. Apache Kafka's brokers give their
+            # clients the same two error codes.
             code = ErrorCode(answer.error_code)
             raise ProtocolError(
                 f"the controller refused a request forwarded by this broker: {code.name}",
@@ -155,7 +156,8 @@ class Forwarding:
                 node_id, self.peers.ask(node_id, request, version, seconds, lane)
             )
         except PeerUnavailable as error:
-            # Every request that waits for a controller comes here, many times a second.
+            # Each waiting request fails here many times a second; `notes` logs the same line once a
+            # minute at most.
             self.notes.tell(log, f"{node_id}", f"controller {node_id}: {error}", logging.INFO)
             return None
         if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
@@ -163,8 +165,9 @@ class Forwarding:
         return answer
 
     async def while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for a controller's answer only while it is the controller: if its machine has failed
-        silently, the request would otherwise wait until it times out. Raises PeerUnavailable."""
+        """Wait for the answer of broker `node_id` only as long as that broker is the controller: if
+        its machine has failed silently, the request would otherwise wait until it times out. Raises
+        PeerUnavailable."""
         asking = self.loop.create_task(asked)
         # No caller awaits this task after `cancel`, but it may still fail instead of being
         # cancelled.
@@ -236,7 +239,8 @@ def decode_principal(data: bytes) -> str:
 
 
 def encode_address(host: str) -> bytes:
-    """An address as its 4 or 16 bytes, as Java's InetAddress has it."""
+    """Encode an IP address in 4 or 16 bytes, like Java's `InetAddress.getAddress`. If `host` is not
+    an IP address, the 4 bytes are zeros."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:

@@ -2,8 +2,9 @@
 """The connection on which the partitions of one leader are fetched: it sends requests, and passes
 the bytes of replies to the `Fetcher` as they arrive.
 
-The fetcher appends whole batches of records from the receive buffer. The rest, at most a part of a
-batch, moves to the front, so no whole reply is ever in memory.
+The fetcher appends whole batches of records to the logs, straight from the receive buffer. What
+remains, at most a part of a batch, is moved to the buffer's front. So the buffer may be smaller
+than a reply.
 """
 
 from libc.stdint cimport uint8_t

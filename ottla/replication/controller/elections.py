@@ -158,7 +158,8 @@ def changed(
 
 
 def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> PartitionState:
-    """A partition adjusted to the registered brokers; the same object if nothing changes."""
+    """The state of a partition with the leader and in-sync set that result from the brokers now
+    registered; the same object if nothing changes."""
     isr = trusted(state, available(image, state, state.isr)) or state.isr
     isr = tuple(node for node in state.isr if node in isr)
     leader = state.leader
@@ -171,7 +172,8 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
     """The new leader and its in-sync set by rules 1 and 2 of this module's docstring, or by rule 3
     if only one replica is live.
 
-    A leader that is shutting down continues to lead if no other replica can, until it has left.
+    A leader that is shutting down continues to lead until it has left, if no other in-sync replica
+    can lead.
     """
     for node in trusted(state, may_lead(image, state, isr)):
         return node, isr
@@ -191,8 +193,9 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
 
 def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
-    """Whether every replica that may have all committed records is live and not shutting down, and
-    none of them is trusted: waiting cannot bring a better copy than the longest log."""
+    """True if every replica that may have all committed records is live and not shutting down, but
+    none of them is trusted. Waiting then cannot bring a better copy than the longest log of the
+    live replicas."""
     extra = state.extra or NONE
     needed = (*state.isr, *extra.awaited)
     return (
@@ -219,7 +222,8 @@ def to_ask(image: MetadataImage, state: PartitionState, unclean: bool) -> Nodes:
 
 def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int, Nodes, bool]]:
     """The partitions that need an election of the longest log: topic, index, the replicas to ask,
-    and whether the election is unclean, which the topic's setting then allows."""
+    and whether the election is unclean. A partition that needs an unclean election is left out if
+    the topic's setting does not allow it."""
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
             if state.leader == NO_LEADER:
@@ -235,8 +239,8 @@ def longest(
 ) -> int:
     """The live replica with the longest log, by last epoch and end; in-sync replicas win a tie.
 
-    Raises EligibleLeadersNotAvailable if no replica has answered under its current broker epoch. In
-    an election that is not unclean, every in-sync and every awaited replica must have answered.
+    Raises EligibleLeadersNotAvailable if no replica has answered under its current broker epoch.
+    Unless the election is unclean, every in-sync and every awaited replica must have answered.
     """
     needed = {*state.isr, *(state.extra or NONE).awaited}
     nodes = [
@@ -284,11 +288,11 @@ def distrusted_state(
     """A partition after the return of a broker whose machine stopped without warning; `lost` is
     True if the replica's log is missing.
 
-    The broker's replica is no longer an eligible leader. It leaves the in-sync set if another
-    trusted member is live. A replica without its log leaves the set if there is any other member. A
-    replica that stays in the set is doubtful or lost, and the replicas that stopped shortly before
-    it are awaited. With `adopts`, the image may be older than the logs, so all replicas outside the
-    set are awaited.
+    The broker's replica is no longer an eligible leader. It leaves the in-sync set if any other
+    member is live and trusted. If its log is missing, it leaves the set if there is any other
+    member. If it stays in the set, it is doubtful or lost, and the replicas that stopped shortly
+    before it are awaited. With `adopts`, the image may be older than the logs, so all replicas
+    outside the set are awaited.
     """
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:

@@ -90,7 +90,8 @@ def reassign_partitions(
 def partition_of(
     image: MetadataImage, topic: str, index: int, no_topic: str, no_partition: str
 ) -> PartitionState:
-    """The state of a partition. Raises UnknownTopicOrPartition with one of the messages."""
+    """Return the state of a partition. Raises UnknownTopicOrPartition with the message `no_topic`
+    or `no_partition`."""
     topic_image = image.topics.get(topic)
     if topic_image is None:
         raise UnknownTopicOrPartition(no_topic)
@@ -140,10 +141,10 @@ def _begun(
 
 
 def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes) -> None:
-    """Refuse to drop replicas while one of them may be the only replica with all records: if all
-    remaining in-sync replicas are doubtful, the longest log has to be found first. A replica that
-    is only awaited may be dropped: an operator gives it up in this way. Raises
-    InvalidReplicaAssignment.
+    """Raise InvalidReplicaAssignment if a replica that is not in `left` may be the only one with
+    all records: if `left` has no live, trusted in-sync replica, the replica with the longest log
+    has to be elected first. A replica that is merely awaited, and whose broker is not running, may
+    be dropped: in this way an operator gives it up. `elections.py` defines these terms.
     """
     dropped = set(state.replicas) - set(left)
     in_sync = [node for node in state.isr if node in left]
@@ -174,9 +175,9 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
 
 
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
-    """The state without the replicas to remove, if the reassignment is complete: all new replicas
-    and enough target replicas are in sync, and one of these is known to have everything. Otherwise
-    `state` itself."""
+    """Return the state without the replicas to remove if the reassignment is complete, otherwise
+    `state` itself. It is complete if all new replicas and enough target replicas are in sync, and
+    at least one in-sync target replica is live and known to have everything."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
     left = tuple(node for node in state.isr if node in target)
@@ -189,8 +190,9 @@ def completed(image: MetadataImage, state: PartitionState, least: int) -> Partit
 
 
 def complete_reassignments(image: MetadataImage, topic: str | None) -> Decision[bool]:
-    """Complete some of the reassignments that can be completed because min.insync.replicas was
-    lowered: those of `topic`, or of all topics if it is None. Returns whether there are more."""
+    """After min.insync.replicas was lowered, complete the reassignments of `topic` (of all topics
+    if `topic` is None) that can be completed, at most PARTITIONS_AT_A_TIME of them. Returns whether
+    there are more."""
     changes = list(islice(_completable(image, topic), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
     return Decision(list(by_topic(changes[:PARTITIONS_AT_A_TIME])), more)

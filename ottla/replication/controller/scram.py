@@ -35,7 +35,8 @@ class NewCredential:
 
 
 class UnacceptableCredential(ProtocolError):
-    """A credential that is not secure, or has no user."""
+    """A credential without a user, or with a number of iterations, a salt or a salted password that
+    is outside the limits."""
 
     code = ErrorCode.UNACCEPTABLE_CREDENTIAL
 
@@ -65,7 +66,7 @@ def alter_credentials(
 ) -> Decision[dict[str, ProtocolError | None]]:
     """Remove and set credentials; the result has an error or None for each user.
 
-    Each user is changed at most once in a request.
+    A user that the request names twice is not changed, and has an error.
     """
     changes: dict[str, ScramSet | ProtocolError] = {}
 

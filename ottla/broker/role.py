@@ -96,8 +96,8 @@ class Role(Protocol):
         """The feature levels that each broker supports; None if there is only this broker."""
 
     def verifier(self, coordinators: Coordinators) -> TransactionVerifier | None:
-        """The verifier of transactions with their coordinators; None if all coordinators are
-        here."""
+        """The object that asks coordinators on other brokers whether a transactional batch may be
+        appended; None if all coordinators are on this broker."""
 
     def marker_sender(self) -> MarkerSender | None:
         """The sender of markers to other leaders; None if all partitions are led here."""
@@ -110,8 +110,8 @@ class Role(Protocol):
         """The number of fetch requests to each leader."""
 
     def followers(self) -> Iterable[Follower]:
-        """The role's own followers of the image. They use the replicas, so they must be called
-        after `replicas.follow`."""
+        """The role's callbacks for new metadata images. They use the replicas, so they must be
+        called after `replicas.follow`."""
 
     async def leave(self) -> None:
         """Hand over leadership before the broker stops."""
@@ -123,7 +123,7 @@ class Role(Protocol):
         """Leave the cluster, after everything else has stopped."""
 
     def forget_run(self, path: str) -> None:
-        """Remove the run record of a failed log directory, so that the next start does not trust
+        """Remove a failed log directory's record of this run, so that the next start does not trust
         the directory's contents."""
 
     async def failure_reported(self) -> None:
@@ -219,7 +219,7 @@ class Alone:
         return {}
 
     def followers(self) -> Iterable[Follower]:
-        """Return nothing: a standalone broker needs no further followers."""
+        """Return no callbacks: this role has no parts that follow the metadata."""
         return ()
 
     async def leave(self) -> None:

@@ -136,8 +136,8 @@ class Clustered:
         return iter(image.brokers.values())
 
     def followers(self) -> Iterable[Follower]:
-        """The role's followers of the image: the history of partitions, and the reports of failed
-        directories."""
+        """The role's callbacks for new metadata images: those of the partitions' history and of the
+        reports of failed directories."""
         return self.history.follow, self.reports.follow
 
     async def leave(self) -> None:

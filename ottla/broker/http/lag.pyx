@@ -78,8 +78,8 @@ cdef class Lags:
     def read(self, PartitionRows rows not None, PartitionRows sums not None,
              str group_id not None, list offsets not None, dict numbers not None):
         """Append a row with the COLUMNS to `rows` for each of these committed offsets of a group.
-        Add the first two columns to the topic's row in `sums`. `numbers` has the number of that row
-        by topic, once the row exists."""
+        Add the first two columns to the topic's row in `sums`. `numbers` maps each topic that has a
+        row in `sums` to the number of that row; a new row is entered."""
         cdef Partition partition
         cdef Row *row
         cdef Row *of_topic
@@ -110,7 +110,8 @@ cdef class Lags:
             of_topic.values[1] += row.values[1]
 
     cdef dict known(self, dict round_, str group_id):
-        """The places of one group in a round; `round_` gets an entry if it has none."""
+        """The places of one group in a round, by (topic, partition index). A group without places
+        gets an empty entry in `round_`."""
         cdef dict lags = round_.get(group_id)
         if lags is None:
             lags = round_[group_id] = {}
@@ -165,7 +166,7 @@ cdef class Lags:
 
 
 cdef Py_ssize_t new_topic(PartitionRows sums, str group_id, str topic) except -1:
-    """The number of a new row for a group's topic."""
+    """Add a row for a group's topic to `sums`; returns the row's number."""
     cdef bytes where = f'{{consumergroup="{escaped(group_id)}",topic="{escaped(topic)}"'.encode()
     cdef Row *row = sums.add(where, WITHOUT_INDEX)
     row.values[0] = row.values[1] = 0
@@ -173,7 +174,8 @@ cdef Py_ssize_t new_topic(PartitionRows sums, str group_id, str topic) except -1
 
 
 cdef Place look_up(PartitionLog log, int64_t offset):
-    """The place of the next batch; None for a partition that cannot be read now."""
+    """The place of the batch where reading from `offset` begins; None for a partition that cannot
+    be read now."""
     cdef LogSlice start
     cdef Place place = Place.__new__(Place)
     cdef bytes head

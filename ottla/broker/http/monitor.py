@@ -38,13 +38,13 @@ class LoopLag:
         self.timer = self.loop.call_at(self.due, self._tick)
 
     def take_max(self) -> float:
-        """The maximum since the previous call."""
+        """Return the largest delay since the previous call, in seconds."""
         largest, self.max = self.max, 0.0
         return largest
 
 
 class Monitor:
-    """The parts of a broker from which metrics are read."""
+    """The parts of a broker from which metrics are read, and the rates that a timer measures."""
 
     def __init__(
         self, broker: BrokerContext, listeners: list[Listener], address: str, loop: BrokerLoop
@@ -56,17 +56,19 @@ class Monitor:
         self.audit = AuditLines()
         self._asked_lags, self._round_at = Lags(broker), loop.time()
         self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
-        """The last count of the image's partitions: all, without a leader, with another leader than
-        the preferred one, and being reassigned."""
+        """The image's topics when partitions were last counted, and the four results: the number of
+        all partitions, of those without a leader, of those whose leader is not the preferred one,
+        and of those that are being reassigned."""
         self.rates: dict[ClientConnection, tuple[float, float]] = {}
         self.opened_rate = self.closed_rate = 0.0
         """Connections a second."""
         self.fetch_rate = 0.0
-        """Requests a second of the replica fetcher that sends the fewest; 0.0 without one."""
+        """The lowest rate of fetch requests to a leader, per second; 0.0 if this broker fetches
+        from no leader."""
         self.idle = 1.0
         """The share of time in which the loop's thread used no CPU."""
         self.samples = 0
-        """How often the topics of connections were sampled."""
+        """How many times the topics of all connections have been sampled."""
         self._before: dict[ClientConnection, tuple[int, int]] = {}
         self._fetches: dict[int, int] = {}
         self._marks = self._mark()

@@ -1,8 +1,8 @@
 """Metrics of topics and partitions, under the names of Kafka's JMX exporter and of kafka_exporter.
 
-Strimzi's dashboards use the first names, Grafana's dashboard 7589 uses the second. kafka_exporter's
-metrics describe the whole cluster, so a broker writes them only for the partitions that it leads.
-Each metric then appears only once among all brokers.
+Strimzi's dashboards use the names of the JMX exporter, and Grafana's dashboard 7589 uses the names
+of kafka_exporter. kafka_exporter's metrics describe the whole cluster, so a broker writes them only
+for the partitions that it leads. Each metric then appears only once among all brokers.
 """
 
 from __future__ import annotations

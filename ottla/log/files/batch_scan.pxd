@@ -9,7 +9,7 @@ cdef class BatchScan:
     cdef File file
     cdef readonly int64_t position      # where the current batch begins
     cdef readonly int64_t next_position # where the next batch begins
-    cdef readonly int64_t end           # bytes of the file to be walked
+    cdef readonly int64_t end           # position in the file where the walk ends
     cdef readonly Py_ssize_t size       # bytes of the current batch
     cdef readonly str problem           # why the walk ended before `end`, None otherwise
     cdef bint headers_only
@@ -28,10 +28,10 @@ cdef class BatchScan:
 
 cdef class CheckedBatches:
     cdef BatchScan scan
-    cdef bint checked                   # whether checksums are checked too
+    cdef bint checked                   # whether checksums are verified
     cdef int64_t end_offset             # end offset of the previous batch
     cdef int32_t epoch
-    cdef readonly str problem           # why the batches end here, None at the scan's end
+    cdef readonly str problem           # why they end before the scan's `end`, None otherwise
 
     cdef const uint8_t *next(self) except? NULL
 

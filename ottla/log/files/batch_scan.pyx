@@ -13,7 +13,7 @@ from ottla.wire.errors import CorruptMessage
 from ottla.wire.wording import counted
 
 cdef enum:
-    ASIDE_BYTES = 65536                 # reads of this size release the interpreter lock
+    ASIDE_BYTES = 65536                 # reads of at least this size release the GIL
 
 
 class SegmentDamaged(CorruptMessage):
@@ -25,10 +25,11 @@ class SegmentDamaged(CorruptMessage):
 
 
 cdef class BatchScan:
-    """Walks the whole batches between two positions of a file.
+    """Walks the complete batches between two positions of a file.
 
     The walk ends at the first bytes that cannot be a batch, with the reason in `problem`. `chunk`
-    bytes are read at a time; with `headers_only`, no records are read.
+    bytes are read at a time, or more for a batch that is larger. With `headers_only`, only the
+    header of the current batch is certain to be in the buffer.
     """
 
     def __init__(self, File file, int64_t position, int64_t end, Py_ssize_t chunk=262144,
@@ -113,7 +114,8 @@ cdef class BatchScan:
         return False
 
     def read_on(self):
-        """Fills the buffer from the batch that `next` will return, and checks the checksums.
+        """Fills the buffer, beginning with the batch that `next` will return, and checks the
+        checksums.
 
         For a thread: the call blocks, mostly without the GIL, and nothing else may use the scan
         until it returns. Raises OSError, EOFError.

@@ -214,7 +214,8 @@ cdef class CheckedBatches:
 
 
 def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
-    """The last batch's base offset and position, and the offset after it; -1 without a batch.
+    """The last batch's base offset and position, and the offset after that batch. All three are -1
+    if there is no batch.
 
     `producers` and `epochs`, if given, are updated from all batches. Raises SegmentDamaged.
     """
@@ -237,8 +238,8 @@ def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
 
 
 def newest_in(BatchScan scan not None):
-    """The highest timestamp of a scan, the last offset of the first batch that has it, and why the
-    scan ended early, or None."""
+    """The highest timestamp of a scan, the last offset of the first batch that has this timestamp,
+    and the problem that ended the scan early (None if there was no problem)."""
     cdef int64_t newest = -1, offset = -1
     cdef const uint8_t *batch = scan.next()
     while batch is not NULL:
@@ -261,8 +262,9 @@ cdef str contradiction_of(
         BatchScan scan, const uint8_t *batch, int64_t end_offset, int32_t epoch):
     """The evidence that the offset or epoch of a batch is damaged, None if there is none.
 
-    The batch jumps beyond `end_offset` or `epoch`, the values of the batches before it. Neither
-    field has a checksum, so the only evidence is a next batch that continues from before the jump.
+    The batches before it end at `end_offset` and have leader epochs up to `epoch`; `batch` jumps
+    beyond one of these values. The checksum of a batch does not cover its base offset and leader
+    epoch, so the only evidence of damage is a next batch that continues from before the jump.
     """
     cdef uint8_t[fields.HEADER_SIZE] following
     if scan.next_position + fields.HEADER_SIZE > scan.end:
@@ -293,11 +295,11 @@ def producer_id_max(BatchScan scan not None):
 
 
 def find_valid_batch(file, int64_t position, int64_t end, int64_t offset_min):
-    """The position of the first valid batch at or after the byte `position`, None without one.
+    """The position of the first valid batch at or after `position`, None if there is none.
 
-    The result distinguishes damage in the middle of a file from a torn end. `end` is the file's
-    size. A batch whose offset is below `offset_min` does not count: it may be old data of reused
-    disk blocks.
+    If a valid batch follows damage, the damage is in the middle of the file; otherwise the end of
+    the file is torn. `end` is the file's size. A batch whose offset is below `offset_min` does not
+    count: it may be old data of reused disk blocks.
     """
     cdef BatchScan scan = BatchScan(file, position, end)
     cdef const uint8_t *batch

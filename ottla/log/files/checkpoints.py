@@ -17,7 +17,7 @@ Partition = tuple[str, int]
 
 
 def partition_of(name: str) -> Partition | None:
-    """The partition whose directory has this name; None if it is not a partition's name."""
+    """The partition whose directory has this name; None if no partition's directory can have it."""
     topic, dash, number = name.rpartition("-")
     return (topic, int(number)) if dash and topic and number.isdecimal() else None
 
@@ -31,7 +31,8 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 
 
 def offset_lines(offsets: Mapping[Partition, int]) -> Iterator[str]:
-    """The lines of an offset checkpoint, lazily: 100,000 partitions take a while."""
+    """Yields the lines of an offset checkpoint one by one. With 100,000 partitions this takes long,
+    so the task that writes a checkpoint pauses between lines."""
     yield "0"
     yield str(len(offsets))
     for (topic, partition), offset in offsets.items():

@@ -1,8 +1,9 @@
 """Each log directory remembers all log directories of the broker, so that a missing one is noticed.
 
 Partitions of a directory that is not mounted, or was left out of `log.dirs`, must not be recreated
-empty somewhere else. The file `.ottla-directories` of every log directory names all of them:
-version, number of directories, then one line each with the id in `meta.properties` and the path.
+empty somewhere else. The file `.ottla-directories` in every log directory lists all log
+directories: version, number of directories, then one line for each directory with its id in
+`meta.properties` and its path.
 
     0
     2
@@ -26,8 +27,8 @@ def encode(paths: Mapping[str, str]) -> bytes:
 
 
 def read(disk: Disk, directory: LogDirectory) -> dict[str, str]:
-    """Paths by directory id, as one directory remembers them; empty if the file is missing or
-    damaged, since the other directories remember them too. Raises OSError."""
+    """Paths by directory id, from the file of one directory. A missing or damaged file counts as
+    empty, since the other directories have the same list. Raises OSError."""
     try:
         version, count, *lines = disk.read_bytes(directory.file(DIRECTORIES)).decode().split("\n")
         pairs = [line.split(" ", 1) for line in lines[:-1]]
@@ -39,7 +40,8 @@ def read(disk: Disk, directory: LogDirectory) -> dict[str, str]:
 
 
 def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
-    """Paths by id of all directories that the available ones remember. Raises OSError."""
+    """The paths of all directories that an available directory remembers, by directory id. Raises
+    OSError."""
     known: dict[str, str] = {}
     for directory in opened:
         if directory.offline is None:
@@ -65,16 +67,19 @@ def cluster_of(opened: Sequence[LogDirectory]) -> str | None:
     StorageRefused."""
     for directory in opened:
         if directory.offline is None:
-            with suppress(OSError):             # `identify` reads the file again, and may raise
+            with suppress(OSError):     # `identify` reads the file again later, and may raise then
                 if known := directory.known_ids():
                     return known["cluster.id"]
     return None
 
 
 def away(directory: LogDirectory, known: Mapping[str, str], forgotten: Collection[str]) -> str:
-    """If the directory has no `meta.properties`, for example because the disk of the former log
-    directory at this path is not mounted: the former directory's id. Otherwise an empty string.
-    Raises OSError, StorageRefused."""
+    """The id of the log directory that was at this path before, if `directory` is open but has no
+    `meta.properties`, for example because the former directory's disk is not mounted.
+
+    Returns an empty string in all other cases, and if the former directory is in `forgotten`.
+    Raises OSError, StorageRefused.
+    """
     if directory.offline is not None or directory.known_ids():
         return ""
     was = (each for each, path in known.items() if path == directory.path)
@@ -117,7 +122,7 @@ def missing(
 
 
 def name(opened: Sequence[LogDirectory], known: Mapping[str, str]) -> None:
-    """Gives directories that could not be opened the ids that the others remember."""
+    """Sets the id of each directory that could not be opened, if another directory remembers it."""
     ids = {path: each for each, path in known.items()}
     for directory in opened:
         directory.directory_id = directory.directory_id or ids.get(directory.path, "")

@@ -15,11 +15,12 @@ from ottla.log.storage.space import Space
 CLEAN_MARKER = ".kafka_cleanshutdown"
 META = "meta.properties"
 MODE, IN_ZOOKEEPER = "ottla.metadata", "zookeeper"
-"""The line of meta.properties if the broker's metadata are in ZooKeeper."""
+"""The key and the value of the line in meta.properties that says that the broker's metadata are in
+ZooKeeper."""
 UNFINISHED = "ottla.unfinished"
-"""A key in meta.properties while `ottla cluster create` runs (`member_marks`); its value is the
-ZooKeeper that gets the metadata. No broker starts on such a directory, because the metadata may be
-in the directory or in ZooKeeper."""
+"""A key that `member_marks` writes to meta.properties while `ottla cluster create` runs. Its value
+is the address of the ZooKeeper that gets the metadata. No broker starts on a directory with this
+key, because the metadata may be in the directory or in ZooKeeper."""
 ID_SIZE = 16
 TORN_ID = b""
 

@@ -134,7 +134,8 @@ class Mirror:
         """Properties of the clients, as in property files."""
 
     def prepare(self) -> None:
-        """Determines the topics to copy, and creates them in the target as in the source."""
+        """Determines the topics to copy, and creates missing topics and partitions in the target.
+        New topics get the settings that they have in the source."""
         self.source.refresh()
         self.target.refresh()
         if self.source.cluster_id == self.target.cluster_id and not self.prefix:
@@ -194,7 +195,7 @@ class Mirror:
             topics.grow(self.target, copy, count)
 
     def copy(self) -> None:
-        """Copy until everything that was there at the start is copied (--once), or for ever."""
+        """With --once, copy what the source has at the start; without --once, copy for ever."""
         places = list(offsets_of(self.source, list(self.names)))
         self.resume(places)
         finished = False
@@ -212,7 +213,7 @@ class Mirror:
                 self.give_up()
 
     def end_sending(self) -> None:
-        """Sends queued records. Each record's result stores its failure."""
+        """Sends queued records. Ignores an error, since `give_up` checks each record's result."""
         try:
             self.writer.close()
         except ClientError:
@@ -362,8 +363,8 @@ class Mirror:
         """Queues one record; the result gets the offset in the target later."""
         copied = Copied()
         stamp = record.timestamp if record.timestamp >= 0 else None
-        if stamp == 0:
-            self.settle()       # sent separately; raises if an earlier record was refused
+        if stamp == 0:          # `Writer` sends this record separately, and at once
+            self.settle()       # raises if an earlier record was refused
         self.writer.send(
             self.names[record.topic], record.key, record.value, record.headers, record.partition,
             stamp, copied.done,
@@ -371,8 +372,8 @@ class Mirror:
         return copied
 
     def settle(self) -> None:
-        """Wait until all sent records are in the target; raises the error of the first record that
-        is not."""
+        """Wait until all sent records are acknowledged. Raises the error of the first record that
+        has no known offset in the target."""
         self.writer.flush()
         while self.waiting:
             found, offset, copied = self.waiting[0]

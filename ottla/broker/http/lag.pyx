@@ -79,7 +79,7 @@ cdef class Lags:
              str group_id not None, list offsets not None, dict numbers not None):
         """Append a row with the COLUMNS to `rows` for each of these committed offsets of a group.
         Add the first two columns to the topic's row in `sums`. `numbers` maps each topic that has a
-        row in `sums` to the number of that row; a new row is entered."""
+        row in `sums` to the number of that row; `read` adds topics to it."""
         cdef Partition partition
         cdef Row *row
         cdef Row *of_topic

@@ -31,7 +31,7 @@ cdef class CheckedBatches:
     cdef bint checked                   # whether checksums are verified
     cdef int64_t end_offset             # end offset of the previous batch
     cdef int32_t epoch
-    cdef readonly str problem           # why they end before the scan's `end`, None otherwise
+    cdef readonly str problem           # why the batches end before the end of the scan, or None
 
     cdef const uint8_t *next(self) except? NULL
 

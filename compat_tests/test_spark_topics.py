@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.errors.exceptions.base import PySparkException
@@ -23,6 +24,7 @@ from compat_tests.brokers import Broker
 from compat_tests.spark_flights import AVRO_1, AVRO_2, confluent
 from ottla.spark_interop import read_topic, session, spark_session, stream_topic, write_topic
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
+from ottla.spark_interop.pipelines import dead_letter
 
 PROTO = """
 syntax = "proto3";
@@ -310,3 +312,22 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     refused("reserved for the record's own fields", format="json", schema="_offset LONG")
     with pytest.raises(PipelineError, match=r"no broker answers at 127\.0\.0\.1:1"):
         read_topic(spark, "127.0.0.1:1", topic)
+
+
+def test_a_function_gets_records_of_any_year() -> None:
+    year_12000 = pa.array([316_000_000_000_000_000] * 3, pa.timestamp("us", "UTC"))
+    numbers = pa.array(range(3))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"k"] * 3), numbers, numbers, year_12000, pa.nulls(3),
+         pa.array([b"2", b"x", b"bad"]), pa.array([None, None, "before"])],
+        names=dead_letter.OWN,
+    )  # fmt: skip
+
+    def double(_: bytes | None, value: bytes | None) -> bytes:
+        return b"%d" % (2 * int(value or b""))
+
+    [judged] = dead_letter.judged_batches(iter([batch]), double)
+    assert judged.column("_timestamp") == year_12000
+    assert judged.column("_value").to_pylist() == [b"4", b"x", b"bad"]
+    assert judged.column("_exception").to_pylist() == [None, "ValueError", None]
+    assert judged.column("_error").to_pylist()[::2] == [None, "before"]

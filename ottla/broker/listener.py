@@ -133,8 +133,8 @@ class Listener:
         if not self.full:
             self.full = True
             log.warning(
-                "listener %s: has %d connections, the broker %d; further clients wait until one"
-                " ends (max.connections)",
+                "listener %s: it has %d connections, the whole broker %d; further clients wait"
+                " until a connection ends (max.connections)",
                 self.name, self.limits.per_listener[self.name], self.limits.count,
             )
 
@@ -249,7 +249,10 @@ class Listener:
                 connection.trim()
         if self.refusals > REFUSALS_LOGGED_PER_SWEEP:
             more = self.refusals - REFUSALS_LOGGED_PER_SWEEP
-            log.warning("listener %s: %d more connections were closed", self.name, more)
+            log.warning(
+                "listener %s: %d more connections were refused or closed; they are not logged singly",
+                self.name, more,
+            )
         self.refusals, self.full = 0, self.name in self.limits.waiting
         self.logins.sweep()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self.sweep)

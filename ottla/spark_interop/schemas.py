@@ -82,8 +82,9 @@ def _from_registry(address: str, subject: str, kind: str) -> Schemas:
             )
         if answer.get("references"):
             raise PipelineError(
-                f"version {version} of {subject} refers to other schemas; put the whole schema "
-                f"into a directory as {answer['id']}{ENDINGS[kind]} and give that instead"
+                f"version {version} of {subject} refers to other schemas: write it, with those "
+                f"schemas inserted, to a file {answer['id']}{ENDINGS[kind]} in a directory, and "
+                "give this directory instead of the registry"
             )
         newest = int(answer["id"])
         texts[newest] = str(answer["schema"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ottla.spark_interop.pipelines import dead_letter
 from ottla.spark_interop.pipelines.slice import in_utc
 
 
@@ -49,23 +48,3 @@ def test_a_slice_has_utc_times_on_any_machine() -> None:
     assert in_utc(given, row) == {
         **given, "at": utc[0], "many": [{"at": utc[1]}, None], "named": {"k": utc[2]}
     }
-
-
-def test_a_function_gets_records_of_any_year() -> None:
-    pa = pytest.importorskip("pyarrow")
-    year_12000 = pa.array([316_000_000_000_000_000] * 3, pa.timestamp("us", "UTC"))
-    numbers = pa.array(range(3))
-    batch = pa.RecordBatch.from_arrays(
-        [pa.array([b"k"] * 3), numbers, numbers, year_12000, pa.nulls(3),
-         pa.array([b"2", b"x", b"bad"]), pa.array([None, None, "before"])],
-        names=dead_letter.OWN,
-    )  # fmt: skip
-
-    def double(_: bytes | None, value: bytes | None) -> bytes:
-        return b"%d" % (2 * int(value or b""))
-
-    [judged] = dead_letter.judged_batches(iter([batch]), double)
-    assert judged.column("_timestamp") == year_12000
-    assert judged.column("_value").to_pylist() == [b"4", b"x", b"bad"]
-    assert judged.column("_exception").to_pylist() == [None, "ValueError", None]
-    assert judged.column("_error").to_pylist()[::2] == [None, "before"]

@@ -26,6 +26,11 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.fixture(autouse=True)
+def _on_a_terminal_that_can_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def test_the_line_says_how_much_how_fast_and_how_long() -> None:
     assert line_of(500, 1000, "records", 2.0) == (
         "  50% [############............] 500 of 1.0 k records, 250/s, 0:02 left"

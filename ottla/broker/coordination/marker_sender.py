@@ -89,7 +89,7 @@ class MarkerSender:
                 written(outcome)
             except Exception:
                 # The other callers must still get an outcome.
-                log.exception("an error after a marker for %s-%d was written", *where)
+                log.exception("the outcome of a marker for %s-%d could not be processed", *where)
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
         """Interpret a leader's error code."""

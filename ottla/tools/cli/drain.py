@@ -72,7 +72,8 @@ def _sizes(directory: Any, *, future: bool) -> dict[Place, int]:
 def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]:
     """The directories that accept partitions, with their free bytes. Raises ClientError."""
     if directories[leaving].error_code:
-        raise ClientError(f"{leaving} is {name_of(directories[leaving].error_code)}")
+        code = name_of(directories[leaving].error_code)
+        raise ClientError(f"{leaving} cannot be emptied: the broker reports {code} for it")
     found = {
         path: each.usable_bytes if each.usable_bytes >= 0 else None
         for path, each in directories.items()

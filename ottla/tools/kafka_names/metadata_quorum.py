@@ -35,8 +35,8 @@ def run(options: Options) -> int:
             )
     if name == "add-controller":
         raise Failed(
-            "add-controller is run by a controller of Apache Kafka with its own "
-            "configuration; Ottla's brokers join by themselves"
+            "add-controller needs the configuration of an Apache Kafka controller: run Apache "
+            "Kafka's own tool. Ottla's brokers join by themselves"
         )
     with connect(options) as cluster:
         if name == "remove-controller":

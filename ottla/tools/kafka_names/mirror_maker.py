@@ -19,7 +19,7 @@ def run(options: Options) -> int:
     target = read_client_properties(options.one("producer.config"))
     pattern = options.one("include") or options.one("whitelist")
     if not source.get("bootstrap.servers") or not target.get("bootstrap.servers") or not pattern:
-        raise UsageError("bootstrap.servers in both files and --include are needed")
+        raise UsageError("--include is needed, and bootstrap.servers in both property files")
     wanted = flags(pattern.replace(",", "|"), once=options.has("once"))
     mirror_between(wanted, source, target)
     return 0

@@ -93,7 +93,7 @@ def topics_of(path: str) -> list[str]:
     try:
         return [str(item["topic"]) for item in value["topics"]]
     except (KeyError, TypeError) as wrong:
-        raise ClientError(f"{path}: expected topics, each with a topic: {wrong}") from wrong
+        raise ClientError(f'{path}: expected {{"topics": [{{"topic": NAME}}]}}: {wrong}') from wrong
 
 
 def brokers_of(text: str) -> list[int]:

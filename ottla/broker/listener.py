@@ -250,7 +250,7 @@ class Listener:
         if self.refusals > REFUSALS_LOGGED_PER_SWEEP:
             more = self.refusals - REFUSALS_LOGGED_PER_SWEEP
             log.warning(
-                "listener %s: %d more connections were refused or closed; they are not logged singly",
+                "listener %s: %d more connections were refused or closed, and not logged singly",
                 self.name, more,
             )
         self.refusals, self.full = 0, self.name in self.limits.waiting

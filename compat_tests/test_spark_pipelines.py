@@ -160,7 +160,7 @@ def test_an_archive_refuses_another_topic_and_says_when_retention_was_faster(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     [done] = admin.delete_records([TopicPartition(topic, 0, 20)]).values()
     done.result()
-    with pytest.raises(DataLost, match="--allow-gaps"):
+    with pytest.raises(DataLost, match=r"--allow-gaps\); `verify` then shows the gap"):
         si.archive(spark, broker.bootstrap, topic, tmp_path / "a")
     assert (
         si.archive(spark, broker.bootstrap, topic, tmp_path / "a", allow_gaps=True)["records"] == 10

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines import command, preflight, query_run
+from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.pipelines import archive, command, preflight, query_run
 
 
 class Query:
@@ -150,6 +150,21 @@ Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not autho
 ])  # fmt: skip
 def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:
     assert str(query_run.explained(RuntimeError(text))) == said
+
+
+def test_only_archive_promises_to_show_the_gap_of_records_that_were_deleted_unread() -> None:
+    lost = RuntimeError(f"[KAFKA_DATA_LOSS] {query_run.LOST} because they are not available.")
+    ended: Any = Query(runs=False)
+    ended.exception = lambda: lost
+    shown, said = query_run.Progress("t", False), list[str]()
+    for more in ({}, {"after_loss": archive.RECORD_GAPS}):
+        with pytest.raises(DataLost) as raised:
+            query_run.run(ended, shown, **more)
+        said.append(str(raised.value))
+    once = str(query_run.explained(lost))           # `slice` and so on: they have no such option
+    assert [("allow_gaps (--allow-gaps)" in text, "`verify` then shows the gap" in text)
+            for text in (*said, once)] == [(True, False), (True, True), (False, False)]  # fmt: skip
+    assert "Run the same command again" in once
 
 
 class OfTheJvm(RuntimeError):

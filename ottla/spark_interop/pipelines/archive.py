@@ -38,6 +38,7 @@ UTC_SQL = {
     "hour": "CAST(pmod(unix_seconds(timestamp), 86400) DIV 3600 AS INT)",
 }
 EXAMPLES_MAX = 32
+RECORD_GAPS = f"{query_run.ALLOW_GAPS}; `verify` then shows the gap"
 COMPRESSION = "zstd"
 
 
@@ -98,7 +99,7 @@ def archive(
 
         shown = query_run.Progress(f"archive {topic}", progress)
         query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
-                        watch=origin.check)  # fmt: skip
+                        watch=origin.check, after_loss=RECORD_GAPS)  # fmt: skip
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),

@@ -40,8 +40,9 @@ def latest(
     """Update the table at `path` to the present content of `topic`; a later run continues
     where this one ended.
 
-    `every`, `records_per_batch` and `allow_gaps` are as in `archive`. Records without a key cannot
-    be in the table; they are only counted.
+    `every` and `records_per_batch` are as in `archive`. With `allow_gaps` the run continues if
+    retention removed unread records. Records without a key cannot be in the table; they are only
+    counted.
 
     Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (keys that one
     micro-batch read from several partitions of the topic: the newest record counts), "seconds"}.

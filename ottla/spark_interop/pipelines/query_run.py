@@ -16,13 +16,16 @@ from ottla.wire.wording import counted
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
+LOST = "Some data may have been lost"
+# What a user can do about lost records, for a query without a checkpoint and for one with one.
+RUN_AGAIN = "Run the same command again: it reads the remaining records"
+ALLOW_GAPS = "To continue with the remaining records, run it again with allow_gaps (--allow-gaps)"
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
 CAUSES = {
-    "Some data may have been lost": (
+    LOST: (
         DataLost,
         "records were deleted from the topic (retention, DeleteRecords, or the topic was made "
-        "anew) before this pipeline read them. To continue with the remaining records and record "
-        "the gap, run it again with allow_gaps (--allow-gaps)",
+        "anew) before this pipeline read them",
     ),
     "No space left on device": (
         PipelineError,
@@ -99,10 +102,12 @@ def drain(
     progress: Progress,
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     watch: Callable[[], None] | None = None,
+    after_loss: str = ALLOW_GAPS,
 ) -> int:
     """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
 
-    `watch` raises if the query may not continue; it is called periodically, and at the end. A batch
+    `watch` raises if the query may not continue; it is called periodically, and at the end.
+    `after_loss` says what a user can do if records were deleted before they were read. A batch
     that a killed run had begun is run first, in a separate query: after partitions were added,
     Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such a
     batch with any trigger, but then fails to report it; its figures are read from the query's plan
@@ -120,9 +125,9 @@ def drain(
         try:
             query = writer.trigger(**trigger).start()
         except Exception as error:
-            raise explained(error) from error
+            raise explained(error, after_loss) from error
         try:
-            rows += run(query, progress, on_progress, watch, for_ever=every is not None)
+            rows += run(query, progress, on_progress, watch, every is not None, after_loss)
         except PipelineError as error:
             committed = "once" in trigger and not has_open_batch(files, checkpoint)
             if not committed or REPORT_FAILED not in str(error):
@@ -156,12 +161,13 @@ def run(
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     watch: Callable[[], None] | None = None,
     for_ever: bool = False,
+    after_loss: str = ALLOW_GAPS,
 ) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
-    `watch` is as in `drain`. `on_progress` gets each batch's StreamingQueryProgress, parsed from
-    its JSON. Raises what `explained` returns for the query's error. KeyboardInterrupt stops the
-    query, and is raised unless the query runs `for_ever`.
+    `watch` and `after_loss` are as in `drain`. `on_progress` gets each batch's
+    StreamingQueryProgress, parsed from its JSON. Raises what `explained` returns for the query's
+    error. KeyboardInterrupt stops the query, and is raised unless the query runs `for_ever`.
     """
     rows, seen, watched = 0, -1, time.monotonic()
     progress.begin()
@@ -189,14 +195,14 @@ def run(
         query.stop()
         if watch is not None and "lost" in str(error):
             watch()     # raises a clearer error if the topic was created again
-        raise explained(error) from error
+        raise explained(error, after_loss) from error
     finally:
         if seen < 0:
             progress.update(rows)
         progress.done()
     failed = query.exception()
     if failed is not None:
-        raise explained(failed)
+        raise explained(failed, after_loss)
     if watch is not None and not progress.interrupted:
         watch()
     return rows
@@ -247,8 +253,8 @@ def _figure(node: Any, name: str) -> int:
     return int(found.get().value()) if found.isDefined() else 0
 
 
-def explained(error: BaseException) -> PipelineError:
-    """An error of Spark as one of our errors, in one sentence.
+def explained(error: BaseException, after_loss: str = RUN_AGAIN) -> PipelineError:
+    """An error of Spark as one of our errors, in one sentence; `after_loss` is as in `drain`.
 
     Uses the first match in CAUSES; else the innermost error, which is one of our errors, the error
     of a Python worker, or the JVM's last cause; else the first line.
@@ -261,7 +267,8 @@ def explained(error: BaseException) -> PipelineError:
     for sign, (kind, advice) in CAUSES.items():
         if sign in text:
             line = next((x.strip() for x in text.splitlines() if sign in x), sign)
-            return kind(f"{advice}. Spark says: {line[:600]}")
+            more = f". {after_loss}" if sign == LOST else ""
+            return kind(f"{advice}{more}. Spark says: {line[:600]}")
     ours = OURS.search(text)
     if ours is not None:
         return DataLost(ours[2]) if ours[1] == "DataLost" else PipelineError(ours[2])

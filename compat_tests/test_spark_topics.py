@@ -124,6 +124,24 @@ def test_failfast_names_the_record(
             others()
 
 
+@pytest.mark.parametrize(("how", "column", "good", "bad", "reason"), [
+    ({"format": "protobuf", "schema": PROTO}, "carrier", b"\x0a\x02UA", b"\x0a\x05UA", "protobuf"),
+    ({"format": "text"}, "value", b"UA", b"\xff", "UTF-8"),
+], ids=["protobuf", "text"])  # fmt: skip
+def test_failfast_names_the_record_whatever_columns_are_selected(
+    spark: SparkSession, broker: Broker, send: Callable[..., str], how: dict[str, Any],
+    column: str, good: bytes, bad: bytes, reason: str,
+) -> None:  # fmt: skip
+    sound = read_topic(spark, broker.bootstrap, send([good]), mode="failfast", **how)
+    assert rows(sound, column) == [("UA",)]
+    topic = send([good, bad])
+    frame = read_topic(spark, broker.bootstrap, topic, mode="failfast", **how)
+    found = rf"bad record at {topic}-0 offset 1: the value is not {reason}"
+    for ask in (frame.select(column).collect, frame.select("_offset").collect, frame.count):
+        with pytest.raises(PySparkException, match=found):
+            ask()
+
+
 def test_text_that_spark_takes_for_json_is_an_error(
     spark: SparkSession, broker: Broker, send: Callable[..., str]
 ) -> None:

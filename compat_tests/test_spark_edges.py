@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.pipelines import transactional
 from ottla.testing import Broker as SourceBroker
 
 
@@ -136,11 +138,13 @@ def test_values_that_are_not_avro_are_dead_letters_and_bad_in_the_report(
 
 
 def test_mirrors_of_two_clusters_into_one_topic_do_not_fence_each_other(
-    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
-) -> None:
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """Topic, target and so the mirrors' names are the same."""
-    topic, expected = new_topic("of-two-clusters", 2), Counter[bytes]()
-    with SourceBroker() as left, SourceBroker() as right, ThreadPoolExecutor(2) as pool:
+    topic, expected, real = new_topic("of-two-clusters", 2), Counter[bytes](), transactional.write
+    begun, others_done = threading.Event(), threading.Event()
+    with SourceBroker() as left, SourceBroker() as right, ThreadPoolExecutor(1) as pool:
         sources = {"left": left.bootstrap_servers, "right": right.bootstrap_servers}
         for source in (left, right):
             source.create_topic(topic, 2, {"retention.ms": "-1"})
@@ -152,13 +156,33 @@ def test_mirrors_of_two_clusters_into_one_topic_do_not_fence_each_other(
                 produce(at, topic, "none", events)
                 expected.update(event.value for event in events)
 
+        def write(rows: Any, to: transactional.Destination, **how: Any) -> Any:
+            """The first mirror writes a lane by itself, so that its transaction lasts."""
+            assert to.origin is not None
+            if to.origin.cluster.bootstrap == sources["left"] and not begun.is_set():
+                lane = transactional.Lane(to, transactional.begin(to), 0)
+                for row in rows.where("lane = 0").sort("position").toArrow().to_pylist():
+                    lane.add(row)
+                begun.set()
+                assert others_done.wait(120)
+                lane.finish()
+                assert lane.written
+            return real(rows, to, **how)
+
         def run(name: str, place: str = "first") -> int:
             report = si.mirror(spark, sources[name], topic, broker.bootstrap,
                                tmp_path / f"{place}-{name}")  # fmt: skip
-            return int(report["written"])
+            return int(report["written"] + report["already_there"])
 
+        monkeypatch.setattr(transactional, "write", write)
         send(0)
-        assert list(pool.map(run, sources)) == [20, 20]             # at the same time
+        one = pool.submit(run, "left")              # two at the same time
+        try:
+            assert begun.wait(120)
+            assert run("right") == 20
+        finally:
+            others_done.set()
+        assert one.result(120) == 20
         send(20)
         # In turns, and without their checkpoints: both find their own progress.
         assert [run(name, "second") for name in sources] == [20, 20]

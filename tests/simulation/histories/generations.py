@@ -2,7 +2,9 @@
 
     sync g own got    SyncGroup of generation g with the assignments `own`, which the leader has,
                       was answered with `got`; None: there is no certain answer
-    in g              a request that names generation g was served, or JoinGroup has answered g
+    in g              an OffsetCommit of generation g was served, or JoinGroup has answered g
+
+A served Heartbeat says nothing: as in Kafka, a coordinator that is being loaded answers each.
 
 A generation is recorded with its assignments. One that was answered to a JoinGroup before that may
 be forgotten by the next coordinator, and begin again with another leader.
@@ -14,7 +16,6 @@ from collections import defaultdict
 from typing import Any
 
 from ottla.wire.messages import (
-    HeartbeatRequest,
     JoinGroupRequest,
     OffsetCommitRequest,
     SyncGroupRequest,
@@ -73,8 +74,6 @@ def _done(call: Call) -> Operation | None:
         generation, code = request.generation_id_or_member_epoch, _code_of(answer)
     elif isinstance(request, JoinGroupRequest):
         generation, code = answer.generation_id, answer.error_code
-    elif isinstance(request, HeartbeatRequest):
-        generation, code = request.generation_id, answer.error_code
     else:
         return None
     return call.did(0, IN, generation) if code == 0 and generation >= 0 else None

@@ -107,7 +107,7 @@ def test_no_generation_before_the_recorded_one_is_served() -> None:
         answered(name="t", partitions=[answered.Partition(partition_index=0)])
     ])
     for late in (
-        lambda told: told.join(1), lambda told: told.beat(1), lambda told: told.sync(1, b"a"),
+        lambda told: told.join(1), lambda told: told.sync(1, b"a"),
         lambda told: told.told(commit, done),
     ):
         told = Told()
@@ -120,6 +120,17 @@ def test_no_generation_before_the_recorded_one_is_served() -> None:
         assert told.holds()
         late(told)
         assert not told.holds()
+
+
+def test_a_heartbeat_is_answered_also_while_a_coordinator_is_loaded() -> None:
+    """Whatever its generation: a member that had not noticed the newest one was served (seed 638)."""
+    told = Told()
+    told.join(1)
+    told.sync(1, b"a", (b"a",))
+    told.join(2)
+    told.sync(2, b"a", (b"a",))
+    told.beat(1)
+    assert told.holds()
 
 
 def test_a_generation_that_was_not_recorded_may_begin_again() -> None:

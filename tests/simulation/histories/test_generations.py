@@ -123,7 +123,7 @@ def test_no_generation_before_the_recorded_one_is_served() -> None:
 
 
 def test_a_heartbeat_is_answered_also_while_a_coordinator_is_loaded() -> None:
-    """Whatever its generation: a member that had not noticed the newest one was served (seed 638)."""
+    """So that a member that had not noticed the newest generation was answered (seed 638)."""
     told = Told()
     told.join(1)
     told.sync(1, b"a", (b"a",))

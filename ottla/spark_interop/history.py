@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop import history_rules as rules
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.history_events import HistoryError, operations, spread
+from ottla.spark_interop.history_lists import LISTS, judge_lists
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-LISTS = ("end", "offset", "owner", "epoch", "leader")
 
 
 def check_history_file(
@@ -131,7 +130,7 @@ def _judge(events: Any, idempotent: bool, ok_share_min: float) -> rules.Verdict:
         facts = facts.persist()
         lists = rows.filter(lambda row: row[0] in LISTS).map(lambda r: ((r[0], r[1]), r[2]))
         broken = lists.groupByKey().flatMap(
-            lambda one: rules.judge_lists(one[0][0], one[0][1], list(one[1]))
+            lambda one: judge_lists(one[0][0], one[0][1], list(one[1]))
         )
         own = rows.filter(lambda row: row[0] == "own").map(lambda row: row[2])
         for anomaly in (

@@ -3,18 +3,17 @@
 `history_events` defines a history. The definitions follow Elle and Jepsen's workload for Kafka:
 write-write cycles are legal, since Kafka does not isolate writes. `check` is for small histories.
 For large ones `history.check_history` applies the same functions to groups of rows in Spark:
-`spread` needs only the operations of one process, `judge_key` the rows of one key, `judge_lists`
-the rows of one group, and `judge_transactions` a few facts about all transactions.
+`spread` needs only the operations of one process, `judge_key` the rows of one key,
+`history_lists.judge_lists` the rows of one group, and `judge_transactions` a few facts about all
+transactions.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from ottla.spark_interop.history_events import (
     spread,
     where,
 )
+from ottla.spark_interop.history_lists import LISTS, judge_lists
 from ottla.spark_interop.history_spool import Spool
 from ottla.wire.wording import counted
 
@@ -39,7 +39,6 @@ __all__ = [
     "Verdict",
     "check",
     "judge_key",
-    "judge_lists",
     "judge_transactions",
     "spread",
 ]
@@ -426,84 +425,6 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
     return components
 
 
-def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
-    """Checks a rule over plain rows: end offsets, committed offsets, owners, epochs or leaders."""
-    return {
-        "end": _ends, "offset": _offsets, "owner": _owners, "epoch": _epochs, "leader": _leaders,
-    }[table](group, rows)  # fmt: skip
-
-
-def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
-    """An end offset must not be below an end offset that was reported before its request."""
-    found, reported, highest = [], sorted(rows, key=lambda r: r[2]), -1
-    done = 0
-    for offset, began, _, op in sorted(rows, key=lambda r: r[1]):
-        while done < len(reported) and reported[done][2] < began:
-            highest = max(highest, reported[done][0])
-            done += 1
-        if offset < highest:
-            what = f"{offset} after {highest}, leader epoch {group[1]}"
-            found.append(Anomaly("end_offset_regress", where(op, group[0]), what))
-    return found
-
-
-def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
-    anomalies = []
-    sure: list[Any] = []
-    by_offset: dict[int, list[tuple[int, float]]] = defaultdict(list)  # times of the commits
-    for row in rows:
-        what, offset, kind, began, ended, _ = row
-        if what == "commit" and kind == "ok":
-            sure.append(row)
-            by_offset[offset].append((began, ended))
-        elif what == "commit" and kind == "info":
-            by_offset[offset].append((began, math.inf))
-    sure.sort(key=lambda row: row[4])
-    ends = [row[4] for row in sure]
-    for what, offset, kind, began, ended, op in rows:
-        if what != "committed" or kind != "ok":
-            continue
-        before = bisect_left(ends, began) - 1
-        if before < 0 or offset >= sure[before][1]:
-            continue
-        newest = sure[before]
-        # A commit of this offset that may have followed `newest` explains the result.
-        if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
-            has = "nothing" if offset == -1 else offset
-            text = f"group {group[0]} has {has}, committed was {newest[1]}"
-            anomalies.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
-    return anomalies
-
-
-def _owners(group: Any, rows: list[Any]) -> list[Anomaly]:
-    members = sorted(set(map(str, rows)))
-    if len(members) < 2:
-        return []
-    place = f"group {group[0]}, generation {group[1]}, key {group[2]}"
-    return [Anomaly("double_ownership", place, f"owned by {', '.join(members)}")]
-
-
-def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
-    anomalies = []
-    begins = sorted((ended, epoch) for f, epoch, _, ended, _ in rows if f == "init")
-    ends = [ended for ended, _ in begins]
-    highest = list(accumulate((epoch for _, epoch in begins), max))
-    for f, epoch, began, _, op in rows:
-        before = bisect_left(ends, began) - 1
-        if f != "init" and before >= 0 and highest[before] > epoch:
-            what = f"transactional id {group}, epoch {epoch}, after epoch {highest[before]} began"
-            anomalies.append(Anomaly("zombie_write", where(op), what))
-    return anomalies
-
-
-def _leaders(group: Any, rows: list[Any]) -> list[Anomaly]:
-    brokers = sorted(set(map(str, rows)))
-    if len(brokers) < 2:
-        return []
-    place = f"key {group[0]}, leader epoch {group[1]}"
-    return [Anomaly("split_leadership", place, f"led by brokers {', '.join(brokers)}")]
-
-
 @dataclass
 class Verdict:
     """The outcome of a check: how often each rule was broken, examples, and doubts that the run
@@ -599,7 +520,7 @@ def check(
     times: dict[Any, Any] = {op: rows[0] for op, rows in tables["txn"].items()}
     for anomaly in judge_transactions(seen, edges, times):
         verdict.add(anomaly)
-    for table in ("end", "offset", "owner", "epoch", "leader"):
+    for table in LISTS:
         for group, rows in tables[table].items():
             for anomaly in judge_lists(table, group, rows):
                 verdict.add(anomaly)

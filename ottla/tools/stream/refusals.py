@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.client.errors import ClientError
 from ottla.tools.admin.topics import leaders
 from ottla.tools.stream.batches import FETCH_MAX, fetch_request
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, name_of
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -98,8 +98,3 @@ class Refusals:
                 for topic in answer.responses for part in topic.partitions
             ]
         return found
-
-
-def name_of(code: int) -> str:
-    """The protocol's name of an error code."""
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"

@@ -13,7 +13,7 @@ from ottla.testing import Broker
 from ottla.tools.command import main
 from ottla.tools.stream import reader, refusals, served_input, writer
 from ottla.tools.stream.refusals import Refusals
-from ottla.wire.errors import ErrorCode
+from ottla.wire.errors import ErrorCode, name_of
 from tests.tools.cli.ottla_command import Ottla
 
 ADVICE = "`ottla topic why {}` shows what is wrong with the topic"
@@ -142,5 +142,5 @@ def test_a_reader_of_an_idle_topic_asks_less_and_less_often() -> None:
 
 
 def test_an_unknown_error_code_has_a_name_too() -> None:
-    assert refusals.name_of(ErrorCode.KAFKA_STORAGE_ERROR) == "KAFKA_STORAGE_ERROR"
-    assert refusals.name_of(12345) == "error 12345"
+    assert name_of(ErrorCode.KAFKA_STORAGE_ERROR) == "KAFKA_STORAGE_ERROR"
+    assert name_of(12345) == "error 12345"

@@ -17,6 +17,9 @@ LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 CLEANER_MEMORY_MIN = 1 << 20
 """The minimum memory of a cleaner in bytes: Apache Kafka does not start with less."""
+NO_REVOCATION = (
+    "Must be false where TLS to ZooKeeper is on: certificates are not checked for revocation."
+)
 
 
 class BrokerSettings(ListenerSettings):
@@ -387,13 +390,9 @@ class BrokerSettings(ListenerSettings):
         "zookeeper.ssl.cipher.suites", (),
         help="The allowed cipher suites, as in ssl.cipher.suites.")
     zookeeper_ssl_crl_enable: bool = setting(
-        "zookeeper.ssl.crl.enable", False,
-        help="Must be false where TLS to ZooKeeper is on: certificates are not checked for"
-        " revocation.")
+        "zookeeper.ssl.crl.enable", False, help=NO_REVOCATION)
     zookeeper_ssl_ocsp_enable: bool = setting(
-        "zookeeper.ssl.ocsp.enable", False,
-        help="Must be false where TLS to ZooKeeper is on: certificates are not checked for"
-        " revocation.")
+        "zookeeper.ssl.ocsp.enable", False, help=NO_REVOCATION)
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", True,
         help="Whether the controller returns leadership to the first replica of each partition"

@@ -57,13 +57,13 @@ def prepare(
     compaction that the source does not have, a retention below the age of the records, and a topic
     that replaces timestamps.
     """
-    if not cluster.exists(topic) and create:
-        config = dict(like)
-        if has_older is not None and _deletes(config, has_older):
-            config["retention.ms"] = str(FOR_EVER)
-        cluster.create(topic, partitions, config)
-        return
-    if not create and not cluster.exists(topic):
+    if not cluster.exists(topic):
+        if create:
+            config = dict(like)
+            if has_older is not None and _deletes(config, has_older):
+                config["retention.ms"] = str(FOR_EVER)
+            cluster.create(topic, partitions, config)
+            return
         raise_missing(cluster, topic)
     check_partitions(cluster, topic, partitions)
     settings = {name: setting.value for name, setting in cluster.settings(topic).items()}

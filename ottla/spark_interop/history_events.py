@@ -96,7 +96,7 @@ class Poll:
     in_txn: bool
     committed_only: bool
     final: bool
-    session: int  # another number after each assign, subscribe, seek, rebalance or final read
+    session: int  # a new number after each assign, subscribe, seek, rebalance or final read
     began: int
     ended: int
     offsets: list[int]
@@ -126,7 +126,12 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
             raise HistoryError(f"the event {str(event)[:200]} has no field {error}") from None
         if type(t) is not int or name not in OPERATIONS:
             field = "t_ns" if name in OPERATIONS else "f"
-            raise HistoryError(f"operation {id_[1]} of process {id_[0]} has {field}={event[field]}")
+            names = ", ".join(sorted(OPERATIONS))
+            expected = "an integer" if field == "t_ns" else f"one of {names}"
+            raise HistoryError(
+                f"operation {id_[1]} of process {id_[0]} has {field}={event[field]}, expected"
+                f" {expected}"
+            )
         last = max(last, t)
         if kind == "invoke":
             if id_ in open_:
@@ -192,7 +197,7 @@ class ProcessRows:
                 if found is None:
                     if op.kind == "ok":
                         raise HistoryError(
-                            f"{where(op.id, key)}: the poll has type ok, but no list"
+                            f"{where(op.id, key)}: the poll has type ok, but no list of values"
                         )
                     continue
                 if found or event.get("final"):
@@ -211,9 +216,14 @@ class ProcessRows:
         try:
             offsets, values = [one[0] for one in found], [one[1] for one in found]
         except (IndexError, KeyError, TypeError):
-            raise HistoryError(f"{where(op.id)}: a poll lists [offset, value] pairs") from None
+            raise HistoryError(
+                f"{where(op.id)}: an item of a poll is not an [offset, value] pair"
+            ) from None
         if not ({int}.issuperset(map(type, offsets)) and SCALARS.issuperset(map(type, values))):
-            raise HistoryError(f"{where(op.id)}: a poll has an offset or value of another type")
+            raise HistoryError(
+                f"{where(op.id)}: a poll has an offset that is not an integer, or a value that is"
+                " not text, a number, true, false or null"
+            )
         return Poll(
             op.id, place, op.kind, op.f == "txn",
             event.get("isolation", READS_COMMITTED) == READS_COMMITTED,
@@ -228,16 +238,27 @@ def _checked(op: Operation) -> dict[str, Any]:
     event = op.event
     isolation, final = event.get("isolation", READS_COMMITTED), event.get("final")
     if isolation not in ISOLATIONS or final not in (None, True, False):
-        raise HistoryError(f"{where(op.id)} has isolation={isolation}, final={final}")
+        raise HistoryError(
+            f"{where(op.id)} has isolation={isolation} and final={final}: expected read_committed"
+            " or read_uncommitted, and true or false"
+        )
     if event.get("txn_id") is not None and type(event.get("epoch")) is not int:
-        raise HistoryError(f"{where(op.id)} has a txn_id, but epoch={event.get('epoch')}")
+        raise HistoryError(
+            f"{where(op.id)} has a txn_id, but its epoch is {event.get('epoch')}, not an integer"
+        )
     mops = event.get("mops") or []
     for mop in mops if isinstance(mops, list) else [mops]:
         if not isinstance(mop, list) or not mop or LENGTHS.get(str(mop[0])) != len(mop):
-            raise HistoryError(f"{where(op.id)}: {str(mop)[:200]} is not one of mops")
+            raise HistoryError(
+                f"{where(op.id)}: {str(mop)[:200]} in mops has an unknown kind or a wrong length;"
+                f" kinds and lengths are {', '.join(f'{k} {n}' for k, n in LENGTHS.items())}"
+            )
         plain = mop[:2] if mop[0] == "poll" else mop
         if not SCALARS.issuperset(map(type, plain)):
-            raise HistoryError(f"{where(op.id)}: {str(mop)[:200]} has an item of another type")
+            raise HistoryError(
+                f"{where(op.id)}: {str(mop)[:200]} has an item that is not text, a number, true,"
+                " false or null"
+            )
         if mop[0] == "send" and type(mop[3]) not in (int, type(None)):
             raise HistoryError(f"{where(op.id)}: the offset {mop[3]!r} of 'send' is not a number")
     return event

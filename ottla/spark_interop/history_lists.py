@@ -1,6 +1,7 @@
-"""The rules of a history over plain rows: end offsets, committed offsets, owners, epochs, leaders.
+"""The rules for a history's end offsets, committed offsets, owners, epochs and leaders.
 
-A row has the values and times of one operation; `history_events.spread` makes the rows of a group.
+Each rule checks a list of plain rows. A row has the values, and for most rules the times, of one
+operation; `history_events.spread` makes the rows of a group.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ottla.spark_interop.history_events import Anomaly, where
 
 
 def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
-    """Checks a rule over plain rows: end offsets, committed offsets, owners, epochs or leaders."""
+    """Checks the rows of one group by the rule of their table, which is a key of LISTS."""
     return LISTS[table](group, rows)
 
 
@@ -28,7 +29,7 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
             highest = max(highest, reported[done][0])
             done += 1
         if offset < highest:
-            what = f"{offset} after {highest}, leader epoch {group[1]}"
+            what = f"end offset {offset} after {highest}, leader epoch {group[1]}"
             found.append(Anomaly("end_offset_regress", where(op, group[0]), what))
     return found
 
@@ -56,7 +57,7 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
         # A commit of this offset that may have followed `newest` explains the result.
         if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
             has = "nothing" if offset == -1 else offset
-            text = f"group {group[0]} has {has}, committed was {newest[1]}"
+            text = f"group {group[0]} has {has}, although {newest[1]} had been committed"
             anomalies.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
     return anomalies
 
@@ -77,7 +78,7 @@ def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
     for f, epoch, began, _, op in rows:
         before = bisect_left(ends, began) - 1
         if f != "init" and before >= 0 and highest[before] > epoch:
-            what = f"transactional id {group}, epoch {epoch}, after epoch {highest[before]} began"
+            what = f"transactional id {group} wrote in epoch {epoch} after epoch {highest[before]}"
             anomalies.append(Anomaly("zombie_write", where(op), what))
     return anomalies
 

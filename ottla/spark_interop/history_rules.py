@@ -50,7 +50,8 @@ RULES = {
     "lost_write": "readers went past a write that must have happened, and nobody ever read it",
     "unseen_at_end": "an acknowledged value is not in the final read",
     "stale_end": "the final read ends before an acknowledged offset",
-    "stuck_read_committed": "the final read_committed read lacks a value of read_uncommitted",
+    "stuck_read_committed": "the final read with read_uncommitted has a value that the one with"
+    " read_committed lacks",
     "aborted_read": "a value of an aborted transaction or a failed send was read",
     "precommitted_read": "a transaction read a value that it had sent itself",
     "poll_skip": "a reader went past a committed value",
@@ -243,7 +244,7 @@ def _lost(
     for read in finals:
         end = max(read.offsets, default=-1)
         if end < last.get(read.op, -1):
-            what = f"the final read ends at {end}, offset {last[read.op]} was acknowledged"
+            what = f"the final read ends at {end}, but offset {last[read.op]} was acknowledged"
             found.append(Anomaly("stale_end", where(read.op, key), what))
     return lost
 

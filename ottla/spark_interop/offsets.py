@@ -139,7 +139,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     """A StreamingQueryListener that commits each batch's end offsets to a group.
 
     `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is one group
-    for all queries, or {query name: group}; then other queries are ignored. A separate thread
+    for all queries, or {query name: group}; queries without a group are ignored. A separate thread
     commits, so an unreachable broker does not delay queries. Errors are only logged, and the next
     batch commits again. `close()` waits for pending commits.
     """
@@ -207,7 +207,7 @@ def offsets_of(text: Any) -> Any:
 def lag_metrics(query: StreamingQuery) -> str:
     """The lag of a query's last batch in Prometheus text format, "" before the first batch.
 
-        ottla_spark_offsets_behind_latest{query,topic,partition}   from batch end to topic end
+        ottla_spark_offsets_behind_latest{query,topic,partition}   offsets after the batch's end
         ottla_spark_end_offset{query,topic,partition}              the offset where the batch ended
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}

@@ -113,7 +113,7 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
                 path, at = message_path(value, CONFLUENT_PREFIX)
             kind = protobuf.message_class(compiled[number], None if framed else name, path)
             if kind.DESCRIPTOR.full_name != expected:
-                raise ValueError(f"a {kind.DESCRIPTOR.full_name}, expected {expected}")
+                raise ValueError(f"message {kind.DESCRIPTOR.full_name}, expected {expected}")
             return json.dumps(plain(kind.FromString(value[at:])))
         except Exception as error:
             raise ValueError(f"the value is not protobuf of schema {number}: {error}") from error

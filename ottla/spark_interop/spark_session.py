@@ -1,4 +1,4 @@
-"""A SparkSession with Spark's Kafka connector, immediately and offline after the first time.
+"""A SparkSession with Spark's Kafka connector; only the first session needs a network.
 
 "Failed to find data source: kafka" means that the connector's jar was not on the class path when
 the JVM started. `session` finds the jar that belongs to the installed pyspark, or says what to
@@ -89,9 +89,9 @@ def session(
             raise
         except Exception as error:
             raise SparkUnavailable(
-                f"Spark did not start: {error}. If the lines above say `unresolved dependency`, "
-                f"this machine cannot reach Maven Central: copy the connector's jars from one "
-                f"that can ({jar_directory(None) / version / 'jars'}) and give that directory as "
+                f"Spark did not start: {error}. If this machine cannot reach Maven Central (Spark "
+                f"then prints `unresolved dependency`), copy the connector's jars from a machine "
+                f"that can ({jar_directory(None) / version / 'jars'}), and give their directory as "
                 f"jars=…"
             ) from error
     spark.sparkContext.setLogLevel(log_level)
@@ -100,9 +100,11 @@ def session(
 
 
 def end_jvm(interrupted: KeyboardInterrupt) -> None:
-    """Ends the JVM that was starting. The JVM ignores Ctrl-C. It would end with its standard input,
-    but it fails before it reads that input, because pyspark has removed the directory to which the
-    JVM writes its port number.
+    """Ends the JVM that was starting, which would otherwise stay.
+
+    The JVM ignores Ctrl-C. Normally it ends when its standard input is closed. Here it never reads
+    that input, because it fails earlier: pyspark has removed the directory to which the JVM writes
+    its port number.
 
     A frame of the traceback has the process: pyspark's `launch_gateway`, or a method of Popen if
     Ctrl-C came before Popen returned.
@@ -236,8 +238,8 @@ def given_jars(home: Path, version: str) -> list[Path]:
         jar_version = connectors[0].rpartition("-")[2].removesuffix(".jar")
         raise SparkUnavailable(
             f"{home / connectors[0]} is the connector of Spark {jar_version}, but pyspark is "
-            f"{version}. They must be equal: pip install 'pyspark=={jar_version}', or put {wanted} "
-            "there"
+            f"{version}. The two versions must be equal: pip install 'pyspark=={jar_version}', or "
+            f"put {wanted} into {home}"
         )
     return files
 

@@ -130,13 +130,14 @@ def write_topic(
     """Write rows as records through Spark's sink: at least once, in batches with acks=all.
 
     `key` is the column of record keys (binary or text), `headers` a column like `_headers`, and
-    `partition` an int column. All columns that do not begin with `_`, except `headers` and
-    `partition`, are the value; formats raw and text also leave out the key if there is another
-    column. For exactly once see `pipelines.transactional`. A batch frame is written at once, and
-    the result is None. A streaming frame needs `checkpoint`; the result is the StreamingQuery,
-    started with Spark's default trigger. json needs no schema here.
+    `partition` an int column. The value consists of the columns whose names do not begin with `_`,
+    without those that `headers` and `partition` name. The formats raw and text take exactly one
+    column: they also leave out the column that `key` names, unless it is the only one. For exactly
+    once see `pipelines.transactional`. A batch frame is written at once, and the result is None. A
+    streaming frame needs `checkpoint`; the result is the StreamingQuery, started with Spark's
+    default trigger. json needs no schema here.
 
-    Raises PipelineError for a missing topic or column, or nothing to write.
+    Raises PipelineError for a missing topic or column, or if no column is left for the value.
     """
     cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)

@@ -132,9 +132,9 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
      "updates need a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
-    ("slice --topic six --limit 0", "0 is not valid for limit: it is at least 1"),
+    ("slice --topic six --limit 0", "0 is not valid for limit: it must be at least 1"),
     ("archive --topic six --path {new} --records-per-batch -5",
-     "-5 is not valid for records_per_batch: it is at least 1"),
+     "-5 is not valid for records_per_batch: it must be at least 1"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
      "the schema registry does not answer: http://127.0.0.1:1"),
@@ -155,11 +155,13 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
      "'1dya' is not valid for window: write a number and a unit"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=avg(dep_dela)",
-     "aggregates, n = avg(dep_dela): there is no column dep_dela, but carrier, dep_delay; did you"),
+     "aggregates, n = avg(dep_dela): there is no column dep_dela; known are carrier, dep_delay; "
+     "did you"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
-     " --by carier", "by: there is no column carier, but carrier, dep_delay; did you mean carrier"),
+     " --by carier",
+     "by: there is no column carier; known are carrier, dep_delay; did you mean carrier"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
-     " --time-column time", "time_column: there is no column time, but carrier, dep_delay"),
+     " --time-column time", "time_column: there is no column time; known are carrier, dep_delay"),
     ("slice --topic six --format json --schema at:TIMESTMP",
      "the schema's column at: there is no type TIMESTMP; did you mean TIMESTAMP?"),
 ])  # fmt: skip

@@ -123,7 +123,7 @@ def test_only_a_query_that_runs_for_ever_has_its_end_in_an_interrupt() -> None:
 
 
 def test_a_query_that_another_one_stopped_in_a_batch_has_not_ended() -> None:
-    with pytest.raises(PipelineError, match=r"was stopped in a batch; run the same command again"):
+    with pytest.raises(PipelineError, match=r"stopped in the middle of a batch; run the same"):
         triggers(3, 2, stopped=True)
 
 

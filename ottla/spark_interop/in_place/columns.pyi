@@ -1,4 +1,4 @@
-"""Record batches as columns: Arrow's buffers, filled in one walk without an object per record."""
+"""Record batches as columns: Arrow's buffers, filled without a Python object per record."""
 
 from collections.abc import Collection
 from typing import Any

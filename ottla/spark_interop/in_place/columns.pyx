@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Record batches as columns: Arrow's buffers, filled in one walk without an object per record.
+"""Record batches as columns: Arrow's buffers, filled without a Python object per record.
 
 A batch is verified (checksum, every length) before its records are read. Only the requested columns
 are copied. Buffers grow as batches are added. `take` returns and empties them, so the caller's
@@ -170,7 +170,7 @@ cdef class Columns:
 
     cdef int fill(self, const uint8_t *batch, const uint8_t *at, const uint8_t *stop,
                   int64_t start, int64_t end) except -1:
-        # The walk has shown that every length is valid, so `stop` need not be checked here.
+        # `walk_records` has checked every length, so `stop` need not be checked here.
         cdef int64_t base = header.base_offset(batch), delta = 0, offset
         cdef int64_t base_time = header.base_timestamp(batch)
         cdef int32_t left = header.record_count(batch), length = 0, offset_delta = 0

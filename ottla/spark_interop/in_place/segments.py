@@ -31,8 +31,9 @@ BATCH_BYTES_MAX = 1 << 30
 
 
 class SegmentGone(Exception):
-    """The file lacks planned offsets: it was deleted after it had been listed, has batches of an
-    older format, or is on a network file system that does not show the newest batches yet."""
+    """The file cannot supply offsets that a task is to read from it: it was deleted after the
+    driver had listed it, has batches of an older format, or is on a network file system that does
+    not show the newest batches yet."""
 
 
 class UnindexedAbort(CorruptMessage):
@@ -180,7 +181,7 @@ def committed_batches(
                     raise UnindexedAbort(
                         f"{segment.path}: the transaction of producer {producer_id} that ends at"
                         f" offset {base} was aborted, but is not in the transaction index: read"
-                        " the topic over the wire once, which makes the broker repair it"
+                        " the topic from the broker once: the broker then repairs the index"
                     )
                 undecided.discard(producer_id)
             elif header.last_offset >= start and not aborted_here:
@@ -241,5 +242,8 @@ def _size(chunk: memoryview, at: int, where: str) -> int:
     if header.magic < 2:
         raise SegmentGone(f"{where}: batches of format v{header.magic}")
     if not HEADER_BYTES <= header.size <= BATCH_BYTES_MAX:
-        raise CorruptMessage(f"{where}: a batch of {header.size} bytes")
+        raise CorruptMessage(
+            f"{where}: the batch's size is {header.size} bytes, expected {HEADER_BYTES} to"
+            f" {BATCH_BYTES_MAX}"
+        )
     return header.size

@@ -7,12 +7,15 @@ Only committed records are read. Options:
     kafka.bootstrap.servers   the cluster
     topic                     one topic
     logDirs                   the brokers' log.dirs as the executors see them, with commas between;
-                              partitions without an in-sync replica there are fetched from brokers
+                              a partition of which none of them has an in-sync replica is fetched
+                              from the brokers
     startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, or the same
                               nested, {"TOPIC": {"0": 17, …}}; -2 is earliest, -1 latest
-    startingTimestamp, endingTimestamp   epoch ms: the offset of the first record not older than it
+    startingTimestamp, endingTimestamp   epoch ms: the range begins, or ends, at the first record
+                              that is not older
     includeHeaders            true adds the column `headers`
-    failOnDataLoss            false continues if records were deleted, or the log ends too early
+    failOnDataLoss            false continues if records were deleted, or if the log ends before the
+                              named offsets
 
 A query may not start at latest or end at earliest, as with Spark's own source. Spark does not pass
 the columns that a query needs to a Python source. To create only some columns, name them with
@@ -51,7 +54,7 @@ FIELDS = {
 ROWS_MAX = 16_384  # of an Arrow batch
 BYTES_MAX = 8 * 1024 * 1024
 TASK_BYTES = 128 * 1024 * 1024
-WIRE_SECONDS = 60  # without a record
+WIRE_SECONDS = 60  # the longest wait for the next record
 WIRE_STEP_SECONDS = 0.1
 OPTIONS = {
     "bootstrap", "security", "kafka.bootstrap.servers", "topic", "logDirs", "startingOffsets",
@@ -322,7 +325,7 @@ class InPlaceReader(DataSourceReader):
             except segments.UnindexedAbort:
                 raise                       # some aborted rows may have been returned
             except CorruptMessage:
-                # The broker may have a newer view of a file that is being written.
+                # A growing file may look incomplete from here: the next way asks the broker.
                 if piece.segment is None or not piece.segment.growing:
                     raise
         yield from self._consume(partition, done, piece.end)
@@ -412,7 +415,7 @@ class InPlaceReader(DataSourceReader):
                     if error is None:
                         at = message.offset() + 1
                     elif error.code() == KafkaError._PARTITION_EOF:
-                        # For a new leader, the partition may end earlier at first.
+                        # A new leader may at first report an earlier end of the partition.
                         at = max(at, message.offset())
                     else:
                         raise DataLost(f"{self.topic}-{partition}: {error.str()}")

@@ -68,8 +68,8 @@ def archive(
 
     Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
     records]}} of this run, but "partitions" of the whole archive. Raises PipelineError for a
-    missing topic, another topic's path, or a full disk; DataLost for records that retention
-    removed.
+    missing topic, a path that belongs to another topic, or a full disk; DataLost for records that
+    retention removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
@@ -306,7 +306,8 @@ def verify(
         said = table.totals(target.live).get(partition, [0, 0, 0])[2]
         if said != records:
             problems.append(
-                f"partition {partition}: the commits say {counted(said, 'record')}, {records} read"
+                f"partition {partition}: the commits list {counted(said, 'record')}, but the files"
+                f" have {records}"
             )
         part = _part(first[partition], last[partition], records, distinct, gaps.get(partition, []))
         report["partitions"][partition] = part
@@ -365,7 +366,8 @@ def _broken_ranges(target: Table) -> list[str]:
             continue
         ended, started = target.batches[before]["to"], target.batches[after]["from"]
         problems += [
-            f"batch {after} begins at {started[p]} of partition {p}, batch {before} ended at {o}"
+            f"batch {after} begins at offset {started[p]} of partition {p}, but batch {before}"
+            f" ended at {o}"
             for p, o in ended.items()
             if started.get(p, o) != o
         ]
@@ -414,7 +416,8 @@ def _compare(
         parts[str(p)]["not_archived"] = waiting.get(p, 0)
         if p in waiting and not target.live:
             report["problems"].append(
-                f"{counted(waiting[p], 'record')} of {topic}-{p} not archived yet: run archive"
+                f"the archive is empty, but {topic}-{p} has {counted(waiting[p], 'record')}: run"
+                " archive"
             )
     reader = reader.option("startingOffsets", offsets_json(topic, begin))
     reader = reader.option("endingOffsets", offsets_json(topic, end))

@@ -116,7 +116,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             print(f"{options.file}: {counted(len(todo), 'step')}, no errors found")
             try:
                 spark_version()
-            except SparkUnavailable as error:       # a file may be checked on another machine
+            except SparkUnavailable as error:       # a check needs no Spark, a later run does
                 print(f"ottla pipeline: {error}", file=sys.stderr)
             return 0
         try:
@@ -217,7 +217,7 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
 
 
 def _session(options: argparse.Namespace) -> Any:
-    """The session; the output of Spark's start is discarded unless it fails."""
+    """The session; what Spark prints to standard error while it starts is discarded."""
     from ottla.spark_interop.spark_session import session
 
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)

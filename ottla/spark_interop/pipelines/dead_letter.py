@@ -129,7 +129,7 @@ def judged_batches(batches: Iterator[Any], function: Function) -> Iterator[Any]:
     import pyarrow
 
     for batch in batches:
-        # Only what is needed: Python has no times after the year 9999.
+        # Timestamps are not converted: Python has no times after the year 9999.
         keys, values, errors = (
             batch.column(OWN.index(name)).to_pylist() for name in ("_key", "_value", "_error")
         )

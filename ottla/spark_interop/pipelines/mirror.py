@@ -117,7 +117,7 @@ def mirror_lag(
     """By partition, how many offsets the source has after the last one that the mirror copied.
 
     The numbers include offsets that are never copied: transaction markers, and records that came
-    from the destination. The lag in the result of `mirror` does not include those that it has read.
+    from the destination. The lag in the result of `mirror` includes no offset that it has read.
     Raises PipelineError for a topic that does not exist, and if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)

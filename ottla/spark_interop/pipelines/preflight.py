@@ -46,7 +46,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "windows": windows.check_options, "dead-letter": dead_letter.check_options,
     "replay": replay.check_options, "quality-report": quality.check_options,
 }  # fmt: skip
-"""A pipeline's own check of its options, which are the check's parameters."""
+"""A pipeline's own check of its options. The check's parameters have the names of the options."""
 SCHEMA_FILES = (".avsc", ".proto", ".ddl", ".json")
 
 
@@ -112,7 +112,7 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
     for option in step.options:
         value = given.get(option.name)
         if option.kind == "count" and value is not None and value < 1:
-            raise PipelineError(f"{value} is not valid for {option.name}: it is at least 1")
+            raise PipelineError(f"{value} is not valid for {option.name}: it must be at least 1")
         if option.choices and value is not None and value not in option.choices:
             raise PipelineError(
                 f"{value!r} is not valid for {option.name}: use {' or '.join(option.choices)}"

@@ -22,6 +22,7 @@ from typing import Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
+from ottla.wire.wording import counted
 
 TOPIC = "ottla.pipelines.progress"
 PARTITIONS = 8  # fixed: it determines the partition of a pipeline
@@ -51,12 +52,13 @@ def prepare(cluster: Cluster) -> str:
         return str(there)
     if there is None:
         cluster.create(TOPIC, PARTITIONS, CONFIG)
-    policy = cluster.settings(TOPIC)["cleanup.policy"].value
-    if len(cluster.partitions(TOPIC)) < PARTITIONS or policy != "compact":
+    policy, count = cluster.settings(TOPIC)["cleanup.policy"].value, len(cluster.partitions(TOPIC))
+    if count < PARTITIONS or policy != "compact":
         raise PipelineError(
-            f"{TOPIC} at {cluster.bootstrap} keeps the progress of pipelines: it needs "
-            f"{PARTITIONS} partitions and cleanup.policy=compact. Delete it: the first run of a "
-            "pipeline creates it"
+            f"{TOPIC} at {cluster.bootstrap}, which keeps the progress of pipelines, has "
+            f"{counted(count, 'partition')} and cleanup.policy={policy}, but needs {PARTITIONS} "
+            "partitions and cleanup.policy=compact. Delete the topic: the next run of a pipeline "
+            "creates it"
         )
     there = cluster.topic_id(TOPIC)
     _fit.add(there)

@@ -24,8 +24,8 @@ ALLOW_GAPS = "To continue with the remaining records, run it again with allow_ga
 CAUSES = {
     LOST: (
         DataLost,
-        "records were deleted from the topic (retention, DeleteRecords, or the topic was made "
-        "anew) before this pipeline read them",
+        "records were deleted from the topic before this pipeline read them (by retention or "
+        "DeleteRecords, or because the topic was deleted and created again)",
     ),
     "No space left on device": (
         PipelineError,
@@ -138,7 +138,9 @@ def drain(
                 on_progress(told)
         else:
             if not progress.interrupted and has_open_batch(files, checkpoint):
-                raise PipelineError("Spark was stopped in a batch; run the same command again")
+                raise PipelineError(
+                    "Spark was stopped in the middle of a batch; run the same command again"
+                )
     return rows
 
 

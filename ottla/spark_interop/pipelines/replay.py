@@ -172,10 +172,10 @@ def _between(
     for bound, is_lower in ((since, True), (until, False)):
         if bound is not None:
             at = f.timestamp_millis(f.lit(milliseconds(bound, time_zone)))
-            # Spark does not even list date= directories outside the range.
             records = records.where(
                 f.col("timestamp") >= at if is_lower else f.col("timestamp") < at
             )
+            # With this condition Spark does not even list date= directories outside the range.
             if "date" in records.columns:
                 day = f.date_from_unix_date(f.lit(milliseconds(bound, time_zone) // DAY_MS))
                 records = records.where(f.col("date") >= day if is_lower else f.col("date") <= day)

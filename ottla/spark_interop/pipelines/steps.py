@@ -119,7 +119,7 @@ STEPS = (
          Option("aggregates", "column = SQL, e.g. 'flights = count(*)'", "table", True),
          Option("time_column", "the event time; the record's timestamp by default"),
          Option("by", "columns to group by", "list"),
-         Option("slide", "a window begins at this interval, so that windows overlap"),
+         Option("slide", "begin a new window at this interval, so that windows overlap"),
          Option("session_gap", "a window ends when its group has had no row for --window", "flag"),
          Option("watermark", "how late rows may be, '1 hour' by default"), *FORMAT,
          Option("to", "the topic of the result; Parquet by default", "text", False, True), NAME,
@@ -136,7 +136,8 @@ STEPS = (
         (BOOTSTRAP, TOPIC, Option("to", "the topic of good records", "text", True, True),
          Option("dead_letters", "the topic of bad records", "text", True, True),
          Option("checkpoint", "the directory of the progress", "path", True), *FORMAT, NAME,
-         Option("share_max", "end if a batch has a greater share of bad records", "number"),
+         Option("share_max", "end if the share of bad records in a batch is above this, e.g. 0.05",
+                "number"),
          EVERY, BATCH, GAPS),
     ),
     Step(

@@ -31,7 +31,7 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
-LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # keys in errors
+LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # what errors call them
 SETTINGS = "settings"  # a note: the topic's settings when the table was created
 TARGETS = "targets"  # a note, or part of a claim: the ids of destination topics
 CLAIM = "ottla-topic.json"  # the topics of a checkpoint outside a table
@@ -214,7 +214,8 @@ class Table:
         there = self.files.list("data")
         return [
             f"{self.files.at(name)} "
-            + ("is gone" if name not in there else f"has {there[name]} bytes, wrote {entry.bytes}")
+            + ("is gone" if name not in there
+               else f"has {there[name]} bytes, expected {entry.bytes}")
             for name, entry in self.live.items()
             if there.get(name) != entry.bytes
         ]

@@ -125,8 +125,8 @@ def positions(to: Destination) -> dict[int, int]:
 
 
 def begin(to: Destination) -> Begun:
-    """Reads the progress. Progress in earlier topics of the same names is ignored. PipelineError if
-    the progress belongs to another source, or if only one of two topics was created again."""
+    """Reads the progress. Progress about earlier topics of the same names is ignored. PipelineError
+    if the progress belongs to another source, or if only one of two topics was created again."""
     progress.prepare(to.cluster)
     if to.known is not None:
         check_ids(to.cluster, to.known)
@@ -183,10 +183,11 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     does), timestamp_ms bigint, aside boolean. With `in_order` the caller's tasks already have the
     rows of a lane together and by position; otherwise rows are shuffled and sorted.
 
-    Returns {lane: {"written" (aside or not), "aside", "skipped", "transactions", "restamped"
-    (records with times up to 1970-01-01, which librdkafka cannot send and sends with the present
-    time), "position"}}. Raises PipelineError if a lane is not a partition of the destination, the
-    name was used for another source, a topic was created again, or the brokers refuse.
+    Returns {lane: {"written" (to both topics), "aside" (to the second topic), "skipped",
+    "transactions", "restamped" (sent with the present time, because librdkafka cannot send
+    timestamps up to 1970-01-01), "position"}}. Raises PipelineError if a lane is not a partition of
+    the destination, the name was used for another source, a topic was created again, or the brokers
+    refuse.
     """
     begun: Begun = _while_away(lambda: begin(to))
     lanes = begun.lanes
@@ -300,7 +301,8 @@ class Lane:
             return
         if position < self._position:
             raise PipelineError(
-                f"lane {self.number} has position {position} after {self._position}: not in order"
+                f"lane {self.number}: position {position} came after {self._position}, but the rows"
+                " of a lane must be sorted by position"
             )
         if position > self._position and self._is_due():
             self._commit()

@@ -1,7 +1,7 @@
 """The console as a person uses it, in Chromium: its pages, what axe-core says of them, its actions.
 
-A story is something that a person does: it clicks and types, and looks at what has come of it. It
-works on any cluster whose users may change things and that has an authorizer.
+A story is one task of a user: it clicks, types, and checks the result. It works on any cluster that
+has an authorizer and allows its users to make changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Frameworks of Python on a broker: each reads a topic and writes every record to another.
 
 `python -m compat_tests.frameworks_tried` makes an environment for them (some minutes the first
-time), runs each, kills those that keep their place in the middle, and prints what came of it.
+time), runs each, and prints the results. Frameworks that store their position are killed in the
+middle of their work, and run again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A fresh clone with a fresh HOME, in which the commands of documents are run as they stand.
 
-Only ports and addresses are others: a machine that runs tests may use 9092 for something else.
+Only ports and addresses are replaced: another program on the machine may use port 9092.
 """
 
 from __future__ import annotations

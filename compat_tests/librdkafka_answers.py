@@ -1,4 +1,4 @@
-"""Questions to librdkafka's clients that wait for an election, as librdkafka itself does not."""
+"""Repeats calls of librdkafka's clients until an election is over; librdkafka gives up too soon."""
 
 from __future__ import annotations
 

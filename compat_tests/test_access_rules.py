@@ -1,4 +1,4 @@
-"""Kafka's own kafka-acls gives rights and takes them away, and stock clients feel it at once."""
+"""Kafka's own kafka-acls adds and removes ACLs, which apply to stock clients at once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two minutes of `make chaos`: stock clients on three brokers, and one kind after the other of the
-faults that this machine can cause: as root cut connections, silent machines, disks that are full or
-fail, power cuts."""
+"""Two minutes of `make chaos`: stock clients on three brokers, and every kind of fault that this
+machine can cause, one after the other. As root these include cut connections, silent machines, full
+and failing disks, and power cuts."""
 
 from __future__ import annotations
 

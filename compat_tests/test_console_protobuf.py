@@ -1,4 +1,5 @@
-"""Protobuf values with a schema in the console: shown as JSON, found by a path, or why not."""
+"""Protobuf values with a schema in the console: shown as JSON, searched by path, or shown with the
+reason why they cannot be decoded."""
 
 from __future__ import annotations
 

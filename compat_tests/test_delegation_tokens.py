@@ -1,4 +1,4 @@
-"""kafka-delegation-tokens: ours prints what Apache Kafka's does, on one broker, of all tokens."""
+"""kafka-delegation-tokens: our tool and Apache Kafka's print the same about one broker's tokens."""
 
 from __future__ import annotations
 

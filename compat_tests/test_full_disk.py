@@ -1,4 +1,4 @@
-"""A broker of three whose disk is full: stock producers go on, as another replica leads."""
+"""The disk of one of three brokers is full: another replica leads, and stock producers continue."""
 
 from __future__ import annotations
 

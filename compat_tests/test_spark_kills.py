@@ -1,7 +1,7 @@
 """archive → latest → windows → replay, with driver and broker killed (-9) in the middle of each.
 
-The command runs as users run it, with files of steps: the one that is going to be killed, and at
-the end all of them together. What is there then equals the source: no duplicate, no gap.
+The command runs as users run it, with TOML files. The run of each step is killed; in the end one
+run with all steps completes. Then the results equal the source: no duplicate, no gap.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Kafka Streams' word count through a repartition topic and a changelog; it or its broker is
-killed."""
+"""Kafka Streams' word count through a repartition topic and a changelog; the application or its
+broker is killed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Our tools under Kafka's names: the recorded answers are still what Apache Kafka's tools print,
-and against Apache Kafka itself ours print the same as its own."""
+"""Our tools under Kafka's names: Apache Kafka's tools still print the recorded answers on Ottla,
+and on Apache Kafka our tools print the same as Kafka's own."""
 
 from __future__ import annotations
 

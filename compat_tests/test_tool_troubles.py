@@ -1,8 +1,8 @@
 """Troubles: our tools end with the exit status of Apache Kafka's own classes, 4.4.0, on the same
 broker.
 
-The tools and a line that works for each come from the table. What differs on purpose is listed with
-its reason.
+`tests/tools/command_lines.py` has a command line that works for each tool. Intended differences are
+listed with their reasons.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `python -m compat_tests.wheels_tried python3.11 /opt/python3.14/bin/python3 …` makes the source
 distribution, and for each interpreter a wheel with a `manylinux` tag, and leaves them in dist/.
-Each wheel is installed in a bare environment of its Python. There a broker starts, to which using
-anything that Python has deprecated is an error; records are written, read again by a group, and the
+Each wheel is installed in a bare environment of its Python. There a broker starts, for which
+deprecation warnings of Python are errors. Records are written and read again by a group, then the
 broker is stopped. With `--tests tests/wire …` these tests run on that Python too.
 """
 

@@ -1,8 +1,8 @@
-"""A scene's conversation with one broker: requests and answers, as normal values.
+"""A scene's conversation with one broker: requests and answers, as plain values.
 
-A scene is a function of a `Talk`. It must send the same requests whatever the answers are, so that
-the transcripts of two brokers can be compared; ids that a broker generates it takes from the
-answers and gives a name (`Talk.names`).
+A scene is a function of a `Talk`. Its requests must not depend on the answers, so that the
+transcripts of two brokers can be compared. The only exception are ids that the broker generates:
+the scene takes them from the answers, and gives each a name (`Talk.names`).
 """
 
 from __future__ import annotations

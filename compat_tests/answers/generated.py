@@ -1,9 +1,10 @@
 """Requests about several topics, groups and transactions at once, generated from the schema.
 
-For every API whose request names a topic, a group or a transactional id, `Generator.body` makes its
-request: all fields that name such a thing are filled in, wherever they are, everything else has
-values that change nothing. A request with room for several has one that is the asker's, one that is
-everybody's, one that everybody is denied, and one that does not exist.
+`Generator.body` makes a request of every API whose request names a topic, a group or a
+transactional id. All fields that name such a resource are filled in, at any depth; all other fields
+have values that change nothing. If a request has a list of resources, the list has one on which
+only the user has rights, one on which everybody has, one on which everybody is denied them, and one
+that does not exist.
 """
 
 from __future__ import annotations

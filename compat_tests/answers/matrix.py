@@ -1,15 +1,17 @@
-"""The access matrix: every API asked by users, each of whom has other rules, of both brokers.
+"""The access matrix: users with different ACLs send requests of every API to both brokers.
 
     python -m compat_tests.answers.matrix            # both brokers, side by side; needs Java
     python -m compat_tests.answers.matrix --record   # keeps Kafka's answers, for tests/broker
 
-For each resource type and each operation that Kafka has for it there is a user who may do only
-that, one who may do all but that, and one who may do all but that and nothing on the cluster, so
-that an operation that needs two rights meets a user with one of them; others have prefixed rules,
-rules for another host, none; one is a super user. Every API is asked by each of them, in its newest
-version about what exists and in its oldest about what does not (`guarded`), and in both with
-requests about several things at once that are generated from the schema (`generated`). Of the
-answers only what access decides is compared: codes, names, operations.
+For each resource type and each operation that Kafka has for it there are three users: one who may
+do only that operation, one who may do all others, and one who may do all others but nothing on the
+cluster. So a request that needs two rights also comes from users with one of them. Other users have
+prefixed ACLs, ACLs for another host, or none; one is a super user.
+
+Every user sends a request of every API, in its newest version about resources that exist and in its
+oldest about resources that do not (`guarded`), and in both versions a request about several
+resources that is generated from the schema (`generated`). Only those fields of the answers are
+compared that depend on access: codes, names, operations.
 """
 
 from __future__ import annotations

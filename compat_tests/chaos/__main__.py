@@ -2,7 +2,7 @@
 verdict.
 
 Exit status 0 only if the history breaks no rule, no client failed and all replicas are equal at the
-end. The history stays where it broke one: `ottla spark history` checks it again.
+end. If it breaks a rule, its file is kept: `ottla pipeline check-history` checks it again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A network of its own for each broker, so that connections between processes can be cut.
 
 Each broker lives in a network namespace, on a bridge that this machine and ZooKeeper are on, too.
-Isolated ports of a bridge reach all others but each other: that cuts two brokers off from each
-other without a word, and clients and ZooKeeper reach both. It needs root and the `ip` command.
+Isolated ports of a bridge reach all ports that are not isolated, but not each other. So packets
+between two brokers are dropped silently, while clients and ZooKeeper reach both. It needs root and
+the `ip` command.
 """
 
 from __future__ import annotations

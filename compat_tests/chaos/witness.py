@@ -1,8 +1,8 @@
-"""Asks each broker itself, whatever others say of it: which partitions it leads, in which epoch,
-and up to where consumers may read.
+"""Asks each broker about itself: which partitions it leads, in which epoch, and up to which offset
+consumers may read.
 
-With this the rules `split_leadership` and `end_offset_regress` can be broken: a stock client asks
-only who it believes to be the leader, and shows no epochs.
+The rules `split_leadership` and `end_offset_regress` need these answers: a stock client asks only
+the broker that it takes for the leader, and does not show epochs.
 """
 
 from __future__ import annotations

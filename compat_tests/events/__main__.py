@@ -1,7 +1,7 @@
-"""`python -m compat_tests.events`: every pipeline in every event, and what came of it.
+"""`python -m compat_tests.events`: runs every pipeline in every event, and prints the outcomes.
 
-Prints one line for each, as docs/spark_promises.md has them in short; ends with 1 if something came
-out wrong. An hour with all of them.
+Each pipeline in each event gets a line; docs/spark_promises.md has a summary of these lines. The
+exit status is 1 if an outcome is wrong. All events with all pipelines take an hour.
 """
 
 from __future__ import annotations

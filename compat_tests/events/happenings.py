@@ -1,7 +1,8 @@
-"""The events, each a function that makes it happen to a scene and returns the outcome.
+"""The events: each is a function that makes the event happen in a scene, and returns the outcome.
 
-An outcome is "right", or the sentence of the refusal and what came out right after its remedy. An
-AssertionError says what was wrong, any other error that something was not refused properly.
+An outcome is "right", or the error with which the pipeline refused to continue, and the right
+result after the error's remedy. A function raises AssertionError if the result is wrong; any other
+exception means that the pipeline failed without a proper error message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pipelines as events meet them: a topic, one pipeline that reads it, and what has to come out."""
+"""The scenes for events: each has a topic, one pipeline that reads it, and the expected result."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Scenes of commands that change or show a cluster: status 0 says that it is done, and the same
-command again does what was cut off."""
+"""Scenes of commands that change or show a cluster: status 0 means that the change is done, and the
+same command completes a change that was interrupted."""
 
 from __future__ import annotations
 

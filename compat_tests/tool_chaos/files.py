@@ -1,4 +1,4 @@
-"""Scenes of `ottla log`: status 0 says that everything was read, what was cut off is done again."""
+"""Scenes of `ottla log`: status 0 means that everything was read; another run completes an import."""
 
 from __future__ import annotations
 

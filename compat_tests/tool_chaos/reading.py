@@ -1,4 +1,4 @@
-"""Scenes of commands that read: everything once, and committed means written."""
+"""Scenes of commands that read: no record is lost, none is committed before it has been printed."""
 
 from __future__ import annotations
 

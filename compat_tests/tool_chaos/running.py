@@ -1,4 +1,4 @@
-"""One of our commands as a process: its input is fed and its output read as far as wanted."""
+"""One of our commands as a process; a scene decides how much it writes and reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scenes of commands that write: nothing is lost that was reported, nothing is written twice."""
+"""Scenes of commands that write: no record that was reported is lost, none is written twice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """When answers come, for every API that waits: at once, after the wait, or after an event.
 
-Clients that are answered too early ask again at once, clients that are answered too late stand
-still: neither shows in the fields of an answer.
+A client that is answered too early asks again at once; a client that is answered too late is idle
+in vain. The fields of an answer show neither.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long does a record take to reach its consumer, and what do a thousand waiting consumers cost?
+"""How soon does a record reach its consumer, and what do a thousand waiting consumers cost?
 
 Raw wire load (blaster): a record is produced every few milliseconds while consumers long-poll. A
 latency is the time from sending a record to a consumer's reply. Data on tmpfs, both brokers in

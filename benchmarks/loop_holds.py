@@ -4,8 +4,8 @@ A probe in a process of its own asks for the API versions every 2 ms on its own 
 Meanwhile another client sends one large request after another: all offsets of a large group, all
 groups, a look-up by time that no index helps. The figures are the probe's waits from a request's
 start to its answer. Waits that exceed a slice (2 ms) plus the probe's own noise (the first row) are
-due to work that the loop does in one piece. Data on tmpfs, so that the loop is measured, not the disk.
-`tests/simulation/test_holds.py` counts the same work.
+due to work that the loop does in one piece. Data on tmpfs, so that the loop is measured, not the
+disk. `tests/simulation/test_holds.py` counts the same work.
 """
 
 from __future__ import annotations

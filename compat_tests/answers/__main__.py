@@ -1,6 +1,7 @@
 """`python -m compat_tests.answers`: the same requests to Apache Kafka and Ottla, compared.
 
-    --record        keep Kafka's answers for tests/broker/test_answers.py; with --scene only of those
+    --record        keep Kafka's answers for tests/broker/test_answers.py, to all scenes or to those
+                    that --scene names
     --seed N        other combinations of values; the recording has seed 1
     --scene NAME    only this scene; may be repeated
 """

@@ -1,4 +1,4 @@
-"""Scenes of `ottla log`: status 0 means that everything was read; another run completes an import."""
+"""Scenes of `ottla log`: status 0 means that everything was read; a second run ends an import."""
 
 from __future__ import annotations
 

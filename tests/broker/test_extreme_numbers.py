@@ -1,8 +1,8 @@
-"""Extreme numbers in every field of every API: nobody else's request fails by them.
+"""Extreme numbers in every field of every API: no other client's request fails because of them.
 
-The requests of some strange clients and those of an innocent one arrive in one turn of the broker's
-loop, so that what the broker gathers from a turn holds both. The bodies come from the schemas: a
-new API or field is covered as soon as it is declared.
+Requests with extreme numbers and the request of a normal client arrive in one turn of the broker's
+loop, so that the broker processes them together. The bodies come from the schemas: a new API or
+field is covered as soon as it is declared.
 """
 
 from __future__ import annotations

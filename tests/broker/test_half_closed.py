@@ -1,4 +1,4 @@
-"""Clients that end their sending side and read on: what they have asked for is answered."""
+"""Clients that close their sending side and keep reading: their requests are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log lines about what is tried again and again."""
+"""Log lines about operations that are retried again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search as its process gets it."""
+"""The task that a search process receives."""
 
 from __future__ import annotations
 

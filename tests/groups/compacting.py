@@ -1,8 +1,8 @@
 """What log compaction may leave of a coordinator's log, and the meaning of the remaining records.
 
-A pass knows the newest record of each key up to where it read (its end, never beyond the first open
-transaction), and rewrites segments from the log's beginning, of which a crash may leave only the
-first ones rewritten. It drops records with a newer one of their key, records of aborted
+A pass reads up to its end, which is never beyond the first open transaction, and learns the newest
+record of each key there. It rewrites segments from the log's beginning; after a crash only the
+first segments may be rewritten. It drops records whose key has a newer record, records of aborted
 transactions, tombstones that are old enough, and markers without remaining records.
 """
 

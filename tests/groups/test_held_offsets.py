@@ -1,4 +1,4 @@
-"""Offsets that open transactions hold, beside each other and beside the expiry."""
+"""Pending offsets of open transactions: which of several wins, and none of them expires."""
 
 from __future__ import annotations
 

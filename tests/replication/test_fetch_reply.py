@@ -1,4 +1,4 @@
-"""Fetch replies as a follower reads them: what one claims reaches no further than its own end."""
+"""Fetch replies as a follower reads them: no length in a reply makes it read beyond the reply."""
 
 from __future__ import annotations
 

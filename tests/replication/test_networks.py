@@ -1,7 +1,7 @@
 """Networks of ACLs are read as by Apache Kafka 4.4.0.
 
-`EXPECTED` was recorded from its class CidrUtils: for each host of an ACL the clients that it is
-about, or None where it is refused. The clients are in the form that Ottla gives them.
+`EXPECTED` was recorded from Kafka's class CidrUtils. For each host of an ACL it has the clients to
+which the ACL applies, or None if the host is refused. Ottla's own form of addresses is used.
 """
 
 from __future__ import annotations

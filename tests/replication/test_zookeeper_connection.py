@@ -1,5 +1,5 @@
-"""kazoo's connection: an attempt that nobody answers is given up in time, what the server grants is
-known, what it refuses has a name, and certificates are renewed."""
+"""kazoo's connection: an attempt without an answer ends in time, the session timeout is the one
+that the server grants, a refusal has a short reason, and certificates are renewed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The simulated machine's disk: tests/log/faulty_disk.py, on which processes start and end.
 
-Each process of the broker has a view of its own (`reopened`): what a killed one still does has
-no effect. Room is counted, a directory may be absent for a while, and one may fail for good.
+Each process of the broker has a view of its own (`reopened`): calls of a killed process have no
+effect. Used space is counted; a directory may be missing for a while, or fail permanently.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`make simulate HOURS=8`: runs seeds by itself, keeps and shortens what it finds, and reports.
 
-It goes on where the hunt before it has stopped. A run that reaches two rare branches which no run
-before it has reached together is varied: several runs follow with its options, or nearly so, and
-other seeds.
+A hunt continues where the previous one stopped. If a run is the first to reach two rare branches
+together, the hunt varies it: several runs with other seeds follow, with the same options or nearly
+the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is asyncio's loop with the real poller on real socket pairs; the only differences are that it
 never waits, and that a thread's work is an event of the world. What asyncio does in every turn and
-for every callback is written anew here, without its debug mode: it was half of a run.
+for every callback is written anew here without debug mode, because it took half of a run's time.
 """
 
 from __future__ import annotations

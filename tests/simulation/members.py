@@ -1,8 +1,8 @@
 """Groups of several members: classic ones that join, restart, fall silent and leave, some of them
 static; members of KIP-848's protocol that share partitions; and a static one.
 
-Whoever leads a generation names it in what it assigns. So a member notices an assignment that is of
-another leader, generation or member.
+The leader of a generation writes a random number and the member's id into each assignment. So a
+member notices an assignment that is from another leader or generation, or for another member.
 """
 
 from __future__ import annotations

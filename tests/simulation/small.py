@@ -1,9 +1,9 @@
 """Bounds that a run makes small, so that rare branches are taken: what fits into a batch, a turn, a
 read, a request. And time-outs between brokers that are over at once now and then.
 
-They are constants of modules that bound work and waiting, and promise nothing by their size. Half
-of the seeds make some of them small; which ones is drawn apart, so that other seeds are the runs
-that they were.
+The bounds are constants of modules that limit work and waiting; no promise depends on their size.
+Half of the short lives make some of them small. A separate random generator chooses them, so that
+the other seeds run as before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names in a pipeline's options: wrong ones are refused, and nothing that Spark would take."""
+"""Names in a pipeline's options: wrong ones are refused, none that Spark would accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes: rows and progress in one transaction, of these topics and of no other ones."""
+"""Lanes: rows and progress in one transaction, and only while the topics keep their ids."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """When a Fetch is answered: partitions that cannot be served do not end the wait for the others.
 
-As in Kafka they are told with them, and end the wait only where nothing else was asked for. A
-client that is answered at once asks again at once: stock clients sent thousands of fetches a
-second.
+As in Kafka, their errors are returned together with the others' records, and end the wait only if
+the request names no other partitions. If they ended every wait, a client would ask again at once:
+stock clients sent thousands of fetches a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every start is a new leader epoch: a client detects by it what a power cut removed (KIP-320).
 
-A standalone Apache Kafka 4.3.1 raises the epochs by two at each start, clean or not; the codes
-here are its.
+A standalone Apache Kafka 4.3.1 raises the epochs by two at each start, clean or not; the expected
+error codes are those of Kafka.
 """
 
 from __future__ import annotations

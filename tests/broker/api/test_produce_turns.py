@@ -1,4 +1,4 @@
-"""A produce to many partitions is interrupted for other clients, and its answer is the same."""
+"""A produce to many partitions is interrupted to serve other clients; this changes no answer."""
 
 from __future__ import annotations
 

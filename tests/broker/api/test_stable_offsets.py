@@ -1,4 +1,4 @@
-"""OffsetFetch with require_stable: only a coordinator that is still in office answers."""
+"""OffsetFetch with require_stable: answered only by a broker that is still the coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A coordinator that another broker replaces while it does not hear ZooKeeper."""
+"""A coordinator that another broker replaces while the coordinator is cut off from ZooKeeper."""
 
 from __future__ import annotations
 

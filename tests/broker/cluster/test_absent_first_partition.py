@@ -1,4 +1,4 @@
-"""Topics whose first partition has no replica on the broker that leads another one."""
+"""Topics whose first partition has no replica on the broker that leads another partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log has what people change: what brokers ask each other only if it is refused."""
+"""The audit log has changes that people request; requests between brokers only if refused."""
 
 from __future__ import annotations
 

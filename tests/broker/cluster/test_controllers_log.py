@@ -1,4 +1,4 @@
-"""What the controller's log says of brokers that are gone, and of what nobody leads then."""
+"""What the controller's log says of brokers that are gone, and of partitions without a leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers with a listener of their own reach each other however many clients there are."""
+"""Brokers with a listener for each other stay connected, however many clients there are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A replica whose bytes have changed on its disk is repaired from the others: another one leads,
-what is damaged is put aside, and its records are fetched again. Nothing acknowledged is lost."""
+"""A replica whose bytes have changed on its disk is repaired from the others: another replica
+leads, the damaged part of the log is put aside, and its records are fetched again. No acknowledged
+record is lost."""
 
 from __future__ import annotations
 

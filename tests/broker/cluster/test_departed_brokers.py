@@ -1,5 +1,5 @@
-"""Metadata lists a broker that has stopped or died for a while: clients on librdkafka that wait for
-a coordinator would hang if it vanished at once."""
+"""For a while Metadata still lists a broker that has stopped or died: clients on librdkafka that
+wait for a coordinator would hang if the broker vanished at once."""
 
 from __future__ import annotations
 

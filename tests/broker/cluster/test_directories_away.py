@@ -1,5 +1,5 @@
-"""A broker whose log directories are not those of its last run, although nothing in them is older
-than what it had: one more disk, or one that was missing at a start."""
+"""A broker starts with other log directories than in its last run, but with the newest data of
+each: there is one more disk, or a disk was missing at an earlier start."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whoever reads damaged bytes of a replica has them checked and repaired from the others, and does
-not wait for the scrub: compaction, a coordinator that loads, a fetch, a look-up by time."""
+"""Damaged bytes of a replica are repaired from the others as soon as anything reads them, before
+the scrub finds them: compaction, a coordinator that loads, a fetch, a look-up by time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A broker that starts on log directories which it had before its last run: a disk that was not
-mounted meanwhile, for instance. What is in them is older than what others count on."""
+"""A broker starts with a log directory that its last run did not have, such as a disk that was not
+mounted then. The data in it are older than what the other brokers expect of this broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts of a cluster's brokers that wait for others, and are given up."""
+"""Brokers of a cluster that wait for ZooKeeper or a controller at a start, and stop meanwhile."""
 
 from __future__ import annotations
 

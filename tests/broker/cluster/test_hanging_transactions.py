@@ -1,5 +1,6 @@
-"""An unclean election loses a transaction's marker, or its start, in one partition: what is left is
-open for readers of committed records until the producer or an operator ends it there."""
+"""An unclean election loses a transaction's marker, or its start, in one partition. What is left of
+the transaction stays open, and holds up readers of committed records, until the producer or an
+operator ends it there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The internal topics have as many replicas as their settings say, or are not there yet: one that
-began with fewer would lose what it has with a single machine (KIP-115)."""
+"""The internal topics are created only with as many replicas as their settings say: with fewer, the
+loss of a single machine could lose their records (KIP-115)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A marker that the replicas of its partition do not take holds up no other transaction."""
+"""A marker that is not replicated in its partition delays no other transaction."""
 
 from __future__ import annotations
 

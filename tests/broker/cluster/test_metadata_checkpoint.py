@@ -1,4 +1,4 @@
-"""`ottla-metadata-checkpoint`: what a power cut leaves of it, and which of several counts."""
+"""`ottla-metadata-checkpoint`: what a power cut leaves of it, and which of several is used."""
 
 from __future__ import annotations
 

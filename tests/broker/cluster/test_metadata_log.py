@@ -1,5 +1,5 @@
-"""One decision after the other, each on the image of the previous one, and none visible before it
-is durable."""
+"""Decisions are made one after the other, each on the image that the previous one has produced;
+none is visible before it is durable."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Producers that begin while the controller cannot be asked for producer ids.
 
-A producer without a transactional id has no coordinator: of NOT_COORDINATOR or
-COORDINATOR_NOT_AVAILABLE Java's producers look for one, and fail for good. After
-COORDINATOR_LOAD_IN_PROGRESS all clients ask again.
+A producer without a transactional id has no coordinator. If Java's producers get NOT_COORDINATOR or
+COORDINATOR_NOT_AVAILABLE, they look for a coordinator, and fail permanently. After
+COORDINATOR_LOAD_IN_PROGRESS all clients retry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brokers of three racks: every partition has a replica on each, however it comes to be placed."""
+"""Brokers in three racks: every partition has a replica in each rack, whatever placed it there."""
 
 from __future__ import annotations
 

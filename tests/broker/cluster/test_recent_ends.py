@@ -1,4 +1,4 @@
-"""Who is known to have been gone shortly before a broker, in whole brokers."""
+"""When a broker ends, the metadata name the brokers that ended shortly before it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Brokers that connect to each other over TLS, SASL or both: they replicate, forward and decide,
-and one whom the others do not trust says so and goes on trying."""
+"""Brokers that connect to each other over TLS, SASL or both: they replicate, forward and decide. A
+broker that the others do not trust logs this, and keeps trying."""
 
 from __future__ import annotations
 

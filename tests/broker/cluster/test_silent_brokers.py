@@ -1,4 +1,4 @@
-"""A broker that says nothing any more: its machine has failed, or stands still."""
+"""A broker that no longer answers: its machine has failed, or is suspended."""
 
 from __future__ import annotations
 

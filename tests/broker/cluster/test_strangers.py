@@ -1,5 +1,5 @@
-"""Clients that pretend to be replicas or brokers are refused, and change nothing; nor do brokers
-with wrong epochs and values that make no sense."""
+"""Clients that pretend to be replicas or brokers are refused, and change nothing. So are requests
+of real brokers with wrong epochs or impossible values."""
 
 from __future__ import annotations
 

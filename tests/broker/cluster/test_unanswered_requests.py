@@ -1,4 +1,4 @@
-"""What only the controller decides, while no controller answers: each item of the request fails."""
+"""Requests that only the controller decides, while no controller answers: each item fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that nobody has foreseen end none of what the cluster rests on."""
+"""An unexpected error ends none of the tasks on which the cluster depends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What somebody else has written into ZooKeeper, or taken from it: refused with a clear message,
-and where it concerns one broker the others go on."""
+"""Znodes that somebody else has written or deleted: brokers refuse them with a clear message. If
+only one broker is affected, the others continue."""
 
 from __future__ import annotations
 

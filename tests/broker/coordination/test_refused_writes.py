@@ -1,4 +1,4 @@
-"""A full disk refuses what a group's requests record: their clients go on, and ask again."""
+"""A full disk cannot take the records of group requests: clients do not fail, but retry."""
 
 from __future__ import annotations
 

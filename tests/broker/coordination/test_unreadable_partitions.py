@@ -1,5 +1,5 @@
-"""After a start the logs are read when they are needed. One that the disk does not let be read is
-refused in a transactional Produce; the other partitions of the request are written."""
+"""After a start, logs are read when they are needed. If a log cannot be read from the disk, a
+transactional Produce refuses this partition, and writes the other partitions of the request."""
 
 from __future__ import annotations
 

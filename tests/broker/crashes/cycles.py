@@ -1,7 +1,7 @@
 """Cycles of a broker: load, an unannounced end, a start, and a check of what was promised.
 
-The broker is a process of its own. The promises it had made when it ended are compared with what
-the next one serves; then the load continues against that one.
+The broker is a process of its own. The promises that it had made when it ended are compared with
+what the next process serves; then the load continues against the next process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Programs that are killed where a test wants it: at a call of their Kafka client, or during it.
 
 A program runs unchanged in a process of its own, but its client's calls are counted. At the call
-that the test named it reports that and waits: the test kills it, or the broker, or lets it continue
-and kills it a moment later. This file is both sides: `Program` is the test's, `main` the program's.
+that the test has named, the program reports the call and waits. The test then kills the program or
+the broker, or lets the program continue and kills it a moment later. This file has both sides:
+`Program` is the test's, `main` the program's.
 """
 
 from __future__ import annotations

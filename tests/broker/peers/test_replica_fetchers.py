@@ -1,4 +1,4 @@
-"""Following a real leader over a real connection, completely, through broken links and
+"""A follower copies everything from a real leader over a real connection, through broken links and
 deletions."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Consumers that read from followers (KIP-392): nothing but what is committed, soon, and where the
-leader sends them."""
+"""Consumers that read from followers (KIP-392) get committed records only, soon after the commit,
+from the replica that the leader names."""
 
 from __future__ import annotations
 

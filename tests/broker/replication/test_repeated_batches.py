@@ -1,5 +1,5 @@
-"""Idempotent producers while leaders change and in-sync sets shrink: nothing is overtaken, and what
-is told to be there already is committed."""
+"""Idempotent producers while leaders change and in-sync sets shrink: batches stay in order, and a
+batch that is answered as a duplicate is committed."""
 
 from __future__ import annotations
 

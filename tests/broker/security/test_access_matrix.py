@@ -1,5 +1,5 @@
 """Apache Kafka's recorded answers to every API from users with every kind of rule, compared with
-Ottla's (`python -m compat_tests.answers.matrix --record`); and nobody learns of what is hidden."""
+Ottla's (`python -m compat_tests.answers.matrix --record`). Answers reveal no hidden resource."""
 
 from __future__ import annotations
 

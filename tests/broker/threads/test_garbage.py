@@ -1,4 +1,4 @@
-"""Collections walk the newest objects only, and what they would have to find is not made."""
+"""Garbage collections visit only new objects, and the broker makes no cycles that need them."""
 
 from __future__ import annotations
 

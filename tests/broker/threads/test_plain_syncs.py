@@ -1,4 +1,4 @@
-"""Syncs beside the loop: each task has its own failure when the group has ended."""
+"""Syncs in threads: when a group of tasks has ended, each task has its own error."""
 
 from __future__ import annotations
 

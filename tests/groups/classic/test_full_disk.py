@@ -1,4 +1,4 @@
-"""A classic group changes what its records hold when they are in the log, and not before."""
+"""A classic group applies a recorded change once its records are in the log, and not before."""
 
 from __future__ import annotations
 

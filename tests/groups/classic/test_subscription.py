@@ -1,4 +1,4 @@
-"""The embedded consumer protocol: Kafka's bytes, and nothing is made of other bytes."""
+"""The embedded consumer protocol: Kafka's bytes are written and read, other bytes are ignored."""
 
 from __future__ import annotations
 

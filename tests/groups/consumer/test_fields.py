@@ -1,4 +1,4 @@
-"""The fields of a ConsumerGroupHeartbeat, checked as by Apache Kafka, and what settings bound."""
+"""The fields of a ConsumerGroupHeartbeat: checked as by Apache Kafka, and limited by settings."""
 
 from __future__ import annotations
 

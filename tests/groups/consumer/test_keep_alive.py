@@ -1,4 +1,4 @@
-"""The fast path of a KIP-848 heartbeat: only if the full one would change and return nothing."""
+"""The fast path of a KIP-848 heartbeat: taken only if the full one would change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The effects that each request for a transactional id and each timer put into their turn."""
+"""The effects (records, replies, timers) of each request for a transactional id and each timer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transactional id as a state machine: each request's next value, or its refusal, by unit."""
+"""A transactional id as a state machine: the next value, or the refusal, of each request."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A cleaner's reads and large batches are tasks for a thread.
 
-What goes wrong with one leaves the log as it is.
+If such a task fails, the log stays unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The small files of a log directory: each is read as it was written; a damaged one is missing."""
+"""The small files of a log directory: read as written; a damaged one counts as missing."""
 
 from __future__ import annotations
 

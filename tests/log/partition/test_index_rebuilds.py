@@ -1,5 +1,5 @@
-"""A wrong index is rebuilt beside the log's use: whoever waits for it is answered rightly, whatever
-happens to the log meanwhile, and nothing of the rebuild is left over."""
+"""A wrong index is rebuilt while the log is in use: requests that wait for it get right answers,
+whatever happens to the log meanwhile, and the rebuild leaves no files behind."""
 
 from __future__ import annotations
 

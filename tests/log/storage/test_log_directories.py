@@ -1,4 +1,4 @@
-"""Which log directories a broker accepts: all of its own, with its metadata where they were."""
+"""Which log directories a broker accepts: all of its own, with the metadata in the same one."""
 
 from __future__ import annotations
 

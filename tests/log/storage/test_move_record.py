@@ -1,4 +1,4 @@
-"""A start completes the moves that were final, whatever of them was done, and no others."""
+"""A start completes the moves that were final, however far each had got, and no other moves."""
 
 from __future__ import annotations
 

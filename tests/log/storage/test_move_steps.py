@@ -1,4 +1,4 @@
-"""The steps of a copy: what each of them brings, how much, and what ends a move early."""
+"""The steps of a copy: what each of them copies, how much, and what ends a move early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A start with log directories that cannot be used: the others serve, and it is said."""
+"""A start with log directories that cannot be used: the others serve, and the log says so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A replica is taken off a broker while its log directory is away, and given back: it begins anew
-in another directory. When the first one is there again, the copy in it does not count."""
+"""While a log directory is missing, a replica in it is removed from the broker and assigned to it
+again: the replica begins empty in another directory. When the first directory is present again, the
+copy in it does not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A restored backup is adopted: nothing is led or given before all logs are known."""
+"""A restored backup is adopted: nothing is led, and no id assigned, before all logs are known."""
 
 from __future__ import annotations
 

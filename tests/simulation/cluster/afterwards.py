@@ -1,7 +1,7 @@
 """What must work again once everything is healed: nothing may be refused for good.
 
-Clients of a run give a transaction up that does not get on, as stock ones do, so one that no broker
-would ever accept is not noticed by them.
+Clients of a run give up a transaction that makes no progress, as stock clients do. So they would
+not notice that no broker will ever accept a transaction again.
 """
 
 from __future__ import annotations

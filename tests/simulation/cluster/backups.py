@@ -1,8 +1,8 @@
 """ZooKeeper is restored from a backup, which the operator has all brokers accept.
 
-The brokers' logs have what was acknowledged since, with later leader epochs and producer ids than
-the backup. A backup that does not know a topic, or where replicas are now, cannot keep that: then
-nothing is restored.
+The brokers' logs also have what was acknowledged after the backup, with later leader epochs and
+producer ids. A backup that lacks a topic, or has replicas elsewhere than they are now, cannot keep
+these records: such a backup is not restored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Topics that are deleted and created again, under the same names, amid everything else.
 
 A deletion that was answered holds for every broker: one that was away, or that read a snapshot in
-place of the deletion, must not serve the topic before, or keep its files under the topic's name.
+place of the deletion, must not serve the deleted topic, or keep its files under the topic's name.
 Each topic's records name the topic that they were sent to.
 """
 

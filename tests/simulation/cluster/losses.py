@@ -1,10 +1,10 @@
-"""What a power cut or a lost disk may take, by the truth in ZooKeeper and by what is on the disks.
+"""What a power cut or a lost disk may lose, according to ZooKeeper and to the data on the disks.
 
 A copy is *good* if its broker is in the in-sync set or eligible (KIP-966), its replica is neither
 doubtful nor lost, and its machine has kept its power and its disk. While a partition has a good
-copy nothing of it may be lost. Without one the longest log of the in-sync replicas that stopped
-last must remain, and what was acknowledged while a replica was alone in the set, as that replica
-has flushed it.
+copy nothing of it may be lost. Without a good copy the longest log of the in-sync replicas that
+stopped last must remain. So must everything that was acknowledged while a single replica was in the
+in-sync set, because that replica has flushed it.
 """
 
 from __future__ import annotations

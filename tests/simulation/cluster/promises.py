@@ -1,7 +1,7 @@
 """What must hold after each step of several brokers, beside one leader in an epoch.
 
-Cheap checks look at what has changed since the last step; dear ones at one partition now and then,
-and at all of them in the end.
+Cheap checks look at everything that has changed since the last step. Expensive checks look at one
+partition now and then, and at all partitions in the end.
 """
 
 from __future__ import annotations

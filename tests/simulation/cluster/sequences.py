@@ -1,7 +1,7 @@
 """Faults of several steps: each step follows once the one before it has had its effect.
 
-They are rare coincidences, made likely: what is on its way for longer than a restart takes, a
-second failure before the first one is repaired. A quarter of the seeds has one of them.
+They make rare coincidences likely: a message that is on its way for longer than a restart takes, a
+second failure before the first one is repaired. Three of ten seeds have one of them.
 """
 
 from __future__ import annotations

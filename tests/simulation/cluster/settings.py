@@ -1,8 +1,8 @@
 """An administrator that changes topics' settings and deletes records, amid everything else.
 
-Of the topics of acks=all the checker judges every record, so nothing but DeleteRecords may take
-one of them. Those of transactions have the single broker's model, which judges retention and
-compaction.
+In topics with acks=all the checker expects every record, so only DeleteRecords may remove records
+there. Topics with transactions use the single broker's model, which knows what retention and
+compaction may remove.
 """
 
 from __future__ import annotations

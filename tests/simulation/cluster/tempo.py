@@ -1,7 +1,7 @@
-"""How fast clients work: all the time around what happens, now and then in a long wait.
+"""How fast clients work: continuously around a change, now and then during a long wait.
 
-Most of a run's time is waiting: for a session to end, for a cut to be over. Defects are found
-around the moments when something changes, so a wait in which nothing does costs little.
+Most of a run's time is waiting, such as for the end of a session or of a network partition. Defects
+are found around the moments when something changes, so clients do little while nothing changes.
 """
 
 from __future__ import annotations

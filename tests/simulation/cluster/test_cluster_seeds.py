@@ -1,6 +1,7 @@
 """Runs of three brokers: every promise is kept, and the same seed is the same run.
 
-A seed is another run once the simulator has changed: what was found is put back by the mutants.
+After a change of the simulator a seed gives another run, and no longer tests the defect that it had
+found: the mutants restore such defects.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@
                       was answered with `got`; None: there is no certain answer
     in g              an OffsetCommit of generation g was served, or JoinGroup has answered g
 
-A served Heartbeat says nothing: as in Kafka, a coordinator that is being loaded answers each.
+A served Heartbeat proves nothing: as in Kafka, a coordinator that is being loaded answers every
+Heartbeat without an error.
 
-A generation is recorded with its assignments. One that was answered to a JoinGroup before that may
-be forgotten by the next coordinator, and begin again with another leader.
+A generation is recorded with its assignments. If JoinGroup has answered a generation that is not
+recorded yet, the next coordinator may not know it, and may begin it again with another leader.
 """
 
 from __future__ import annotations

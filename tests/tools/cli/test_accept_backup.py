@@ -1,5 +1,5 @@
-"""`ottla cluster accept-backup`: what lets brokers go on with a restored ZooKeeper goes from the
-log directories of stopped members of one cluster, and from no others."""
+"""`ottla cluster accept-backup` removes the files that keep brokers from starting with a restored
+ZooKeeper, only from log directories of stopped members of one cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`ottla cluster create`: the metadata arrive whole, and wherever it is cut, no two brokers can go
-on from them."""
+"""`ottla cluster create`: the metadata arrive whole; wherever the command is interrupted, no two
+brokers can start with these metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla reassign plan`: only what is on a broker that is to be retired moves, over the racks."""
+"""`ottla reassign plan`: only replicas on retired brokers move, and racks stay balanced."""
 
 from __future__ import annotations
 

@@ -287,6 +287,17 @@ cdef class Partition:
         """Raise unless this broker leads the partition, in the epoch that the client gives."""
         self.check_leader(client_epoch)
 
+    def edge(self, bint newest, bint committed_only, int32_t client_epoch):
+        """The offset at which a consumer would begin: after the newest record that it may read, or
+        at the oldest record. Returns -1 if `check_leader` would raise, if the log is damaged, or if
+        the end is not known yet."""
+        if (not self.led_here or self.log.health.offline is not None
+                or client_epoch not in (-1, self.leader_epoch)):
+            return -1
+        if not newest:
+            return self.log.log_start_offset
+        return self.readable_end(committed_only) if self.role.end_is_known(self) else -1
+
     def close(self):
         """Wake all waiting requests, which then find the partition gone."""
         self.role, self.led_here = NO_ROLE, False

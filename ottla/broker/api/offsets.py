@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -40,12 +41,17 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The first version that knows each of these special timestamps (KIP-734, KIP-405, KIP-1005)."""
+FIRST_WITH_EPOCH = 4
+"""The first version that reports leader epochs (KIP-320)."""
+QUICK_ANSWERS = 8
+"""How many answers that need only memory are made between two looks at the clock."""
 CONSUMER, ANY_REPLICA = -1, -2
 """Replica ids that belong to no broker. Requests with ANY_REPLICA are also answered by followers,
 with the end offsets of their own logs. The controller uses this id to find the longest log, and
 tools use it to look at any replica."""
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 NOTHING = (-1, -1, -1)
+Answer = ListOffsetsResponse.Topic.Partition
 
 FoundRecord = tuple[int, int, int]
 """Offset, timestamp in ms, leader epoch; each -1 if there is none."""
@@ -70,17 +76,63 @@ async def list_offsets(
         # Kafka has no better error code for an unknown isolation level.
         code = int(ErrorCode.UNKNOWN_SERVER_ERROR)
         return ListOffsetsResponse(topics=refused_topics(made, asked, code) + refusals)
-    topics, slices = [], Slices()
-    for name, items in merged_topics(asked).items():
-        once: dict[int, list[ListOffsetsRequest.Topic.Partition]] = {}
-        for item in items:
-            once.setdefault(item.partition_index, []).append(item)
-        partitions = [
-            await _list_partition(request, name, same[0], len(same) > 1, context)
-            async for same in slices.each(once.values())
-        ]
-        topics.append(made(name=name, partitions=partitions))
+    slices = Slices()
+    topics = [
+        made(name=name, partitions=await _list_topic(request, name, items, slices, context))
+        for name, items in merged_topics(asked).items()
+    ]
     return ListOffsetsResponse(topics=topics + refusals)
+
+
+async def _list_topic(
+    request: ListOffsetsRequest,
+    topic: str,
+    items: list[ListOffsetsRequest.Topic.Partition],
+    slices: Slices,
+    context: RequestContext,
+) -> list[Answer]:
+    """The answers for the partitions of one topic, each partition once."""
+    once = {item.partition_index: item for item in items}
+    counts = Counter(item.partition_index for item in items) if len(once) < len(items) else {}
+    known = context.broker.replicas.by_name.get(topic, [])
+    if request.replica_id != CONSUMER:
+        known = []
+    answers = []
+    for place, (index, item) in enumerate(once.items()):
+        duplicate, answer = counts.get(index, 1) > 1, None
+        if 0 <= index < len(known) and not duplicate:
+            answer = _at_once(known[index], item, request.isolation_level, context.version)
+        look = answer is None or not place % QUICK_ANSWERS
+        if answer is None:
+            answer = await _list_partition(request, topic, item, duplicate, context)
+        answers.append(answer)
+        if look and slices.over:
+            await slices.pause()
+    return answers
+
+
+def _at_once(
+    partition: Partition | None, item: ListOffsetsRequest.Topic.Partition, isolation: int,
+    version: int,
+) -> Answer | None:
+    """The answer for the first or the next offset, if it needs no look at the log's files and is no
+    error; otherwise None. Optimized, because tools ask about 100,000 partitions.
+
+    The leader epoch of the first offset may have to be read from a file, so versions that report it
+    get only the next offset here."""
+    newest = item.timestamp == LATEST
+    if partition is None or not version or not (
+        newest or (item.timestamp == EARLIEST and version < FIRST_WITH_EPOCH)
+    ):
+        return None
+    offset = partition.edge(newest, isolation == READ_COMMITTED, item.current_leader_epoch)
+    if offset < 0:
+        return None
+    answer = Answer(partition_index=item.partition_index)
+    answer.offset = offset
+    if version >= FIRST_WITH_EPOCH:
+        answer.leader_epoch = partition.leader_epoch
+    return answer
 
 
 async def _list_partition(
@@ -89,8 +141,8 @@ async def _list_partition(
     item: ListOffsetsRequest.Topic.Partition,
     duplicate: bool,
     context: RequestContext,
-) -> ListOffsetsResponse.Topic.Partition:
-    answer = ListOffsetsResponse.Topic.Partition(partition_index=item.partition_index)
+) -> Answer:
+    answer = Answer(partition_index=item.partition_index)
     partition = None
     try:
         if duplicate:
@@ -117,7 +169,7 @@ async def _list_partition(
             answer.offset, answer.timestamp, epoch = await _look_up(
                 partition, item.timestamp, end, context
             )
-            if context.version >= 4:
+            if context.version >= FIRST_WITH_EPOCH:
                 answer.leader_epoch = epoch
     except ProtocolError as error:
         answer.error_code = int(error.code)

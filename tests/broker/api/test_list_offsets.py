@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ottla.log.partition import time_search
+from ottla.log.partition import loading, time_search
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.records import Record, build_batch
 from tests.broker.held_workers import slow_flush
@@ -98,3 +100,65 @@ def test_a_look_up_by_time_decompresses_large_batches_beside_the_loop(
         found = client.call(request, 7).topics[0].partitions[0]
         assert (found.error_code, found.offset) == (0, 50_000 if timestamp > 0 else 59_999)
     assert threads and all(name.startswith("ottla-worker") for name in threads)
+
+
+def ask_all(
+    client: WireClient, version: int, *asked: ListOffsetsRequest.Topic.Partition
+) -> list[tuple[int, int, int]]:
+    """Index, error code and offset of each answer."""
+    topics = [ListOffsetsRequest.Topic(name="t", partitions=list(asked))]
+    response = client.call(ListOffsetsRequest(replica_id=-1, topics=topics), version)
+    return [(each.partition_index, each.error_code, each.offset)
+            for each in response.topics[0].partitions]
+
+
+@pytest.mark.parametrize("version", [3, 11])
+@pytest.mark.parametrize(("timestamp", "found"), [(LATEST, 3), (EARLIEST, 0)])
+def test_a_wrong_partition_of_a_topic_leaves_the_others_alone(
+    tmp_path: Path, version: int, timestamp: int, found: int
+) -> None:
+    with RunningBroker(tmp_path) as running, WireClient(running.address) as client:
+        create(client, "t", 30)
+        for index in range(30):
+            assert produce(client, "t", batch(b"a", b"b", b"c"), partition=index).error_code == 0
+        asked = [PARTITION(partition_index=index, timestamp=timestamp) for index in range(30)]
+        asked[2] = PARTITION(partition_index=1, timestamp=timestamp)
+        asked[3] = PARTITION(partition_index=30, timestamp=timestamp)
+        asked[4] = PARTITION(partition_index=-1, timestamp=timestamp)
+        wanted = {index: (0, found) for index in range(30) if index not in (2, 3, 4)}
+        wanted |= {
+            1: (int(ErrorCode.INVALID_REQUEST), -1),
+            30: (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1),
+            -1: (int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), -1),
+        }
+        if version >= 4:
+            asked[5] = PARTITION(partition_index=5, timestamp=timestamp, current_leader_epoch=9)
+            wanted[5] = (int(ErrorCode.UNKNOWN_LEADER_EPOCH), -1)
+        answers = ask_all(client, version, *asked)
+        assert len(answers) == len(wanted)
+        assert {index: (code, offset) for index, code, offset in answers} == wanted
+
+
+def test_versions_without_leader_epochs_open_no_log_that_is_at_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A console asks for all first offsets, after a restart perhaps of 100,000 unused logs."""
+    with RunningBroker(tmp_path) as running, WireClient(running.address) as client:
+        create(client, "t")
+        assert produce(client, "t", batch(b"a", b"b", b"c")).error_code == 0
+    opened: list[str] = []
+    load = loading.load
+
+    def noted(*arguments: Any) -> Any:
+        opened.append(arguments[2])
+        return load(*arguments)
+
+    with RunningBroker(tmp_path) as running, WireClient(running.address) as client:
+        monkeypatch.setattr(loading, "load", noted)
+        for version in (1, 2, 3):
+            assert ask(client, "t", EARLIEST, version).offset == 0
+            assert ask(client, "t", LATEST, version).offset == 3
+        assert ask(client, "t", LATEST, 11).offset == 3
+        assert not opened
+        assert (answer := ask(client, "t", EARLIEST, 4)).offset == answer.leader_epoch == 0
+        assert opened

@@ -295,21 +295,26 @@ class _View:
         self, topic: TopicImage, indexes: range
     ) -> list[MetadataResponse.Topic.Partition]:
         partition_class = MetadataResponse.Topic.Partition
-        told = self.reachable if self.version == 0 else None
         alive = _alive(topic, self.reachable, self.broker)[indexes.start : indexes.stop]
         states = topic.partitions[indexes.start : indexes.stop]
+        told = self._reachable_only if self.version == 0 else list
         return [
             partition_class(
-                error_code=_leader_error(state, self.image, served, self.reachable, self.version),
+                error_code=0 if self.version and state.leader in served else _leader_error(
+                    state, self.image, served, self.reachable, self.version),
                 partition_index=index,
                 leader_id=state.leader if state.leader in served else -1,
                 leader_epoch=self.image.leader_epoch(topic, state),
-                replica_nodes=[n for n in state.replicas if told is None or n in told],
-                isr_nodes=[n for n in state.isr if told is None or n in told],
-                offline_replicas=[n for n in state.replicas if n not in served],
+                replica_nodes=told(state.replicas),
+                isr_nodes=told(state.isr),
+                offline_replicas=[] if served.issuperset(state.replicas) else [
+                    n for n in state.replicas if n not in served],
             )
             for index, state, served in zip(indexes, states, alive, strict=True)
         ]
+
+    def _reachable_only(self, nodes: Iterable[int]) -> list[int]:
+        return [node for node in nodes if node in self.reachable]
 
     def topic_by_id(self, topic_id: bytes) -> MetadataResponse.Topic:
         """The entry of the topic with this id, or an error if there is none."""

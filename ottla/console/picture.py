@@ -7,27 +7,42 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, MutableMapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.client.errors import ClientError, NotConnected, check
 from ottla.console import topic_columns
 from ottla.console.topic_columns import UNKNOWN, Topics
 from ottla.tools.admin import cluster as clusters
+from ottla.tools.admin import topics as listed
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.topics import TIMEOUT_MS
 from ottla.wire.messages import DescribeLogDirsRequest, ListOffsetsRequest
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
+    from ottla.client.connection import Connection
+    from ottla.client.frames import Sent
 
 Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
-ASKED_AT_ONCE = 5_000
-"""Partitions per request for offsets: no other Python code runs while an answer is decoded."""
+ASKED_AT_ONCE = 1_000
+"""Partitions per request for offsets. A name of n characters counts as n / PARTITION_SIZE of them,
+so that a request has about 12 KB."""
+PARTITION_SIZE = 12
+"""Bytes of a partition in a request for offsets."""
+SENT_AHEAD = 2
+"""Requests for offsets that brokers work on while the console decodes an answer. All requests on
+their way fit into the buffers of a socket: a broker that waits until the console receives an
+answer may read no requests meanwhile."""
+WITHOUT_EPOCHS = 3
+"""The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
+offset, a broker has to read files of partitions that it has not used since its start."""
 
 
 @dataclass
@@ -105,21 +120,25 @@ def members(cluster: ClusterClient, memory: Memory) -> Members:
 def take(cluster: ClusterClient, memory: Memory) -> Iterator[Picture]:
     """Reads everything, step by step; the last picture is complete. Parts that the user may not
     see are missing, and a note says so."""
-    picture = Picture(members(cluster, memory), topic_columns.read(cluster))
-    memory["topics"] = picture.topics
+    there, notes = members(cluster, memory), list[str]()
+    described = listed.each(cluster)
+    first = list(islice(described, 1))
+    # All topics have been received. While they are decoded, the brokers add up sizes.
+    asked = ask_disks(cluster, there, notes)
+    try:
+        picture = Picture(there, Topics(chain(first, described)))
+        memory["topics"] = picture.topics
+        yield picture
+        picture = replace(
+            picture, disks=read_disks(asked, picture.topics, notes), notes=[*notes])
+    finally:
+        for connection, _ in asked.values():        # after an error: nobody will read the answers
+            connection.close()
     yield picture
-    notes: list[str] = []
     offsets = Offsets(time.time(), picture.topics.column(), picture.topics.column())
     attempt(notes, "offsets", lambda: read_offsets(cluster, picture.topics, offsets), None)
     sum_up(memory, picture.topics, offsets)
-    picture = replace(picture, offsets=offsets, notes=[*notes])
-    yield picture
-    disks = Disks([], picture.topics.column())
-    for one in picture.members.brokers:
-        if one.broker_id not in picture.members.fenced:
-            read = disks_reader(cluster, picture.topics, disks, one.broker_id)
-            attempt(notes, f"disks of broker {one.broker_id}", read, None)
-    yield replace(picture, disks=disks, notes=notes)
+    yield replace(picture, offsets=offsets, notes=notes)
 
 
 def attempt(notes: list[str], what: str, read: Callable[[], Value], otherwise: Value) -> Value:
@@ -139,21 +158,45 @@ Page = list[tuple[topic_columns.Topic, tuple[int, ...]]]
 
 def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None:
     """Reads first and next offsets from the leaders that can be reached. Raises ClientError."""
-    for leader, page in pages(topics):
+    columns = {EARLIEST: found.starts, LATEST: found.ends}
+    connections = connections_to(cluster, set(topics.leaders) - {-1})
+    waiting: deque[tuple[Connection, Sent, Page, array[int]]] = deque()
+    try:
+        for leader, page in pages(topics):
+            if leader not in connections:
+                continue
+            for which, column in columns.items():
+                sent = connections[leader].send(request(page, which), at_most=WITHOUT_EPOCHS)
+                waiting.append((connections[leader], sent, page, column))
+            while len(waiting) > SENT_AHEAD:
+                store_answer(*waiting.popleft())
+        while waiting:
+            store_answer(*waiting.popleft())
+    finally:
+        for connection, *_ in waiting:  # after an error: nobody will read these answers
+            connection.close()
+
+
+def connections_to(cluster: ClusterClient, brokers: Iterable[int]) -> dict[int, Connection]:
+    """Connections to those of the brokers that can be reached. To find a broker, the cluster may
+    send a request on any connection, so no answers may be outstanding."""
+    found = {}
+    for broker in brokers:
         try:
-            connection = cluster.node(leader)
-        except NotConnected:            # the leader failed a moment ago: another will be elected
+            found[broker] = cluster.node(broker)
+        except NotConnected:            # it failed a moment ago: another leader will be elected
             continue
-        columns = {EARLIEST: found.starts, LATEST: found.ends}
-        sent = [connection.send(request(page, which)) for which in columns]
-        answers = [connection.answer(each) for each in sent]
-        first = {topic.name: topic.first for topic, _ in page}
-        for whole, column in zip(answers, columns.values(), strict=True):
-            for answer in whole.topics:
-                start = first[answer.name]
-                for part in answer.partitions:
-                    if not part.error_code:
-                        column[start + part.partition_index] = part.offset
+    return found
+
+
+def store_answer(connection: Connection, sent: Sent, page: Page, column: array[int]) -> None:
+    """Receives the offsets of a page, and writes them into a column."""
+    first = {topic.name: topic.first for topic, _ in page}
+    for answer in connection.answer(sent).topics:
+        start = first[answer.name]
+        for part in answer.partitions:
+            if not part.error_code:
+                column[start + part.partition_index] = part.offset
 
 
 def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
@@ -168,11 +211,12 @@ def pages(topics: Topics) -> Iterator[tuple[int, Page]]:
         for leader, indexes in by_leader.items():
             for at in range(0, len(indexes), ASKED_AT_ONCE):
                 part = tuple(indexes[at : at + ASKED_AT_ONCE])
-                if counts[leader] + len(part) > ASKED_AT_ONCE and waiting[leader]:
+                count = len(part) + len(topic.name) // PARTITION_SIZE
+                if counts[leader] + count > ASKED_AT_ONCE and waiting[leader]:
                     yield leader, waiting.pop(leader)
                     counts[leader] = 0
                 waiting[leader].append((topic, part))
-                counts[leader] += len(part)
+                counts[leader] += count
     yield from waiting.items()
 
 
@@ -230,34 +274,65 @@ def rates(
     return growth
 
 
-def disks_reader(
-    cluster: ClusterClient, topics: Topics, disks: Disks, broker: int
-) -> Callable[[], None]:
-    """A function that reads the log directories of a broker: total sizes, and sizes of the topics
-    that the user may see. The broker sends all sizes if the user may describe the cluster."""
+Asked = dict[int, tuple["Connection", "Sent"]]
+"""Requests for the log directories of brokers, by broker."""
 
-    def read() -> None:
-        sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
-        response = cluster.node(broker).call_in_parts(
-            DescribeLogDirsRequest(topics=None), "results", "topics")
-        for directory, there in response:
-            of_all = sums[id(directory)]
-            topic = topics.by_name.get(there.name)
-            for part in there.partitions:
-                size = part.partition_size
-                of_all[0] += 1
-                of_all[1] += size
-                if topic is not None and part.partition_index < topic.partitions:
-                    place = topic.first + part.partition_index
-                    disks.shown_bytes += size
-                    disks.sizes[place] = max(disks.sizes[place], size)
-        check(getattr(response.message, "error_code", 0))
-        disks.directories += [
-            described(broker, directory, *sums[id(directory)])
-            for directory in response.message.results
-        ]
 
-    return read
+def ask_disks(cluster: ClusterClient, members: Members, notes: list[str]) -> Asked:
+    """Asks all brokers for their log directories, so that they work at the same time."""
+    found: dict[int, Connection] = {}
+    for one in members.brokers:
+        if one.broker_id not in members.fenced:
+            connection = attempt(
+                notes, disks_of(one.broker_id), partial(cluster.node, one.broker_id), None)
+            if connection is not None:
+                found[one.broker_id] = connection
+    asked: Asked = {}
+    for broker, connection in found.items():
+        sent = attempt(notes, disks_of(broker), partial(
+            connection.send, DescribeLogDirsRequest(topics=None)), None)
+        if sent is not None:
+            asked[broker] = connection, sent
+    return asked
+
+
+def disks_of(broker: int) -> str:
+    """What a note calls the log directories of a broker."""
+    return f"disks of broker {broker}"
+
+
+def read_disks(asked: Asked, topics: Topics, notes: list[str]) -> Disks:
+    """Reads the log directories that `ask_disks` has asked for."""
+    disks = Disks([], topics.column())
+    for broker in list(asked):
+        attempt(notes, disks_of(broker), partial(
+            read_directories, *asked.pop(broker), topics, disks, broker), None)
+    return disks
+
+
+def read_directories(
+    connection: Connection, sent: Sent, topics: Topics, disks: Disks, broker: int
+) -> None:
+    """Reads the log directories of a broker: total sizes, and sizes of the topics that the user may
+    see. The broker sends all sizes if the user may describe the cluster. Raises ClientError."""
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    response = connection.answer(sent, in_parts=("results", "topics"))
+    for directory, there in response:
+        of_all = sums[id(directory)]
+        topic = topics.by_name.get(there.name)
+        for part in there.partitions:
+            size = part.partition_size
+            of_all[0] += 1
+            of_all[1] += size
+            if topic is not None and part.partition_index < topic.partitions:
+                place = topic.first + part.partition_index
+                disks.shown_bytes += size
+                disks.sizes[place] = max(disks.sizes[place], size)
+    check(getattr(response.message, "error_code", 0))
+    disks.directories += [
+        described(broker, directory, *sums[id(directory)])
+        for directory in response.message.results
+    ]
 
 
 def described(broker: int, found: Any, replicas: int, size: int) -> Directory:

@@ -11,12 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from ottla.tools.admin import topics
-
-if TYPE_CHECKING:
-    from ottla.client.cluster import ClusterClient
+from typing import Any, NamedTuple
 
 UNKNOWN = -1
 """The figure of a partition whose leader did not answer. Real figures are never negative."""
@@ -119,8 +114,3 @@ class Topics:
     def _kept(self, brokers: list[int]) -> Brokers:
         found = tuple(brokers)
         return self._same.setdefault(found, found)
-
-
-def read(cluster: ClusterClient) -> Topics:
-    """All topics that the user may see. Raises ClientError."""
-    return Topics(topics.each(cluster))

@@ -8,13 +8,34 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
+from ottla.client.errors import NotConnected, Unreachable
 from ottla.console import picture
 from ottla.console.cluster_pages import overview, pending_of, topic_page, topic_rows
 from ottla.console.documents import PIECE, encoded
-from ottla.console.picture import ASKED_AT_ONCE, Members, Offsets, Picture, pages, rates, records
+from ottla.console.picture import (
+    ASKED_AT_ONCE,
+    SENT_AHEAD,
+    Members,
+    Offsets,
+    Picture,
+    pages,
+    rates,
+    records,
+)
 from ottla.console.topic_columns import UNKNOWN, Topics
 from ottla.console.views import Views
-from ottla.wire.messages import MetadataResponse
+from ottla.tools.admin.offsets import LATEST
+from ottla.wire.messages import (
+    DescribeClusterResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    MetadataResponse,
+)
+from ottla.wire.parts import DecodedInParts
 
 MADE = MetadataResponse.Topic
 WAIT_SECONDS = 30
@@ -70,6 +91,15 @@ def test_each_leader_is_asked_for_its_partitions_once_a_part_at_a_time() -> None
             assert {topics.leaders[topic.first + index] for index in indexes} == {leader}
         asked |= places
     assert len(asked) == topics.partitions - 1
+
+
+def test_the_requests_on_their_way_fit_into_the_buffers_of_a_socket() -> None:
+    """Otherwise a broker could wait for the console, and the console for the broker."""
+    long = [described(f"{number:0249}", (0, [0], [])) for number in range(1000)]
+    wide = described("wide", *[(0, [0], [])] * 5000)
+    for topics in (Topics(long), Topics([wide])):
+        sizes = [len(picture.request(page, LATEST).encode(3)) for _, page in pages(topics)]
+        assert (SENT_AHEAD + 2) * max(sizes) <= 64 << 10 and len(sizes) <= 25
 
 
 def offsets_of(topics: Topics, at: float, *ends: int) -> Offsets:
@@ -212,3 +242,113 @@ def test_a_reading_too_soon_after_another_one_keeps_its_rates() -> None:
         found = offsets_of(topics, at, end)
         picture.sum_up(memory, topics, found)
         assert found.rates == wanted and found.records == end
+
+
+class Leader:
+    """A connection to a broker that answers in the order of the requests; one that `fails` breaks
+    when it is asked for an answer."""
+
+    def __init__(self, offset: int, fails: bool = False) -> None:
+        self.offset, self.fails = offset, fails
+        self.waiting: list[ListOffsetsRequest] = []
+        self.sent_ahead, self.closed = 0, False
+
+    def send(self, request: ListOffsetsRequest, *, at_most: int) -> ListOffsetsRequest:
+        assert at_most < 4, "versions with leader epochs make a broker open its files"
+        self.waiting.append(request)
+        self.sent_ahead = max(self.sent_ahead, len(self.waiting))
+        return request
+
+    def answer(self, sent: ListOffsetsRequest) -> ListOffsetsResponse:
+        if self.fails:
+            raise Unreachable("the broker closed the connection")
+        assert self.waiting.pop(0) is sent, "answers come in the order of the requests"
+        made = ListOffsetsResponse.Topic
+        return ListOffsetsResponse(topics=[made(name=topic.name, partitions=[
+            made.Partition(partition_index=part.partition_index,
+                           offset=self.offset if part.timestamp == LATEST else 1)
+            for part in topic.partitions
+        ]) for topic in sent.topics])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Leaders:
+    """A cluster with these brokers; others cannot be reached."""
+
+    def __init__(self, **brokers: Any) -> None:
+        self.brokers = brokers
+
+    def node(self, number: int) -> Any:
+        waiting = any(one.waiting for one in self.brokers.values())
+        assert not waiting, "a real cluster may send a request of its own on these connections"
+        if f"n{number}" not in self.brokers:
+            raise NotConnected("not there")
+        return self.brokers[f"n{number}"]
+
+
+def three_leaders() -> Topics:
+    """Enough partitions for several requests to each of three brokers."""
+    return Topics([described(f"t{number:04}", *[(index % 3, [0, 1, 2], []) for index in range(9)])
+                   for number in range(4000)])
+
+
+def test_a_broker_works_on_offsets_while_others_are_decoded() -> None:
+    topics, brokers = three_leaders(), {"n0": Leader(10), "n1": Leader(20)}
+    found = Offsets(0, topics.column(), topics.column())
+    picture.read_offsets(Leaders(**brokers), topics, found)  # type: ignore[arg-type]
+    assert [list(topic.of(found.ends)) for topic in topics] == [[10, 20, UNKNOWN] * 3] * 4000
+    assert [list(topic.of(found.starts)) for topic in topics] == [[1, 1, UNKNOWN] * 3] * 4000
+    assert not any(one.waiting or one.closed for one in brokers.values())
+    assert all(2 <= one.sent_ahead <= SENT_AHEAD + 2 for one in brokers.values())
+
+
+def test_after_an_error_nobody_takes_answers_that_were_not_read_for_others() -> None:
+    topics, brokers = three_leaders(), {"n0": Leader(10, fails=True), "n1": Leader(20)}
+    found = Offsets(0, topics.column(), topics.column())
+    with pytest.raises(Unreachable):
+        picture.read_offsets(Leaders(**brokers), topics, found)  # type: ignore[arg-type]
+    assert all(one.closed for one in brokers.values() if one.waiting)
+    assert brokers["n1"].waiting, "the test sends ahead"
+
+
+class Directories:
+    """A connection to a broker with one log directory, which has partitions of topic `orders`."""
+
+    def __init__(self, all_asked: Callable[[], bool], fails: bool = False) -> None:
+        self.all_asked, self.fails = all_asked, fails
+        self.waiting = self.asked = False
+
+    def send(self, request: DescribeLogDirsRequest) -> int:
+        self.waiting = self.asked = True
+        return 1
+
+    def answer(self, sent: int, *, in_parts: tuple[str, ...]) -> DecodedInParts:
+        assert self.all_asked(), "the brokers work at the same time"
+        if self.fails:
+            raise Unreachable("gone")
+        made = DescribeLogDirsResponse.Result
+        found = DescribeLogDirsResponse(results=[made(log_dir="/d", topics=[
+            made.Topic(name="orders", partitions=[
+                made.Topic.Partition(partition_index=index, partition_size=7) for index in (0, 1)]),
+            made.Topic(name="hidden", partitions=[
+                made.Topic.Partition(partition_index=0, partition_size=100)]),
+        ])])
+        return DecodedInParts(DescribeLogDirsResponse, found.encode(4), 4, *in_parts)
+
+
+def test_all_brokers_add_up_sizes_at_the_same_time_and_one_that_fails_leaves_a_note() -> None:
+    def all_asked() -> bool:
+        return all(one.asked for one in brokers.values())
+
+    brokers = {f"n{number}": Directories(all_asked, number == 1) for number in range(3)}
+    one = DescribeClusterResponse.Broker
+    members = Members("c", 0, [one(broker_id=number) for number in range(5)], {4})
+    notes: list[str] = []
+    asked = picture.ask_disks(Leaders(**brokers), members, notes)  # type: ignore[arg-type]
+    disks = picture.read_disks(asked, shop(), notes)
+    assert notes == ["disks of broker 3: not there", "disks of broker 1: gone"] and not asked
+    assert [(one.broker, one.replicas, one.size) for one in disks.directories] == [
+        (0, 3, 114), (2, 3, 114)]
+    assert disks.shown_bytes == 28 and list(disks.sizes) == [7, 7] + [UNKNOWN] * 3

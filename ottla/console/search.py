@@ -36,7 +36,9 @@ CLIENT: dict[str, Any] = {
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 50,
     "fetch.queue.backoff.ms": 100,          # the default stalls a search for a second
-    "fetch.message.max.bytes": 262_144,     # small, so that other clients are served in between
+    # Small, so that the broker serves other clients in between: of one partition, and of all.
+    "fetch.message.max.bytes": 262_144,
+    "fetch.max.bytes": 1_000_000,
     "queued.max.messages.kbytes": 16384,
     "queued.min.messages": 1000,
     "receive.message.max.bytes": 200_000_000,

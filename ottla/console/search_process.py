@@ -2,7 +2,8 @@
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
 on the broker's machine for the processor. The process gets its task pickled on standard input, and
-writes its result pickled on standard output. It ends if the console has ended.
+writes its result pickled on standard output. It ends if the console has ended. It imports the code
+of a search only after it has lowered its priority.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import sys
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
-from ottla.console.schemas import Schemas
-from ottla.console.search import Reader, Wanted, search
+
+if TYPE_CHECKING:
+    from ottla.console.search import Wanted
 
 STOP_SECONDS = 0.2
 """A search ends this soon after its browser has closed the connection."""
@@ -81,6 +83,8 @@ class ConsoleEnded(threading.Event):
 
 def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
     """Search in this process until `stop`. Raises ClientError."""
+    from ottla.console.search import Reader, search
+
     reader = Reader(task.properties, task.bootstrap, task.wanted.committed)
     try:
         return search(task.wanted, task.bounds, task.begins, reader, stop)
@@ -104,6 +108,8 @@ def main() -> int:
     result: tuple[str, dict[str, Any]]
     try:
         if task.schemas is not None:
+            from ottla.console.schemas import Schemas
+
             task = replace(task, wanted=replace(task.wanted, schemas=Schemas(task.schemas)))
         result = "", perform(task, ended)
     except ClientError as failed:

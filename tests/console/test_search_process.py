@@ -13,6 +13,7 @@ import pytest
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
+from ottla.console.search import CLIENT
 from ottla.console.search_process import run
 from tests.console.search_tasks import task_at
 
@@ -54,3 +55,16 @@ def test_a_search_whose_console_was_killed_ends_without_a_word(silent: socket.so
             connection.settimeout(60)
             list(iter(lambda: connection.recv(4096), b""))     # until its process has ended
         assert console.stderr is not None and console.stderr.read() == b""
+
+
+def test_the_code_of_a_search_is_imported_at_low_priority() -> None:
+    """What a process imports before it gives way competes with the clients of the broker."""
+    names = subprocess.run(
+        [sys.executable, "-c", "import sys, ottla.console.search_process; print(*sys.modules)"],
+        stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    assert not {"ottla.console.search", "ottla.wire.messages", "confluent_kafka"} & {*names}
+
+
+def test_a_fetch_of_a_search_leaves_the_broker_time_for_other_clients() -> None:
+    """To send 1 MB takes the loop of a broker 0.4 ms; a turn of the loop sends up to 4 MiB."""
+    assert CLIENT["fetch.message.max.bytes"] < CLIENT["fetch.max.bytes"] <= 1 << 20

@@ -172,8 +172,8 @@ def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:
     ]
     rows.sort(key=lambda row: row["at_ms"], reverse=True)
     notes = [
-        f"Broker {broker} gave no audit log. If the console runs on another machine, name its "
-        "network in ottla.http.networks there."
+        f"Broker {broker} gave no audit log. If the console runs on another machine, add the "
+        "console's network to the broker's ottla.http.networks."
         for broker in addresses(cluster, memory) if broker not in logs
     ]
     return {"rows": rows, "notes": notes}

@@ -127,7 +127,7 @@ def endpoint(
             return problem(failed)
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
-            return problem(BadRequest("this failed inside the console; its log says more", 500))
+            return problem(BadRequest("an error in the console; its log has the details", 500))
         finally:
             if method != "GET" and visitor is not None:
                 visitor.views.forget()

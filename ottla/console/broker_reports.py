@@ -87,7 +87,7 @@ def read_all(cluster: ClusterClient, memory: Memory, path: str) -> dict[int, Any
 def refusals(memory: Memory) -> list[str]:
     """The refusals of brokers that do not report their clients to this console."""
     return [
-        f"Broker {broker} does not report its clients and groups here: {why}."
+        f"Broker {broker} does not report its clients and groups to this console: {why}."
         for broker, why in sorted(memory.get("http refusals", {}).items())
     ]
 
@@ -105,8 +105,8 @@ def read(url: str) -> Any:
 
 
 def refusal_of(error: HTTPError) -> Refused | None:
-    """The reason why a broker refuses; None if the broker only does not coordinate the group, or
-    gives no reason."""
+    """The reason why a broker refuses; None if the broker gives no reason, or if the reason is only
+    that it does not coordinate the group."""
     try:
         document = json.loads(error.read(SIZE_MAX))
         code = ErrorCode[document["error"]]

@@ -120,7 +120,7 @@ async def produce(request: ApiRequest) -> Row:
     encoding = await request.field("encoding", str, "text")
     headers = await request.field("headers", list, [])
     if len(headers) > HEADERS_MAX:
-        raise BadRequest(f"the console sends at most {HEADERS_MAX} headers with a record")
+        raise BadRequest(f"the record has more than {HEADERS_MAX} headers, the console's limit")
     pairs = []
     for one in headers:
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
@@ -146,7 +146,7 @@ def data_of(text: Any, encoding: str) -> bytes | None:
     except (UnicodeEncodeError, binascii.Error) as wrong:
         raise BadRequest(f"a key or a value is not {encoding}: {wrong}") from wrong
     if len(data) > VALUE_SIZE_MAX:
-        raise BadRequest(f"the console sends records of at most {VALUE_SIZE_MAX} bytes")
+        raise BadRequest(f"a key or a value has more than {VALUE_SIZE_MAX} bytes")
     return data
 
 
@@ -203,7 +203,7 @@ def reset(
         if extra := sorted(named - {topic for topic, _ in committed}):
             places += sorted(topic_admin.leaders(cluster, extra))
         if not places:
-            raise BadRequest(f"group {group!r} has no committed offsets; name the topics")
+            raise BadRequest(f"group {group!r} has no committed offsets; name topics")
         plan = planned(cluster, to, places, committed)
     if not dry_run:
         group_admin.commit(cluster, group, plan)

@@ -49,7 +49,7 @@ class Filters:
         Protobuf. Raises BadFilter."""
         for value in (self.text, self.regex, self.path, self.key, self.header):
             if value is not None and len(value) > LENGTH_MAX:
-                raise BadFilter(f"a filter has at most {LENGTH_MAX} characters")
+                raise BadFilter(f"a filter has more than {LENGTH_MAX} characters")
         makers = (
             (key_test, self.key), (header_test, self.header), (text_test, self.text),
             (regex_test, self.regex), (partial(path_test, schemas=schemas), self.path),
@@ -150,7 +150,7 @@ def steps_of(text: str) -> tuple[list[str | int], str]:
             steps.append(name if name is not None else name_of(quoted))
         position = match.end()
     if len(steps) > STEPS_MAX:
-        raise BadFilter(f"a JSON path has at most {STEPS_MAX} steps")
+        raise BadFilter(f"a JSON path has more than {STEPS_MAX} steps")
     rest = text[position:]
     if rest.strip() and COMPARISON.fullmatch(rest) is None:
         raise BadFilter(

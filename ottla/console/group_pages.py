@@ -238,7 +238,7 @@ def of_group(cluster: ClusterClient, group: groups.Listed, existing: set[str]) -
         if len(lost) == len(ends):
             rows.append(candidate(
                 "group", name, None, "It has no members, and the records at its offsets have been "
-                "deleted: it would not go on where it stopped."))
+                "deleted, so new members could not continue where it stopped."))
     if group.state == "Stable":
         described = groups.describe(cluster, name)
         assigned = {topic for one in described.members for topic in one.assigned}

@@ -75,11 +75,12 @@ class Guard:
         host = headers.get("host", "")
         if not names_one_of(host, self.names):
             return (
-                f"this console is not called {host[:200]!r}; name it with --name, if it is"
+                f"the Host header has {host[:200]!r}, which is not a name of this console; if it"
+                " should be, start the console with --name"
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{self.scheme}://{host.lower()}":
-            return f"requests from {origin[:200]} are refused"
+            return f"requests from pages of {origin[:200]} are refused"
         foreign = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if foreign and headers.get("sec-fetch-mode") != "navigate":
             return "requests from other sites are refused"

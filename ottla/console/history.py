@@ -3,8 +3,8 @@ minutes for a week.
 
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
 of their interval. A series is deleted if it has had no new point for a week. Each cluster has at
-most SERIES_MAX series: a further series takes the place of the one that has been silent longest,
-but of none that still gets points.
+most SERIES_MAX series. If there are that many, a new series replaces the one that has had no new
+point for longest. A series that still gets points is never replaced; then the new one is not kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
 """For each level, the seconds between points, and for how many seconds it keeps points."""
 SERIES_MAX = 2000
 SILENT_SECONDS = 600
-"""A series without a new point for so long may be deleted to make room for another series."""
+"""A series without a new point for this long may be deleted to make room for another series."""
 SCHEMA = """
 create table if not exists series (
   id integer primary key, cluster text, kind text, name text, measure text, written integer,

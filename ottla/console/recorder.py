@@ -1,8 +1,9 @@
 """Writes the history: every ten seconds a point of each total, topic and group.
 
-It reads the same views as the pages, as the console's own user and as users who are logged in. If
-there is no such user, nothing is recorded, because the console itself has no rights. Totals and
-group lags cover only the topics that a user may see, so each user has series of their own.
+It reads the same views as the pages. If the brokers ask for no login, it reads them without one.
+Otherwise it reads them as the console's own user and as the users who are logged in; if there are
+none, nothing is recorded, because the console itself has no rights. Totals and group lags cover
+only the topics that a user may see, so each user has series of their own.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class ApiRequest:
             async for piece in self.request.stream():
                 data += piece
                 if len(data) > BODY_SIZE_MAX:
-                    raise BadRequest(f"a request has at most {BODY_SIZE_MAX} bytes", 413)
+                    raise BadRequest(f"the request has more than {BODY_SIZE_MAX} bytes", 413)
         except ClientDisconnect:
             raise BadRequest("the client closed the connection") from None
         try:

@@ -73,7 +73,7 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
         was_clean, clean = clean, False
         for adopted in partitions:
-            say(f"{adopted.path}: records before offset {adopted.end_offset}")
+            say(f"adopting the records of {adopted.path} before offset {adopted.end_offset}")
             stage(disk, directory, adopted, plan, link)
         for adopted in partitions:
             put_in_place(disk, storage, directory, adopted)
@@ -94,7 +94,8 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
 
 
 def let_go(storage: Storage, clean: bool) -> None:
-    """Close the target; the next start recovers it unless `clean`."""
+    """Closes the target. Unless `clean`, does so without the mark of a clean stop, so that the next
+    start recovers it."""
     if clean:
         storage.close()
         return

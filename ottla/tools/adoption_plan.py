@@ -40,8 +40,8 @@ from ottla.wire.wording import counted
 
 METADATA_DIRECTORY = "__cluster_metadata-0"
 CACHES = (".index", ".timeindex", ".snapshot", ".txnindex", "leader-epoch-checkpoint")
-"""Files that can be rebuilt from the segments. If one such file of a partition is wrong, the import
-adopts none of these files of the partition."""
+"""Files that can be rebuilt from the segments. If one of them is wrong in a partition's directory,
+the import adopts none of them from this directory."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,8 @@ class Plan:
 
 
 class ErrorsOfLogs(Report):
-    """Counts faults of the logs themselves. Faults of CACHES only set `caches_hold` to False."""
+    """Counts faults of the logs themselves. A fault in one of the CACHES is not counted, but sets
+    `caches_hold` to False."""
 
     caches_hold = True
 

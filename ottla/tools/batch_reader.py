@@ -48,8 +48,8 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """The offset in the first 8 bytes. If the message contains others, this is the last one's
-        offset."""
+        """The offset in the first 8 bytes. If this message contains other messages, this is the
+        offset of the last of them."""
         return int.from_bytes(self.data[:8], "big", signed=True)
 
     @property
@@ -126,7 +126,9 @@ def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
     """Parses a batch. Raises DamagedFile."""
     if magic < 2:
         if magic == 1 and len(data) < LOG_OVERHEAD + LEGACY_OVERHEAD + 8:
-            raise DamagedFile(f"{path} at {position}: a message v1 has {len(data)} bytes", position)
+            raise DamagedFile(
+                f"{path} at {position}: a message v1 has only {len(data)} bytes, fewer than its"
+                " header", position)
         return LegacyBatch(data)
     try:
         return BatchView(data)

@@ -185,7 +185,7 @@ def check_directory(
         name = f"{key[0]}-{key[1]}"
         if log.segments and (name in wanted or not wanted) and not os.path.isdir(f"{path}/{name}"):
             segments = counted(log.segments, "segment")
-            what = f"{name} was closed with {segments}, and has no directory"
+            what = f"{name} was closed with {segments}, but now has no directory"
             report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "restore the directory"))
     return directory
 
@@ -202,7 +202,7 @@ def compare_closed(
     recorded = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
     actual = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
     if recorded != actual:
-        what = f"{key[0]}-{key[1]} was closed with {recorded}, and has {actual}"
+        what = f"{key[0]}-{key[1]} was closed with {recorded}, but now has {actual}"
         advice = f"its files were changed later: compare with a copy, or {LOOK_FOR_ITSELF}"
         report.add(Finding(f"{directory.path}/{CLOSED_LOGS}", what, advice))
 
@@ -218,7 +218,7 @@ def compare_checkpoints(
         if offset is None or offset <= checked.end_offset:
             continue
         end = checked.end_offset
-        what = f"{key[0]}-{key[1]} has offset {offset} there, but its log ends at {end}"
+        what = f"it has offset {offset} for {key[0]}-{key[1]}, whose log ends at {end}"
         advice = "the end of the log may be lost: compare with a copy"
         if name == LOG_STARTS:
             advice = "deleted records came back, or the log was lost: the next start begins the log"

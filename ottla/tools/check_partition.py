@@ -118,7 +118,8 @@ class PartitionCheck:
             if name.endswith(".quarantine"):
                 size = os.stat(f"{self.path}/{name}").st_size
                 self.add(
-                    name, f"a start found a hole in the log and put {counted(size, 'byte')} aside",
+                    name, "a broker found a hole or damage in the log, and put"
+                    f" {counted(size, 'byte')} of it into this file",
                     "see what is in it (copy it to a name ….log for `ottla log dump`), send again"
                     " what is missing, then move it away",
                 )  # fmt: skip
@@ -129,7 +130,7 @@ class PartitionCheck:
                 )  # fmt: skip
             elif name.endswith(CHANGES):
                 self.add(
-                    name, "left over from an interrupted change",
+                    name, "it was left behind by an interrupted change",
                     "nothing to do: the next start finishes or removes it", note=True,
                 )  # fmt: skip
 
@@ -241,7 +242,7 @@ class PartitionCheck:
             self.gaps_below = following
         else:
             check.tell(
-                f"it ends at offset {check.end_offset}, the next segment begins at {following}",
+                f"it ends at offset {check.end_offset}, but the next segment begins at {following}",
                 size,
             )
 
@@ -253,7 +254,7 @@ class PartitionCheck:
         point = self.known.recovery_point
         if last and behind is None and (point is None or check.end_offset >= point):
             check.tell(
-                f"{counted(check.size - position, 'byte')} at the end, not a whole batch: {what}",
+                f"its end, {counted(check.size - position, 'byte')}, is not a whole batch: {what}",
                 position,
                 "an incomplete write, never acknowledged: the next start cuts it off",
                 note=True,
@@ -279,9 +280,9 @@ class PartitionCheck:
             if (mine.last_sequence, mine.last_offset) != (state.last_sequence, state.last_offset):
                 self.add(
                     f"{offset:020d}.snapshot",
-                    f"producer {state.producer_id} has sequence {state.last_sequence}, offset "
-                    f"{state.last_offset} there; it has sequence {mine.last_sequence}, offset "
-                    f"{mine.last_offset} in the log",
+                    f"for producer {state.producer_id} it has sequence {state.last_sequence}, "
+                    f"offset {state.last_offset}, but the log has sequence {mine.last_sequence}, "
+                    f"offset {mine.last_offset}",
                     REBUILD,
                 )
                 return

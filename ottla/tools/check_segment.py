@@ -131,11 +131,12 @@ class SegmentCheck:
         ):
             self.fault = (
                 position,
-                f"{counted(batch.record_count, 'record')} and a last offset delta of "
-                f"{batch.last_offset_delta}",
+                f"its header has {counted(batch.record_count, 'record')} and a last offset delta "
+                f"of {batch.last_offset_delta}, which is invalid",
             )
         elif batch.leader_epoch < self.epoch:
-            self.fault = position, f"leader epoch {batch.leader_epoch} comes after {self.epoch}"
+            self.fault = (
+                position, f"leader epoch {batch.leader_epoch} follows the higher {self.epoch}")
         if self.fault is None:
             self.check_contents(batch, data, position)
 
@@ -158,7 +159,7 @@ class SegmentCheck:
                 repaired = lags and self.reread_from is not None and (
                     batch.base_offset >= self.reread_from)
                 self.tell(
-                    f"its leader epoch is {batch.leader_epoch}, leader-epoch-checkpoint says "
+                    f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says "
                     f"{known}", position,
                     READ_AGAIN if repaired else
                     "stop the broker and delete leader-epoch-checkpoint: the next start makes it"
@@ -188,8 +189,8 @@ class SegmentCheck:
             due = 0 if state.last_sequence == SEQUENCE_MAX else state.last_sequence + 1
         if batch.producer_epoch < state.epoch or batch.base_sequence != due:
             self.tell(
-                f"producer {batch.producer_id} goes on with epoch {batch.producer_epoch}, sequence "
-                f"{batch.base_sequence}; epoch {state.epoch}, sequence {due} was due",
+                f"producer {batch.producer_id} continues with epoch {batch.producer_epoch}, "
+                f"sequence {batch.base_sequence}; expected epoch {state.epoch}, sequence {due}",
                 position, "records may be missing or duplicated; compare with what was sent",
                 kind="sequence",
             )  # fmt: skip
@@ -204,7 +205,7 @@ class SegmentCheck:
         newest = max((record.timestamp for record in records), default=-1)
         if records and batch.timestamp_type == 0 and newest != batch.max_timestamp:
             self.tell(
-                f"its newest timestamp is {newest}, its header says {batch.max_timestamp}",
+                f"its newest timestamp is {newest}, but its header says {batch.max_timestamp}",
                 position, "searches by time may miss the record; nothing else is affected",
                 note=True, kind="timestamp",
             )  # fmt: skip
@@ -265,7 +266,7 @@ class IndexWalk:
             if number == 0 and entry == (0, 0):
                 return                          # space that Kafka allocated in advance
             if entry[0] < before[0] or entry[1] < before[1]:
-                self.wrong = self.wrong or f"entry {number} is {entry}, after {before}"
+                self.wrong = self.wrong or f"entry {number}, {entry}, is lower than {before} before"
                 return
             before = entry
             yield entry

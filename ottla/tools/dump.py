@@ -122,11 +122,11 @@ def run(options: Namespace) -> int:
         name = path.rpartition("/")[2]
         printer = printers.get("." + name.rpartition(".")[2], dump_checkpoint)
         try:
-            open(path, "rb").close()        # a missing file gets an error and no line
+            open(path, "rb").close()        # a missing file gets an error instead of this line
         except OSError as error:
             status = report(path, error)
             continue
-        print("Dumping", path)              # its error is one of the output, not of the file
+        print("Dumping", path)              # outside `try`: failed output is no fault of the file
         try:
             for line in printer(path):
                 print(line)

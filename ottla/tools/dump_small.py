@@ -72,7 +72,8 @@ def dump_snapshot(path: str) -> Iterator[str]:
             f"Computed crc: {crc32c_of(data[6:])}"
         )
     if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
-        raise ValueError(f"{path} has a count of {count} producers, but {len(data)} bytes")
+        raise ValueError(
+            f"{path} has {len(data)} bytes, which do not fit its count of {count} producers")
     for fields in ENTRY.iter_unpack(data[HEADER.size :]):
         producer, epoch, sequence, offset, delta, timestamp, coordinator, start = fields
         line = (
@@ -124,7 +125,7 @@ def read_closed(path: str) -> dict[Partition, ClosedLog]:
     try:
         return closed_logs.decode(read_small(path))
     except IndexError:
-        raise ValueError(f"{path} ends before its number of entries") from None
+        raise ValueError(f"{path} has fewer entries than it says") from None
 
 
 def dump_epochs(path: str) -> Iterator[str]:
@@ -134,6 +135,6 @@ def dump_epochs(path: str) -> Iterator[str]:
         raise ValueError(f"{path} is not a leader epoch checkpoint of version 0")
     entries = [line.split() for line in lines[2:] if line]
     if len(entries) != int(lines[1]) or any(len(entry) != 2 for entry in entries):
-        raise ValueError(f"{path} does not have {lines[1]} valid leader epochs")
+        raise ValueError(f"{path} does not have the {lines[1]} valid leader epochs that it says")
     for epoch, offset in entries:
         yield f"leaderEpoch: {epoch} startOffset: {offset}"

@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="as --link, then remove the partitions from the source",
     )  # fmt: skip
     parser.add_argument(
-        "--node-id", type=int, metavar="N", help="node.id of the new broker (the source's)"
+        "--node-id", type=int, metavar="N", help="node.id of the new broker (that of the source)"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check, and say what would be adopted"

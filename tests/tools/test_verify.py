@@ -56,7 +56,7 @@ def test_a_partition_without_its_segments_is_not_called_sound(data: Path, capsys
         segment.unlink()
     status, printed = verified(capsys, data)
     assert status == 1 and f"{data}/t-0: no segments\n" in printed and "sound" not in printed
-    what = "t-0 has offset 6 there, but its log ends at 0"
+    what = "it has offset 6 for t-0, whose log ends at 0"
     assert f"recovery-point-offset-checkpoint: {what}" in printed
 
 
@@ -101,10 +101,10 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "log-start-offset-checkpoint", write(b"0\n3\n"), "does not have 3 valid entries",
     ),
     "a recovery point behind the end": (
-        "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "its log ends at 6",
+        "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "whose log ends at 6",
     ),
     "meta.properties without ids": ("meta.properties", write(b"version=1\n"), "cluster.id"),
-    "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes aside"),
+    "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes of it into"),
     "a note of damage": (f"t-0/{FIRST}.damaged", write(b"0 x\n"), "accepts no writes"),
 }  # fmt: skip
 
@@ -150,12 +150,12 @@ def test_a_log_that_is_not_as_the_clean_stop_left_it_is_reported(
     assert status == 1
     assert (
         f"{data}/.ottla-closed-logs: t-1 was closed with offsets 1 to 3, {3 * size} bytes, "
-        f"and has offsets 1 to 2, {2 * size} bytes"
+        f"but now has offsets 1 to 2, {2 * size} bytes"
     ) in printed
     log.unlink()
     log.parent.rename(tmp_path / "away")
     status, printed = verified(capsys, data)
-    assert status == 1 and "t-1 was closed with 1 segment, and has no directory" in printed
+    assert status == 1 and "t-1 was closed with 1 segment, but now has no directory" in printed
     assert verified(capsys, data, "--partition", "t-0")[0] == 0
 
 
@@ -193,7 +193,7 @@ def test_a_producer_that_skips_a_sequence_is_reported(tmp_path: Path, capsys: Ca
     log.close()
     status, printed = verified(capsys, tmp_path / "t-0")
     assert status == 1
-    assert "producer 4 goes on with epoch 0, sequence 7; epoch 0, sequence 1 was due" in printed
+    assert "producer 4 continues with epoch 0, sequence 7; expected epoch 0, sequence 1" in printed
 
 
 def test_a_torn_end_above_the_recovery_point_is_only_a_note(data: Path, capsys: Capture) -> None:

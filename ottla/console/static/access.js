@@ -43,7 +43,7 @@ const METRICS = [
 export function ClientMetrics() {
   const found = useLive("/client-metrics");
   return html`<${Page} title="Client metrics"><${Of} /><${Problem} of=${found} />
-    <p class="soft">Clients that offer metrics of their own (KIP-714). Use kafka-client-metrics to choose which metrics they send; /metrics has the values.</p>
+    <p class="soft">Clients that offer metrics of their own (KIP-714). Use kafka-client-metrics to choose which metrics they send; the brokers’ /metrics have the values.</p>
     <${Table} rows=${found?.rows} columns=${METRICS} id="id" label="Clients with metrics" tools=${html`<${Export} rows=${found?.rows} name="client-metrics" />`} /><//>`;
 }
 

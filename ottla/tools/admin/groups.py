@@ -227,7 +227,8 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
 
 
 def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
-    """The other partitions of the topics in `places`. Deleted topics have none."""
+    """The partitions that are not in `places`, but belong to a topic in `places`. A topic that was
+    deleted has none."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
     return {

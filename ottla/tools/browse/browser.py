@@ -152,7 +152,7 @@ class Browser:
         if 0 <= place < len(indexes):
             self.replace(page.place[0], indexes[place])
         else:
-            self.message = "there is no other partition on this side"
+            self.message = f"this is the {'first' if step < 0 else 'last'} partition"
 
     def replace(self, topic: str, partition: int) -> None:
         """Show another partition instead of this one."""
@@ -168,7 +168,7 @@ class Browser:
         if page.chosen is not None and page.chosen is not before:
             self.views[-1] = Detail(page.place, page.chosen)
         else:
-            self.message = "there is no other record on this side"
+            self.message = f"there is no {'earlier' if step < 0 else 'later'} record"
 
     def type(self, key: str) -> None:
         """Handle one key at a prompt."""

@@ -214,8 +214,8 @@ class Creation:
             if self.begun is None:
                 raise ClusterRefused(
                     f"{where} has the cluster {self.cluster_id}, to which this broker belongs, but"
-                    " its log directories are not marked as such: are they an old copy? Nothing"
-                    " was changed"
+                    " the broker's log directories are not marked as a member's: are they an old"
+                    " copy? Nothing was changed"
                 )
             self.image = None
             return

@@ -59,8 +59,8 @@ def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
 
 def uncommitted(rows: list[dict[str, Any]]) -> int:
     """The number of partitions without a committed offset. The total lag omits them:
-    auto.offset.reset decides where a consumer begins, so their lag is unknown. Kafka's tool also
-    shows "-"."""
+    auto.offset.reset decides where a consumer begins, so their lag is unknown. It is shown as
+    "-", as by Kafka's tool."""
     return sum(row["offset"] is None for row in rows)
 
 
@@ -181,7 +181,7 @@ def check_inactive(cluster: ClusterClient, group_id: str) -> None:
     except Refused as refused:
         if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return                          # no such group: a reset creates it, DeleteGroups reports it
+        return          # a reset creates the missing group; a deletion is refused by the broker
     if group.members:
         raise ClientError(
             f"group {group_id!r} has {counted(len(group.members), 'member')}, which must stop"
@@ -199,7 +199,7 @@ def reset(options: Namespace) -> None:
         if left:
             named = ", ".join(f"{topic}:{index}" for topic, index in left)
             print(
-                f"skipped, since {options.group} has no committed offset there: {named};"
+                f"skipped partitions without a committed offset of {options.group}: {named};"
                 " --topic resets them too", file=sys.stderr)
         if options.yes and not options.dry_run:
             groups.commit(cluster, options.group, plan)

@@ -251,11 +251,11 @@ def start(options: Namespace) -> int:
     """`ottla cluster start`."""
     count = 3 if options.brokers is None else options.brokers
     if not 1 <= count <= BROKERS_MAX:
-        raise WrongUsage(f"--brokers {count}: from 1 to {BROKERS_MAX}")
+        raise WrongUsage(f"--brokers {count}: expected 1 to {BROKERS_MAX}")
     port = FIRST_PORT if options.port is None else options.port
     if port + count - 1 > PORT_MAX:
         raise WrongUsage(f"--port {port}: {counted(count, 'broker')} would need ports up to"
-                         f" {port + count - 1}; the last one is {PORT_MAX}")
+                         f" {port + count - 1}; the highest possible port is {PORT_MAX}")
     import_module("kazoo")          # all brokers need kazoo: fail before the downloads
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)

@@ -398,7 +398,7 @@ class Mirror:
             if torn:
                 self.remember(torn)
         except ClientError:             # the earlier error is the one to report
-            print("ottla mirror: the target refused a record, and this could not be noted in it."
+            print("ottla mirror: the target refused a record, and this could not be noted there."
                   f" Delete the group {self.group} in the target before the next run: then that run"
                   " copies everything again; otherwise it skips the record", file=sys.stderr)
 

@@ -135,7 +135,8 @@ def set_user(options: Namespace) -> None:
     mechanism = options.mechanism or "SCRAM-SHA-256"
     iterations = options.iterations or configs.SCRAM_ITERATIONS
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise WrongUsage(f"--iterations {iterations}: from {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+        raise WrongUsage(
+            f"--iterations {iterations}: expected {ITERATIONS_MIN} to {ITERATIONS_MAX}")
     password = password_of(options)
     if not options.dry_run:
         with connect(options) as cluster:

@@ -44,7 +44,8 @@ def without_units(settings: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def as_typed(settings: Mapping[str, str]) -> Iterator[None]:
-    """Adds to a broker's refusal of a setting what was typed, as the broker got only the number."""
+    """If the broker refuses a setting, adds the value as it was typed to the error's text, because
+    the broker got only the number."""
     try:
         yield
     except Refused as refused:

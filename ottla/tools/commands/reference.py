@@ -22,20 +22,21 @@ read. A test runs every example. For the same task with kcat, rpk and Kafka's sc
 stdout, the rest to stderr. The exit status is 0 for done, 1 for refused or failed, 2 for a wrong
 command line. Commands that change something have `--dry-run`;
 those that cannot be undone ask, or need `--yes`. After Ctrl-C or SIGTERM every command ends
-cleanly, with status 130 or 143; `server start`, `cluster start` and `console`, which run until
-then, with 0. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
+cleanly, with status 130 or 143. `server start`, `cluster start` and `console` then end with 0,
+because a signal is their normal end. (`ottla kcat` and Kafka's names end as kcat and Kafka's tools
+do.)
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take
-units: `500ms`, `5s`, `2h`, `7d`; `64kB`, `1MB`, `16MiB`; so do settings, as `retention.ms=7d`.
+units: `500ms`, `5s`, `2h`, `7d`; `64kB`, `1MB`, `16MiB`. So do settings, as in `retention.ms=7d`.
 Tables have units on a terminal, and plain numbers elsewhere. Control characters, which a
 terminal would execute, are shown as escapes such as `\\x1b`.
 
 `produce`, `consume`, `kcat` and Kafka's console and verifiable tools send and read with
 confluent-kafka (librdkafka). `--property` and property files take the settings of librdkafka and of
 Java's clients. A reader of a group writes and flushes records before it commits their offsets, and
-commits the position of every partition that it was assigned: a reader that is killed repeats
-records at most, and loses none.
+commits the position of every partition that it was assigned: a reader that is killed may
+repeat records, but loses none.
 """
 KAFKA = """\
 ## Kafka's own tools

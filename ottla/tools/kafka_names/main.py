@@ -76,7 +76,7 @@ def main(name: str, arguments: list[str] | None = None) -> int:
     if "--version" in given and command.flag("version"):
         print(KAFKA_VERSION)
         return 0
-    needs_none = name == "kafka-server-stop"        # the only tool that is run without arguments
+    needs_none = name == "kafka-server-stop"        # no other tool runs without arguments
     if "--help" in given or given == ["-h"] or not (given or needs_none):
         return show_help(name, command, asked=bool(given))
     return guarded(name, command, given)

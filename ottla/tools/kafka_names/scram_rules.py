@@ -47,7 +47,8 @@ def _credential(rule: str) -> NewCredential:
         part = PART.match(match[2], at)
         if part is None:
             raise UsageError(
-                "--add-scram takes name, password, salt, iterations and saltedpassword"
+                "--add-scram: in the brackets, expected NAME=VALUE with commas between them; the"
+                " names are name, password, salt, iterations and saltedpassword"
             )
         parts[part[1]] = part[2] if part[2] is not None else part[3]
         at = part.end()

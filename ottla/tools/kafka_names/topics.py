@@ -30,7 +30,7 @@ FILTERS = (
     "under-min-isr-partitions",
     "at-min-isr-partitions",
 )
-DEFAULT_CONFIG = 5  # the source of settings that neither topic nor broker sets
+DEFAULT_CONFIG = 5  # the source of a setting that neither the topic nor the broker has set
 
 
 def run(options: Options) -> int:

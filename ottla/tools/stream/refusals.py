@@ -1,8 +1,8 @@
 """Says why a reader gets no records: its brokers refuse to serve them.
 
 librdkafka repeats a Fetch that was refused with a retriable error (a disk that failed, a partition
-whose leader is being elected), and does not tell of the error. So a reader without records asks the
-brokers itself.
+whose leader is being elected), and does not report the error. So a reader that gets no records
+sends a Fetch to the brokers itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 STALL_SECONDS = 5.0
-"""A refusal is reported after so long without records. Two questions have to find it, since one can
-fall into an election."""
+"""A refusal is reported after this time without records, once two Fetches in a row were refused: a
+single one may have been sent during an election."""
 QUIET_SECONDS_MAX = 60.0
-"""The longest interval between two questions of a reader without records."""
+"""The longest interval between two such Fetches."""
 
 
 class Refusals:
@@ -36,15 +36,16 @@ class Refusals:
         self._since = self._due_at = 0.0
         self._told = False
         self.text = ""
-        """What was refused at the last question, "" if nothing."""
+        """The refusal of the last Fetch, "" if it was not refused."""
 
     def begin(self, now: float) -> None:
-        """Records have arrived, or reading begins."""
+        """Called when records have arrived, or reading begins."""
         self._since, self._due_at, self._told = now, now + STALL_SECONDS / 2, False
         self.text = ""
 
     def look(self, positions: Mapping[Place, int], now: float) -> None:
-        """No record has arrived: asks the brokers if that is due, and reports a refusal once."""
+        """Called while no record arrives. Sends the Fetches when they are due, and reports a
+        refusal once."""
         if now < self._due_at:
             return
         before, refused = self.text, self._first_refused(positions)

@@ -160,7 +160,7 @@ def test_the_console_says_which_broker_does_not_report_to_it(
         memory["http"] = (memory["http"][0], {4: f"http://localhost:{server.port}"})
         assert connection_rows(cluster, memory) == []
         [said] = refusals(memory)
-        assert said.startswith("Broker 4 does not report its clients and groups here: ")
+        assert said.startswith("Broker 4 does not report its clients and groups to this console: ")
         assert "ottla.http.names" in said
         status_reports(cluster, memory)
         assert refusals(memory) == [said]

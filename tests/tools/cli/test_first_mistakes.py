@@ -191,7 +191,7 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("topic create there", 1, "exists; with --if-not-exists, existing topics are skipped\n"),
     ("topic create wide -r 9", 1, "registered; to see the brokers: ottla cluster info\n"),
     ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
-    ("user set xyzzy --iterations 10", 2, "--iterations 10: from 4096 to 16384; see ottla user"),
+    ("user set xyzzy --iterations 10", 2, "--iterations 10: expected 4096 to 16384; see ottla"),
     ("acl delete User:xyzzy --yes", 1, "has no such ACLs; to see all: ottla acl list\n"),
     ("acl add User:a rea topic/t", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a xyzzy topic/t", 2, "operation 'xyzzy' is unknown: expected one of all, read"),
@@ -256,7 +256,8 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
     assert listed.split() == ["half", "classic", "Empty", "0", "1"]
     done = ottla("group reset half --to beginning")
     assert done.out.count("halves") == 1 and done.err.startswith(
-        "skipped, since half has no committed offset there: halves:1; --topic resets them too\n")
+        "skipped partitions without a committed offset of half: halves:1;"
+        " --topic resets them too\n")
 
 
 def test_a_missing_argument_is_named_with_its_choices(ottla: Ottla) -> None:

@@ -181,7 +181,7 @@ def test_a_member_of_a_group_reads_to_the_end_across_an_election(
 @pytest.mark.parametrize(("polls", "state", "said", "seconds"), [
     ([], "Empty", "has let no member join for 30 s; the group is Empty", 30),
     ([], "PreparingRebalance", "has let no member join for 300 s", 300),
-    (["joined", "record"], "Stable", "g: t-0 has records before 2 that have not arrived", 40),
+    (["joined", "record"], "Stable", "g: records of t-0 before offset 2 have not arrived", 40),
 ])
 def test_a_member_of_a_group_that_cannot_read_to_the_end_says_so(
     monkeypatch: pytest.MonkeyPatch, polls: list[str], state: str, said: str, seconds: int
@@ -243,7 +243,7 @@ def test_a_partition_that_falls_silent_before_its_end_is_named(
     read = Reader(monkeypatch, Reading(ends=WHOLE), "record", *["", ""] * 10, "record")
     assert len(read.read()) == 2
     read = Reader(monkeypatch, Reading(ends=WHOLE), "record")
-    with pytest.raises(ClientError, match="t-0 has records before 2 that were not received"):
+    with pytest.raises(ClientError, match="t-0 has records before offset 2 that were not received"):
         read.read()
 
 

@@ -97,7 +97,7 @@ def delete(options: Namespace) -> None:
         count = sum(map(len, found.values()))
         if not count:
             raise ClientError(f"{options.principal} has no such ACLs; to see all: ottla acl list")
-        rules = f"{counted(count, 'rule')} of {options.principal}"
+        rules = f"{counted(count, 'ACL')} of {options.principal}"
         confirm(options, f"removing {rules}", options.principal)
         if not options.dry_run:
             acls.delete(cluster, [(pattern, rule)])

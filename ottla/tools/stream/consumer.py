@@ -257,7 +257,7 @@ class Consumer:
         return offset >= self.positions.get(place, 1 << 62)
 
     def advance(self, place: Place, offset: int) -> None:
-        """Everything before this offset has been processed."""
+        """Notes that everything before this offset of the partition has been processed."""
         self.positions[place] = offset
 
     # Commits

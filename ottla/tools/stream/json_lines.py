@@ -98,7 +98,7 @@ def parsed(text: bytes, number: int) -> Line:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise wrong(f"no JSON: {error}") from None
+        raise wrong(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise wrong("expected an object with key and value")
     if not found.keys() <= FIELDS:

@@ -175,7 +175,7 @@ class _Sender:
         """Send a batch, and await earlier batches if too many are in flight."""
         load, transactions = self.load, self.transactions
         if transactions is not None and (place not in transactions.places or transactions.due):
-            self.settle_all()           # the transaction's requests are not pipelined
+            self.settle_all()           # requests that change the transaction are not pipelined
             if transactions.due:
                 transactions.commit()
         request = produce_request(
@@ -205,7 +205,7 @@ class _Sender:
         one = self.waiting.popleft()
         if self._is_accepted(one):
             return
-        # Read all other answers first: the next request may use one of the same connections.
+        # Read the answers to all later batches first: the retry may use one of their connections.
         refused = [one, *(each for each in self.waiting if not self._is_accepted(each))]
         self.waiting.clear()
         for each in refused:

@@ -225,7 +225,7 @@ class RecordPrinter:
         wanted = self.wanted
         positions = self.consumer.positions
         if moved:
-            self.since = now        # after the output, whose reader may be slow
+            self.since = now        # the time to write the output does not count
         if wanted.group_ends and self.consumer.joined != self.joined:
             self.joined, self.since = self.consumer.joined, now
         if self.finished and self.finished >= positions.keys():
@@ -233,7 +233,7 @@ class RecordPrinter:
         if wanted.ends is not None and not wanted.group:
             for place in list(self.ends):
                 here = positions[place]
-                if here != self.at.get(place):      # also across records that are skipped
+                if here != self.at.get(place):      # moves past skipped records too
                     self.at[place], self.since = here, now
                 if here >= self.ends[place] or place in self.finished:
                     del self.ends[place]
@@ -242,14 +242,14 @@ class RecordPrinter:
             if now - self.since >= SILENCE_SECONDS:
                 (topic, index), end = min(self.ends.items())
                 raise ClientError(
-                    f"{topic}-{index} has records before {end} that were not received"
+                    f"{topic}-{index} has records before offset {end} that were not received"
                     f"{self.refusals.reason()}"
                 )
         if wanted.pattern and wanted.is_member and now - self.looked_at >= PATTERN_SECONDS:
             self.subscribe()
         has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
         if has_all and not self.unread():
-            return True             # no other member can give up a partition
+            return True             # this member has all partitions: none can be added
         idle = now - self.since
         if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
             missing = self.unread() if wanted.group_ends else ""
@@ -299,7 +299,7 @@ class RecordPrinter:
         for place, here in self.consumer.positions.items():
             end = self.wanted.group_ends.get(place, 0)
             if here < end and place not in self.finished:
-                return f"{place[0]}-{place[1]} has records before {end} that have not arrived"
+                return f"records of {place[0]}-{place[1]} before offset {end} have not arrived"
         return ""
 
     def end(self) -> None:

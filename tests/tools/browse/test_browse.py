@@ -126,7 +126,7 @@ def test_topics_and_partitions_are_chosen_from_lists(ottla: Ottla) -> None:
         screen.press(RIGHT)
         screen.wait("aaa-2 .*\n.*\n.*in two")
         screen.press(RIGHT)
-        screen.wait("no other partition")
+        screen.wait("this is the last partition")
         screen.press("p0\r")
         screen.wait("aaa-0   empty")
         screen.press("\r" + UP + DOWN + PAGE_UP + PAGE_DOWN + HOME + END + "/x\r")

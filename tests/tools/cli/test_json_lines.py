@@ -81,7 +81,7 @@ def test_a_setting_that_no_client_knows_is_an_error(ottla: Ottla, line: str, sai
     ("produce never -X foo=bar", b"x\n", "foo is not a setting of Kafka's clients"),
     ("kcat -b {} -P -t never -p 0 -X foo=bar", b"x\n", "foo is not a setting"),
     ("produce never -K :", b"x\n", "line 1: no ':' in 'x'"),
-    ("produce never -i jsonl", b"x\n", "line 1: no JSON"),
+    ("produce never -i jsonl", b"x\n", "line 1: not JSON"),
     ("produce never -i jsonl", b'{"value":"v","partition":1}\n{}\n', 'line 2: no field "value"'),
 ])
 def test_a_topic_that_does_not_exist_is_not_created_by_a_command_that_refuses(

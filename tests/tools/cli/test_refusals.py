@@ -91,7 +91,7 @@ def test_a_reader_whose_fetches_are_refused_says_why(
     assert f"{why}; waiting: {ADVICE.format(topic)}\n" in done.err
     assert done.err.count("waiting") == 1, "it is said once"
     if "-e" in command.split():
-        assert f"has records before 1 that were not received: {why}" in done.err
+        assert f"has records before offset 1 that were not received: {why}" in done.err
         assert done.status == 1
     assert done.out == "" and fault.hits < 50, "neither librdkafka nor the reader asks all the time"
 

@@ -115,6 +115,6 @@ def test_ports_that_there_are_not_are_refused_before_anything_starts(
     flags: str, tmp_path: Path
 ) -> None:
     done = Ottla("127.0.0.1:1")(f"cluster start {flags} {tmp_path / 'data'}")
-    assert done.status == 2 and "; the last one is 65535; see ottla cluster start" in done.err
+    assert done.status == 2 and "; the highest possible port is 65535; see ottla" in done.err
     assert "3 brokers would need ports up to" in done.err and not done.out
     assert not (tmp_path / "data").exists()

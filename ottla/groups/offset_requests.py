@@ -84,7 +84,8 @@ def fetch_offsets(
 ) -> list[FetchedOffset]:
     """The committed offsets of these partitions, or of all partitions that have one.
 
-    With `require_stable`, partitions with a pending transactional offset are marked (KIP-447).
+    With `require_stable`, partitions with a pending transactional offset get
+    UNSTABLE_OFFSET_COMMIT instead (KIP-447).
     """
     committed = offsets.of_group(group_id)
     indexes = fetchable(offsets, group_id, require_stable) if wanted is None else wanted

@@ -152,7 +152,7 @@ class Offsets:
         group_id, topic, partition = key
         holders = self._holders[group_id]
         producers = holders[topic, partition]
-        assert producer_id in producers, "a transaction releases what it holds"
+        assert producer_id in producers, "the transaction has no offset of the partition"
         producers.remove(producer_id)
         if not producers:
             del holders[topic, partition]
@@ -175,7 +175,7 @@ class Offsets:
         group_id, topic, partition = key
         for producer_id in self._holders.get(group_id, {}).get((topic, partition), ()):
             pending = self._pending[producer_id][key]
-            assert pending.sequence <= self._sequence, "a commit is numbered when it is replayed"
+            assert pending.sequence <= self._sequence, "the number is not assigned yet"
             if pending.sequence < sequence:
                 pending.value = None
                 reached("a later commit overtook an offset of an open transaction")

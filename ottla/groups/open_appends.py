@@ -39,7 +39,7 @@ class OpenAppends:
 
     def begin(self, result: Result) -> OpenAppend:
         """Begins an append, for which the result's replies wait."""
-        assert not self._making, "a shard makes one append at a time"
+        assert not self._making, "another append of the shard is being made"
         append = OpenAppend(result.replies, result.tick_ms)
         self._open.append(append)
         self._making = True
@@ -74,7 +74,7 @@ class OpenAppends:
         if not self._open:
             return False
         first = self._open.popleft()
-        assert first is append, "appends are committed in their order"
+        assert first is append, "an earlier append is still open"
         return True
 
     def wait_for_last(self, result: Result) -> None:

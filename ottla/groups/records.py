@@ -189,7 +189,7 @@ class CurrentMemberValue:
 
 @dataclass(frozen=True, slots=True)
 class RegularExpressionValue:
-    """Topics that match, as of a version of the cluster's metadata and a time."""
+    """The topics that matched in a version of the cluster's metadata, at a time."""
 
     topics: frozenset[str]
     version: int

@@ -40,7 +40,7 @@ class MarkersDue(NamedTuple):
     transactional_id: str
     answer: Answer | None
     """Called with `reply` once all markers are committed, or one could not be written; called with
-    the error if the log refused the end. None if no client waits."""
+    the error if the log refused the record of the end. None if no client waits."""
     reply: Any
 
 
@@ -71,7 +71,7 @@ class Result:
     def encode(self, encode: Callable[[Any], Any]) -> None:
         """Encode the records that are not encoded yet; if one cannot be encoded, nothing
         changes."""
-        assert len(self.encoded) <= len(self.records), "an encoded record is not taken back"
+        assert len(self.encoded) <= len(self.records), "an encoded record was removed"
         self.encoded += [encode(record) for record in self.records[len(self.encoded):]]
 
     def note(self, group_id: str, kind: str, **fields: Any) -> None:

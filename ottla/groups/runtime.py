@@ -48,9 +48,9 @@ class Runtime(ShardRuntime[Shard]):
         )
 
     def adopt(self, shard: Shard) -> None:
-        """Coordinates a shard that is loaded."""
-        # Rebalances may have begun when this broker coordinated the groups before; another broker
-        # may have ended them since.
+        """Begins to coordinate a loaded shard."""
+        # Rebalances that began when this broker coordinated the groups earlier may have ended since
+        # then, under another coordinator.
         for group_id in [*self.history.rebalances]:
             if self.partition_of(group_id) == shard.partition:
                 del self.history.rebalances[group_id]

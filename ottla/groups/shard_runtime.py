@@ -95,8 +95,8 @@ class AnyShard(Protocol):
 
     partition: int
     is_read: bool
-    """Whether its log was replayed to the end that it had when loading began; records that were
-    appended since are not replayed before `adopt`."""
+    """Whether the log was replayed up to the end that it had when loading began. Records that were
+    appended after that, before `adopt`, are not replayed."""
     final: ClassVar[tuple[type[ProtocolError], ...]]
     """Refusals after which clients give up their partitions, commits or transactions; `confirm` is
     called for each of them."""
@@ -181,7 +181,7 @@ class ShardRuntime(Generic[S]):
 
         Until then, clients get an error that they retry.
         """
-        assert shard.partition not in self._live, "a shard is unloaded before it is loaded again"
+        assert shard.partition not in self._live, "the partition's former shard is still here"
         self._loading[shard.partition] = shard
         self._asked_of_all[shard.partition] = []
         return shard
@@ -191,7 +191,7 @@ class ShardRuntime(Generic[S]):
         if self._loading.get(shard.partition) is not shard:
             return
         del self._loading[shard.partition]
-        assert shard.partition not in self._live, "a partition has one shard"
+        assert shard.partition not in self._live, "the partition has another shard"
         live = self._live[shard.partition] = Live(shard)
         result = self._turn(live)
         shard.loaded(result)
@@ -312,7 +312,7 @@ class ShardRuntime(Generic[S]):
             log.exception("a record of %r cannot be encoded: its request fails", key)
             del gathered.records[len(gathered.encoded):]
             reply = _error_for_clients(error).kept()
-        assert len(gathered.encoded) == len(gathered.records), "each record is encoded once"
+        assert len(gathered.encoded) == len(gathered.records), "a record is not encoded"
         gathered.replies.append((answer, reply))
         if len(gathered.records) >= GATHERED_RECORDS_MAX:
             self._append_gathered(live)
@@ -408,7 +408,7 @@ class ShardRuntime(Generic[S]):
     def _give_up(self, live: Live[S]) -> None:
         """Answers the requests that have waited too long, with an error that clients retry, so
         that later requests of their connections are served."""
-        assert self.patience_ms is not None, "the timer is set only with a limit"
+        assert self.patience_ms is not None, "GIVE_UP was set although waits have no limit"
         live.gives_up_ms = None
         live.appends.answer_late(
             self.tick_ms() - self.patience_ms,
@@ -473,7 +473,7 @@ class ShardRuntime(Generic[S]):
 
         try:
             result.encode(self._host.encode)
-            assert len(result.encoded) == len(result.records), "each record is encoded once"
+            assert len(result.encoded) == len(result.records), "a record is not encoded"
             self._host.append(live.shard.partition, result.encoded, producer, committed)
         except Exception as error:
             told = _error_for_clients(error).kept()

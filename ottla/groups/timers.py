@@ -30,7 +30,7 @@ class Timers:
         if len(self.heap) > 64 + 2 * len(self._at):
             self.heap = [(at, key) for key, at in self._at.items()]
             heapify(self.heap)
-        assert len(self._at) <= len(self.heap), "each timer that is set is in the heap"
+        assert len(self._at) <= len(self.heap), "a timer that is set is not in the heap"
 
     def next_ms(self) -> int | None:
         """When the earliest timer is due."""
@@ -45,6 +45,6 @@ class Timers:
         if at_ms is None or at_ms > tick_ms:
             return None
         key = heappop(self.heap)[1]
-        assert self._at[key] == at_ms, "a timer fires at its own time"
+        assert self._at[key] == at_ms, "the timer was set for another time"
         del self._at[key]
         return key

@@ -161,7 +161,7 @@ class ClassicGroup:
     def move(self, state: ClassicState, wall_ms: int) -> None:
         """Begin or continue to form a generation; `replay` of its record completes it."""
         assert state in (ClassicState.PREPARING, ClassicState.COMPLETING)
-        assert self.state is not state, "a state is left before it is entered again"
+        assert self.state is not state, "the group is in this state already"
         self._enter(state, wall_ms)
 
     def _enter(self, state: ClassicState, wall_ms: int, aloud: bool = True) -> None:
@@ -190,7 +190,7 @@ class ClassicGroup:
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:
         """Adds a member; the first one becomes leader and sets the group's protocol type."""
-        assert member.member_id not in self.members, "a member is added once"
+        assert member.member_id not in self.members, "the member was added before"
         if not self.members:
             self.protocol_type = protocol_type
         self.leader = self.leader or member.member_id
@@ -234,7 +234,7 @@ class ClassicGroup:
     def replace_static(self, member_id: str, successor: ClassicMember) -> ClassicMember:
         """Replaces a static member by its next incarnation; returns the old one."""
         old = self.members.pop(member_id)
-        assert old.instance_id == successor.instance_id, "an instance replaces itself"
+        assert old.instance_id == successor.instance_id, "the successor has another instance id"
         self._common = None
         self.members[successor.member_id] = successor
         if self.leader == member_id:
@@ -260,8 +260,8 @@ class ClassicGroup:
     def next_generation(self, wall_ms: int) -> None:
         """Begins the next generation with the present members: chooses the protocol, then waits for
         the leader's assignment."""
-        assert self.state is ClassicState.PREPARING, "a generation begins with its joins"
-        assert self.members, "a generation has members"
+        assert self.state is ClassicState.PREPARING, "the group is not collecting its members"
+        assert self.members, "the generation would have no members"
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol = self.choose_protocol()
@@ -335,13 +335,13 @@ class ClassicGroup:
     def keep(self, member: ClassicMember) -> None:
         """Puts `member` in the place of the member that the replayed record has created. Only
         `member`, which was made from a JoinGroup, has all protocols and the session's deadline."""
-        assert member.member_id in self.members, "its record was replayed"
+        assert member.member_id in self.members, "the member's record was not replayed"
         self.members[member.member_id] = member
         self._common = None
 
     def value(self, wall_ms: int, assignments: dict[str, bytes]) -> GroupValue:
         """The record of this generation, with the leader's assignment."""
-        assert self.leader in self.members, "the leader has assigned"
+        assert self.leader in self.members, "the leader is not a member"
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -388,7 +388,7 @@ class ClassicGroup:
     def replay(self, value: GroupValue, aloud: bool = True) -> None:
         """Applies a record; members that exist keep their pending requests. `aloud` is set for a
         record that this broker has just written: the change of state is logged."""
-        assert not aloud or value.generation >= self.generation, "generations never fall"
+        assert not aloud or value.generation >= self.generation, "the generation would fall"
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
@@ -408,7 +408,7 @@ class ClassicGroup:
             if member.instance_id is not None:
                 self.static_members[member.instance_id] = member.member_id
         state = ClassicState.STABLE if self.members else ClassicState.EMPTY
-        assert not aloud or not self.members or self.leader in self.members, "a member leads"
+        assert not aloud or not self.members or self.leader in self.members, "no member leads"
         self._enter(state, value.state_ms, aloud)
         self._topics_known = False
 

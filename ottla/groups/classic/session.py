@@ -46,9 +46,10 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         request.protocol, group.protocol
     ):
         raise InconsistentProtocol(
-            f"{group.group_id} uses {group.protocol} of type {group.protocol_type}"
+            f"{group.group_id} uses {group.protocol} of type {group.protocol_type}, not"
+            f" {request.protocol} of type {request.protocol_type}"
         )
-    assert group.state is not ClassicState.EMPTY, "an empty group has no members"
+    assert group.state is not ClassicState.EMPTY, "a group with a member is Empty"
     if group.state is ClassicState.PREPARING:
         raise RebalanceInProgress("members are joining; join again")
     group.pending_syncs.discard(member.member_id)
@@ -71,7 +72,7 @@ def _differ(told: str | None, known: str | None) -> bool:
 
 def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) -> None:
     """Record the leader's assignment; the replay of the record makes the group stable."""
-    assert group.state is ClassicState.COMPLETING, "a generation is assigned once"
+    assert group.state is ClassicState.COMPLETING, "no assignment is awaited"
     value = group.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value))
     note_rebalanced(group, result)
@@ -84,7 +85,7 @@ def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) 
             group.assignment_refused(str(error), result.wall_ms)
 
     result.after_replay.append(replayed)
-    # It ends the pause after a refusal. A stable group ignores it.
+    # This timer ends the pause if the log refuses the record; a stable group ignores it.
     result.set_timer(JOIN, group.group_id, after_ms=RETRY_MS)
     for member in group.members.values():
         if member.awaits_sync is not None:

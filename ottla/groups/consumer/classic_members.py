@@ -159,7 +159,10 @@ def sync(group: ConsumerGroup, request: Sync, result: Result, cluster: ClusterVi
     if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or request.protocol not in (
         None, name,
     ):
-        raise InconsistentProtocol(f"the member joined with {name}")
+        raise InconsistentProtocol(
+            f"the member joined with {name} of type {CONSUMER_PROTOCOL_TYPE}, not with"
+            f" {request.protocol} of type {request.protocol_type}"
+        )
     behind = group.epoch > member.epoch
     if behind and member.current.state != MemberState.UNREVOKED_PARTITIONS:
         _ask_to_rejoin(group, member, result)

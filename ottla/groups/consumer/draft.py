@@ -86,12 +86,12 @@ class Draft:
 
     def set_current(self, member_id: str, current: CurrentMemberValue) -> None:
         """Sets the partitions that a member owns."""
-        assert current.epoch <= self.epoch, "no member is ahead of its group"
+        assert current.epoch <= self.epoch, "the member's epoch is above its group's"
         self._record(Record(CurrentMemberKey(self._id, member_id), current))
 
     def set_target_epoch(self, epoch: int) -> None:
         """Sets the epoch of the targets."""
-        assert self.target_epoch <= epoch <= self.epoch, "epochs never fall, targets follow"
+        assert self.target_epoch <= epoch <= self.epoch, "the target epoch falls or goes too far"
         self.target_epoch = epoch
         value = TargetEpochValue(epoch, self._result.wall_ms)
         self._record(Record(TargetEpochKey(self._id), value))

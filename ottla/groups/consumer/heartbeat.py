@@ -380,7 +380,7 @@ def take_place(
     exists.
     """
     reached("a static member came back with another member id")
-    assert former.value.instance_id == value.instance_id, "an instance takes its own place"
+    assert former.value.instance_id == value.instance_id, "the members' instance ids differ"
     target = draft.targets.get(former.member_id, frozenset())
     draft.drop(former.member_id)
     draft.put(member_id, value)

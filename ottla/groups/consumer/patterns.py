@@ -9,7 +9,7 @@ from ottla.groups.errors import InvalidRegularExpression
 from ottla.wire.patterns import InvalidPattern, Pattern, compiled
 
 REMEMBERED_MAX = 32
-"""How many patterns keep the names that they were last compared with."""
+"""For how many patterns the names that they were last compared with are kept."""
 
 
 def _compiled(pattern: str) -> Pattern:

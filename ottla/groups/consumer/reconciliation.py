@@ -71,8 +71,8 @@ def _changed(
     assigned: dict[TopicPartition, int],
     revoking: dict[TopicPartition, int],
 ) -> CurrentMemberValue:
-    assert epoch >= current.epoch, "a member's epoch never falls"
-    assert assigned.keys().isdisjoint(revoking), "a kept partition is not revoked"
+    assert epoch >= current.epoch, "the member's epoch would fall"
+    assert assigned.keys().isdisjoint(revoking), "a partition is both kept and revoked"
     changed = CurrentMemberValue(epoch, current.epoch, state, assigned, revoking)
     if (
         epoch == current.epoch

@@ -101,7 +101,7 @@ class Rings(Generic[Key]):
             self.bytes -= _bytes_of(ring.popleft())
         while self.bytes > self.bytes_max:
             self._drop_oldest()
-        assert self.bytes >= 0, "each event is counted once"
+        assert self.bytes >= 0, "more bytes were subtracted than added"
 
     def _drop_oldest(self) -> None:
         key, ring = next(iter(self._rings.items()))

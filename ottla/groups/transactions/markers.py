@@ -64,7 +64,7 @@ class Ending:
     def __init__(
         self, transactional_id: str, value: TransactionValue, coordinator_epoch: int
     ) -> None:
-        assert value.is_ending, "markers end a transaction"
+        assert value.is_ending, "the transaction is not ending"
         self.transactional_id = transactional_id
         self.marker = TransactionMarker(
             value.producer_id, value.epoch, coordinator_epoch, value.commits, value.client_version
@@ -136,8 +136,8 @@ class Ending:
         settled: Callable[[Ending], None],
     ) -> None:
         self._open -= 1
-        assert self._open >= 0, "each marker is reported once"
-        assert partition in self.remaining, "a partition gets one marker"
+        assert self._open >= 0, "a marker was reported twice"
+        assert partition in self.remaining, "the partition has its marker already"
         if error is None or error.code in _SETTLED:
             if error is not None and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
                 reached("a partition with a newer epoch needs no marker")

@@ -222,7 +222,7 @@ class TransactionShard:
 
     def complete(self, ending: Ending, result: Result) -> None:
         """Called when all markers of an ending are committed."""
-        assert not ending.remaining, "a transaction completes after its last marker"
+        assert not ending.remaining, "markers are missing"
         if self.endings.get(ending.transactional_id) is ending:
             value = self.transactions[ending.transactional_id]
             after = transitions.completed(value, result.wall_ms)
@@ -305,7 +305,7 @@ class TransactionShard:
         self._look_for_expired_later(result)
 
     def waiting(self) -> list[Answer]:
-        """Another broker takes over. Recorded ends are final, so waiting clients get the reply."""
+        """Another broker takes over. A recorded outcome is final: waiting clients get the reply."""
         return [_decided(ending) for ending in self.endings.values()]
 
     # Administration

@@ -77,7 +77,7 @@ def initialised(
             previous_producer_id=value.producer_id,
             last_epoch=expected.epoch,
         )
-    assert value.epoch + 1 < EPOCH_MAX, "no client gets the last epoch"
+    assert value.epoch + 1 < EPOCH_MAX, "a client would get the reserved epoch"
     return replace(
         _emptied(value, timeout_ms, wall_ms), epoch=value.epoch + 1, last_epoch=expected.epoch
     )
@@ -224,7 +224,7 @@ def _ended_with_epoch(
     # An abort without a transaction is allowed: the client cannot know whether the transaction
     # began.
     next_id = _need(new_producer_id) if value.is_exhausted else NO_PRODUCER_ID
-    assert value.epoch < EPOCH_MAX, "epochs do not go beyond the last one"
+    assert value.epoch < EPOCH_MAX, "no epoch follows the last one"
     return replace(
         _prepared(value, commit, wall_ms, client_version=EPOCH_PER_TRANSACTION),
         epoch=value.epoch + 1,
@@ -250,7 +250,7 @@ def _prepared(
     value: TransactionValue, commit: bool, wall_ms: int, client_version: int
 ) -> TransactionValue:
     ongoing = value.state is TransactionState.ONGOING
-    assert ongoing or not commit, "only an open transaction is committed"
+    assert ongoing or not commit, "the transaction to commit is not open"
     return replace(
         value,
         state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
@@ -292,7 +292,7 @@ def aborted(
     epoch. No client gets the last epoch of a producer id: a new producer id replaces the exhausted
     id, at once if `new_producer_id` is given.
     """
-    assert value.state is TransactionState.ONGOING, "only an open transaction can be taken away"
+    assert value.state is TransactionState.ONGOING, "the transaction to abort is not open"
     moves = value.is_exhausted and new_producer_id is not None
     tells_epoch = moves or not value.is_exhausted
     return replace(
@@ -306,7 +306,7 @@ def aborted(
 
 def completed(value: TransactionValue, wall_ms: int) -> TransactionValue:
     """All markers are written: the transaction has ended, and the next transaction may begin."""
-    assert value.is_ending, "only a transaction that is ending can complete"
+    assert value.is_ending, "the transaction to complete is not ending"
     moved = value.next_producer_id != NO_PRODUCER_ID
     commits = value.commits
     return replace(

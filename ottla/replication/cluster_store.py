@@ -94,8 +94,8 @@ class GoneBack(UnreadableMetadata):
         super().__init__(
             f"ZooKeeper does not have entry {entry} of the metadata log as this broker has read it:"
             " it was restored from a backup, or emptied. To continue with it nevertheless, stop all"
-            " brokers and run `ottla cluster accept-backup` on the log directories of each of them:"
-            " what was decided since is lost"
+            " brokers and run `ottla cluster accept-backup` on the log directories of each of them."
+            " The decisions that are not in this ZooKeeper are lost"
         )
 
 
@@ -228,9 +228,9 @@ class ClusterStore:
         try:
             newest = Newest(**json.loads(data))
             if any(type(each) is not int or each < 0 for each in astuple(newest)):
-                raise TypeError(f"not all of {newest} are numbers")
+                raise TypeError(f"each field must be a number from 0 on: {newest}")
             if newest.pieces > PIECES_MAX:
-                raise ValueError(f"more than {PIECES_MAX} pieces")
+                raise ValueError(f"{newest.pieces} pieces, at most {PIECES_MAX} are allowed")
         except GARBAGE as error:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
         return newest
@@ -328,7 +328,7 @@ class ClusterStore:
     async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
         """Write the pieces of a snapshot that replaces the snapshot at entry `before`. Returns the
         bytes for `/metadata/newest`: readers use the snapshot once these bytes are in that node."""
-        assert before < image.entry, "a snapshot replaces an older one"
+        assert before < image.entry, "the snapshot to replace is not older than the new one"
         records = list(snapshot_records(image))
         header = EntryHeader(
             1, image.controller_id, image.controller_epoch, "", image.offset, len(records)
@@ -355,7 +355,8 @@ class ClusterStore:
 
 
 def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataImage:
-    """`image` with the next entries applied. Raises UnreadableMetadata if there is a gap."""
+    """`image` with the next entries applied. Raises UnreadableMetadata if an entry does not follow
+    the one before it, or its records cannot be applied."""
     records: list[MetadataRecord] = []
     offset, number = image.offset, image.entry
     for entry in entries:
@@ -371,7 +372,7 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
     if number > image.entry + 1:
         name = f"one of the entries {image.entry + 1} to {number} of the metadata log"
     applied = _applied(image, records, name)
-    assert applied.offset == offset, "each record of the log counts once"
+    assert applied.offset == offset, "the image has not counted each record once"
     return replace(applied, entry=number)
 
 
@@ -382,5 +383,5 @@ def _applied(
         return image.apply(records)
     except GARBAGE as error:
         raise UnreadableMetadata(
-            f"{name} contradicts the entries before it: {error!r}: ZooKeeper was changed by hand"
+            f"{name} cannot be applied: {error!r}: ZooKeeper was changed by hand"
         ) from error

@@ -154,7 +154,7 @@ class PendingAnswer(Awaitable[Answer], Protocol[Answer]):
         ...
 
     def exception(self) -> BaseException | None:
-        """The error that answered the request; None if it succeeded."""
+        """The error with which the request failed; None if it succeeded."""
         ...
 
 
@@ -237,7 +237,7 @@ async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool
 
 
 async def each(requests: Iterable[PendingAnswer[Any]]) -> list[Any]:
-    """Wait for all answers; an error takes the place of its answer.
+    """Wait for all answers, and return them in order; for a request that failed, its error.
 
     If the wait is cancelled, the remaining requests are cancelled too: asyncio would otherwise
     report that their errors were never retrieved.

@@ -17,7 +17,7 @@ cdef class PartitionCounters:
     """The counters of one partition, or the sums of several partitions' counters."""
 
     cdef int add_to(self, int64_t *sums) noexcept:
-        """Add the counters to `sums`, which has a place for each of COUNTED."""
+        """Add the counters to `sums`, an array with one element for each of COUNTED."""
         cdef const int64_t *counted = &self.messages_in
         cdef int at
         for at in range(COUNTERS):

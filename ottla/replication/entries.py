@@ -75,8 +75,9 @@ def encode_entry(header: EntryHeader, encoded: Iterable[bytes]) -> bytes:
     packed = compress(Codec.ZSTD, raw)
     if len(raw) > ENTRY_RAW_SIZE_MAX or len(packed) > ENTRY_SIZE_MAX:
         raise EntryTooLarge(
-            f"The change takes {len(packed)} bytes in the cluster's metadata log, more than one"
-            f" entry may have ({ENTRY_SIZE_MAX}): split it into several requests."
+            f"The change takes {len(packed)} bytes in the cluster's metadata log, and {len(raw)}"
+            f" bytes before compression. An entry of the log may take {ENTRY_SIZE_MAX} bytes, and"
+            f" {ENTRY_RAW_SIZE_MAX} before compression: split it into several requests."
         )
     return packed
 
@@ -114,7 +115,7 @@ def _read(
         header = EntryHeader(**json.loads(first))
         numbers = (header.format, header.controller, header.epoch, header.offset, header.records)
         if any(type(each) is not int for each in numbers) or type(header.batch) is not str:
-            raise TypeError(f"its header is {header}")
+            raise TypeError(f"a field of its header has a wrong type: {header}")
     except (CorruptMessage, InvalidRecord, *GARBAGE) as error:
         raise UnreadableMetadata(f"{name} is not readable: {error!r}") from error
     if header.format != FORMAT:

@@ -225,9 +225,10 @@ cdef class FetchPlan:
         """Begin a reply. Raises MalformedReply if the reply to another request is due."""
         if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
             raise MalformedReply(
-                f"a reply to request {correlation_id}, expected one to {self.replies + 1}")
+                f"a reply to request {correlation_id} arrived, but the reply to request"
+                f" {self.replies + 1} was expected")
         self.replies += 1
-        assert self.replies <= self.requests, "a reply without a request"
+        assert self.replies <= self.requests, "a reply arrived that no request had asked for"
         if error == 0 and not self.session_id and session_id:
             self.session_id, self.session_epoch = session_id, 1
         return 0

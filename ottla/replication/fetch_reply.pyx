@@ -12,6 +12,7 @@ from ottla.wire.errors import MalformedMessage
 
 cdef enum:
     LENGTH_SIZE = 4
+    HEAD_SIZE_MIN = 16                  # least size of a reply without its length
     UNIT_SIZE_MAX = 1 << 16             # largest part before or after the records of a partition
     # The part of a reply that comes next.
     FRAME = 0
@@ -180,9 +181,12 @@ cdef class ReplyParser:
         cdef int64_t length = cursor.read_int32()
         cdef int32_t correlation_id, session_id
         cdef int16_t error
-        if length < 16 or not receiver.replies_due():
+        if length < HEAD_SIZE_MIN:
             raise MalformedReply(
-                f"a reply of {length} bytes; {receiver.replies_due()} replies were due")
+                f"Fetch reply: a length of {length} bytes, expected at least {HEAD_SIZE_MIN}")
+        if not receiver.replies_due():
+            raise MalformedReply(
+                f"Fetch reply: {length} bytes, but every request has been answered")
         began = cursor.at
         correlation_id = cursor.read_int32()
         cursor.skip_tags()
@@ -201,7 +205,8 @@ cdef class ReplyParser:
         """Read the length of an array; its elements may not have arrived yet."""
         cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
         if not 0 <= count <= self.reply_left:
-            raise MalformedReply(f"Fetch reply: {count} {what}")
+            raise MalformedReply(
+                f"Fetch reply: {count} {what}, but only {self.reply_left} bytes remain")
         return count
 
     cdef int read_partition(self, ReplyReceiver receiver, Cursor cursor) except -1:
@@ -219,7 +224,9 @@ cdef class ReplyParser:
         cursor.read_int32()                             # preferred_read_replica
         size = max(<int64_t>cursor.read_unsigned_varint() - 1, 0)
         if size > self.reply_left - (cursor.at - began):
-            raise MalformedReply(f"Fetch reply: {size} bytes of records")
+            raise MalformedReply(
+                f"Fetch reply: {size} bytes of records, but only"
+                f" {self.reply_left - (cursor.at - began)} bytes remain")
         receiver.partition_begins(self.topic_id, index, error, high_watermark, log_start)
         self.records_left = size
         self.state = RECORDS if size else PARTITION_TAGS

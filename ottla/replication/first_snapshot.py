@@ -1,8 +1,8 @@
 """Makes a standalone broker's metadata the first snapshot of a cluster, at entry 1.
 
 Entry 1 has no records; it exists because the next entry needs a predecessor. One transaction makes
-the snapshot valid and creates the entry and `/cluster/id`. So this root of ZooKeeper has either no
-cluster or the complete one.
+the snapshot valid and creates the entry and `/cluster/id`. So the root in ZooKeeper has either no
+cluster or a complete one.
 """
 
 from __future__ import annotations

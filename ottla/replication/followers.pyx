@@ -35,7 +35,7 @@ cdef class Followers:
     def __init__(self, nodes, isr, int64_t lag_ms, int64_t now_ms):
         """`nodes` are the other replicas, `isr` is the committed in-sync set."""
         cdef Follower *follower
-        assert len(nodes) == len(set(nodes)), "a broker has one replica of a partition"
+        assert len(nodes) == len(set(nodes)), "a broker is listed twice"
         self.count = len(nodes)
         self.each = <Follower *>calloc(max(self.count, 1), sizeof(Follower))
         if self.each is NULL:
@@ -180,7 +180,7 @@ cdef class Followers:
                 leaving.append(follower.node_id)
                 reached("a lagging follower has to leave the in-sync set")
             elif self.may_join(follower, high_watermark, epoch_start):
-                assert not follower.joining, "a proposal is open"
+                assert not follower.joining, "an earlier proposal is still open"
                 follower.joining = True
                 joining.append((follower.node_id, follower.broker_epoch))
                 reached("a follower may join the in-sync set")

@@ -33,8 +33,8 @@ class PartitionExtra(NamedTuple):
     """The fields that few partitions have, each a tuple of node ids.
 
     `adding` and `removing` are the replicas that a reassignment adds and removes (KIP-455). `elr`
-    are replicas outside the in-sync set that have everything committed; `last_elr` are replicas
-    that had everything committed, but may have lost records since (KIP-966). `doubtful` are in-sync
+    are replicas outside the in-sync set that have all committed records; `last_elr` are replicas
+    that had all of them, but may have lost some since (KIP-966). `doubtful` are in-sync
     replicas whose machine stopped without warning: the end of their logs may be lost. `lost` are
     in-sync replicas whose log is missing. `awaited` are replicas outside the in-sync set that
     stopped shortly before a doubtful one: they may have records that the doubtful one has lost.
@@ -406,7 +406,10 @@ class _Draft:
                 self.controller_id, self.controller_epoch = record.node_id, record.epoch
             case ProducerIdsTaken():
                 if record.next_id < self.next_producer_id:
-                    raise ValueError("producer ids are never used again")
+                    raise ValueError(
+                        f"producer ids below {self.next_producer_id} are allocated, but the record"
+                        f" continues from {record.next_id}"
+                    )
                 self.next_producer_id = record.next_id
             case FeatureSet():
                 self.features = dict(self.base.features if self.features is None else self.features)

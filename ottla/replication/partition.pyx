@@ -66,7 +66,7 @@ cdef class ReplicaRole:
 
     cdef list repair(self, Partition partition):
         """Move the damaged part of the log aside; returns its paths. Raises StorageFailed."""
-        raise AssertionError("only a follower can fetch damaged records again")
+        raise AssertionError(f"{partition!r} follows no leader that has the damaged records")
 
     cdef bint replica_fetched(
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
@@ -155,8 +155,8 @@ cdef class Partition:
         self, ReplicaRole role, int leader_id, int leader_epoch, bint led_here
     ) except -1:
         """Lead or follow from now on; only `roles/assignment` calls this."""
-        assert leader_epoch >= self.leader_epoch, "leader epochs never fall"
-        assert not (led_here and role.following), "a leader does not follow"
+        assert leader_epoch >= self.leader_epoch, "the leader epoch would fall"
+        assert not (led_here and role.following), "the leader got the role of a follower"
         self.role = role
         self.leader_id, self.leader_epoch, self.led_here = leader_id, leader_epoch, led_here
         return 0

@@ -110,8 +110,8 @@ def spread(
     image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
     """Place `count` new partitions. `start` is the position in the rotation to begin at. If too few
-    brokers are live, brokers that are away but not unregistered get the other replicas, as in
-    Apache Kafka, so that topics can be created during a rolling restart."""
+    brokers are live, the remaining replicas go to brokers that are away but still registered, as
+    in Apache Kafka, so that topics can be created during a rolling restart."""
     closed = cordoned(image)
     brokers = {node: each for node, each in image.brokers.items() if node not in closed}
     size = len(brokers)
@@ -153,7 +153,7 @@ def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
     may be gone before it learns of the partition."""
     live = tuple(node for node in replicas if node in image.brokers)
     isr = tuple(node for node in live if node not in image.leaving) or live
-    assert len(set(replicas)) == len(replicas), "a broker has one replica of a partition"
+    assert len(set(replicas)) == len(replicas), "a broker is listed twice"
     return PartitionState(isr[0] if isr else NO_LEADER, 0, replicas, isr)
 
 

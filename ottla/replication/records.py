@@ -205,9 +205,10 @@ def _plain(types: tuple[type, ...], value: Any) -> Any:
     """Return the value if it is of one of these types and in range. Raises TypeError or
     ValueError."""
     if type(value) not in types:
-        raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
+        expected = " or ".join(kind.__name__ for kind in types)
+        raise TypeError(f"{value!r:.100} is not of type {expected}")
     if type(value) is int and not 0 <= value <= NUMBER_MAX:
-        raise ValueError(f"{value!r:.100} is out of range")
+        raise ValueError(f"{value!r:.100} is not from 0 to {NUMBER_MAX}")
     return value
 
 

@@ -106,11 +106,11 @@ def decode(node_id: int, data: bytes) -> Registration:
             listener, _, address = text.partition("://")
             host, _, port = address.rpartition(":")
             if not 0 <= int(port) <= PORT_MAX:
-                raise ValueError(f"{text!r} has no port")
+                raise ValueError(f"the port of {text!r} is not from 0 to {PORT_MAX}")
             endpoints.append(Endpoint(listener, host, int(port)))
         stop, rack = own["stop"], body["rack"]
         if not isinstance(rack, str | None):
-            raise TypeError(f"rack is {rack!r}")
+            raise TypeError(f"rack is {rack!r}, expected text or null")
         if stop not in STOPS:
             raise ValueError(f"stop is {stop!r}, not one of {STOPS}")
         return Registration(
@@ -130,7 +130,7 @@ def _held(fields: Mapping[str, int] | None) -> Held | None:
         return None
     held = Held(**fields)
     if any(type(each) is not int or not 0 <= each <= NUMBER_MAX for each in held):
-        raise ValueError(f"{fields} is not a description of logs")
+        raise ValueError(f"held is {fields}, expected numbers from 0 to {NUMBER_MAX}")
     return held
 
 
@@ -159,7 +159,8 @@ async def register(coordination: Coordination, registration: Registration) -> in
                 where = ", ".join(f"{e.host}:{e.port}" for e in former.endpoints)
                 raise DuplicateBroker(
                     f"another broker with node.id={registration.node_id} is registered, at {where},"
-                    " with other log directories. Give this one another node.id if that one runs"
+                    " with other log directories. If that broker runs, give this one another"
+                    " node.id"
                 )
             if former == registration and stat.owner == coordination.session_id:
                 return stat.czxid

@@ -74,7 +74,7 @@ class Replicas:
         self.with_sealed: dict[Partition, None] = {}
         """Partitions with a sealed segment that is not on disk yet."""
         self.offline: frozenset[Key] = frozenset()
-        """Partitions whose log directory has failed: reported to clients without a leader."""
+        """Partitions whose log directory has failed: clients are told that they have no leader."""
         self.damaged: dict[Key, None] = {}
         """Partitions with several replicas whose damaged logs here refuse writes until they are
         repaired."""

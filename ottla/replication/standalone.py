@@ -151,8 +151,8 @@ class StandaloneStore:
                 yield [record.value or b"" for record in batch.records(METADATA_SIZE_MAX)]
 
     def snapshot(self, records: int, image: MetadataImage) -> Iterator[MetadataRecord] | None:
-        """The records of a snapshot of `image`, if one is due in place of `records` further
-        records; else None."""
+        """The records of a snapshot of `image`, to be written instead of `records` new records;
+        None if no snapshot is due."""
         needed = 2 * len(image.topics) + len(image.configs)
         needed += len(image.credentials) + len(image.quotas) + len(image.rules) + len(image.tokens)
         if self.behind_snapshot + records > SNAPSHOT_AFTER_RECORDS + 4 * needed:
@@ -226,7 +226,7 @@ class StandaloneStore:
 
     def forget_before(self, base: int) -> None:
         """Delete the log before `base`, where a durable snapshot begins."""
-        assert base < self.log.recovery_point, "the snapshot that replaces them is durable"
+        assert base < self.log.recovery_point, "the snapshot at `base` is not durable"
         self.log.delete_before(base)
         for path in remove_below_start(self.log):
             self.disk.unlink(path)

@@ -50,8 +50,8 @@ class MetadataStore(Protocol):
         ...
 
     def snapshot(self, records: int, image: MetadataImage) -> Iterable[MetadataRecord] | None:
-        """The records of a snapshot of `image`, if one is due in place of `records` further
-        records; else None."""
+        """The records of a snapshot of `image`, to be written instead of `records` new records;
+        None if no snapshot is due."""
         ...
 
     def begin(

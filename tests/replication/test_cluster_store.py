@@ -389,7 +389,7 @@ def test_an_entry_that_contradicts_the_others_is_named() -> None:
         return Entry(number, 9, header, (record,))
 
     empty, wrong = MetadataImage.empty("c"), TopicDeleted("none")
-    with pytest.raises(UnreadableMetadata, match=r"^entry 1 of the metadata log contradicts"):
+    with pytest.raises(UnreadableMetadata, match=r"^entry 1 of the metadata log cannot be applied"):
         apply_entries(empty, [entry(1, 0, wrong)])
     with pytest.raises(UnreadableMetadata, match=r"^one of the entries 1 to 2 of the metadata log"):
         apply_entries(empty, [entry(1, 0, setting("1")), entry(2, 1, wrong)])

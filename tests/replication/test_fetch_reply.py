@@ -65,9 +65,22 @@ def test_records_beyond_the_end_of_their_reply_are_refused_before_any_is_taken(
 ) -> None:
     """Even where the bytes of another reply have arrived, from which they would be taken."""
     fetcher, claimed = fetching(followed), len(batch()) + TAGS + 1
-    with pytest.raises(MalformedReply, match=f"{claimed} bytes of records"):
+    with pytest.raises(
+        MalformedReply, match=rf"{claimed} bytes of records, but only {claimed - 1} bytes remain"
+    ):
         fetcher.feed(reply(batch(), claimed) * 2)
     assert followed.log.log_end_offset == 0
+
+
+def test_a_reply_that_is_too_short_or_that_nobody_waits_for_is_refused(
+    followed: Partition,
+) -> None:
+    fetcher, sent = fetching(followed), reply(batch(), len(batch()))
+    with pytest.raises(MalformedReply, match="a length of 15 bytes, expected at least 16"):
+        fetcher.feed((15).to_bytes(4, "big") + sent[4:])
+    fetcher = fetching(followed)
+    with pytest.raises(MalformedReply, match="but every request has been answered"):
+        fetcher.feed(sent * 2)
 
 
 def test_records_may_claim_all_of_their_reply_but_nothing_of_the_next(followed: Partition) -> None:

@@ -205,6 +205,16 @@ def test_values_out_of_their_bounds_are_not_guessed(data: bytes) -> None:
         decode(2**31, encode(ONE))
 
 
+def test_a_wrong_value_is_named_with_what_was_expected() -> None:
+    for data, reason in (
+        (edited("endpoints", value=["A://h:65536"]), "the port of 'A://h:65536' is not from 0 to"),
+        (edited("rack", value=5), "rack is 5, expected text or null"),
+        (edited("ottla", "held", value={"next_id": -1}), "expected numbers from 0 to"),
+    ):
+        with pytest.raises(UnreadableRegistration, match=reason):
+            decode(1, data)
+
+
 def test_what_a_registration_says_of_the_last_run_comes_back() -> None:
     told = replace(ONE, stop="machine", lost=("t-0", "u-1"), held=Held(5, 7))
     assert decode(1, encode(told)) == told

@@ -3,7 +3,7 @@ change when brokers come and go.
 
 A broker that returns as another process is first removed (BrokerGone), then registered, so that the
 partitions that it led always get a new leader epoch. If all in-sync replicas of a partition are
-gone, they stay in the in-sync set, since each of them has everything committed. Then the partition
+gone, they stay in the in-sync set, since each of them has all committed records. Then the partition
 has no leader until one of them is back.
 
 How a broker's last run ended decides whether its replicas are trusted (`elections`).
@@ -163,7 +163,7 @@ def broker_registered(
                 f"broker {broker.node_id} registers under epoch {broker.epoch}, but already has"
                 f" epoch {known.epoch}"
             )
-        assert known.incarnation == broker.incarnation, "the former process has to be removed first"
+        assert known.incarnation == broker.incarnation, "the former process was not removed"
     doubts = by_topic(list(_distrusted(image, broker, stop, lost, adopts)))
     return _with_repairs(image, [*doubts, BrokerRegistered(broker)])
 

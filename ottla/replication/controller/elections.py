@@ -1,13 +1,13 @@
 """Which replica leads a partition, which are in sync, and which others may be elected.
 
 A replica is *trusted* unless its machine stopped without warning since it was last known to have
-everything (`doubtful`: the end of its log may be lost), or its log is missing (`lost`). Leaders are
-elected among live replicas, in the order of assignment:
+all committed records (`doubtful`: the end of its log may be lost), or its log is missing (`lost`).
+Leaders are elected among live replicas, in the order of assignment:
 
 1. a trusted member of the in-sync set;
 2. a trusted eligible leader replica (KIP-966): one that left the in-sync set when fewer than
    min.insync.replicas members remained. The high watermark does not move while the set is so small,
-   so the replica has everything committed;
+   so the replica has all committed records;
 3. the longest log of all live replicas, if all in-sync replicas are doubtful but live, and all
    *awaited* replicas are live too (`awaited`: replicas that stopped shortly before a doubtful one);
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of all live
@@ -15,7 +15,7 @@ elected among live replicas, in the order of assignment:
 
 An election removes absent and doubtful members from the in-sync set; they join again like any
 follower. If no trusted member is live, the set stays as it is, since one of its members has
-everything.
+all committed records.
 
 Replicas whose power fails at the same moment leave the set one after the other, as their sessions
 end. The last one remains alone in the set. It never learned that it was alone, so it has not
@@ -81,7 +81,7 @@ def unclean_is_enabled(image: MetadataImage, topic: str, otherwise: bool) -> boo
 
 
 def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """Those of `nodes` that have everything committed, in the order of assignment."""
+    """Those of `nodes` that have all committed records, in the order of assignment."""
     extra = state.extra or NONE
     return tuple(
         node for node in state.replicas
@@ -146,8 +146,8 @@ def changed(
     state: PartitionState, leader: int, isr: Nodes, extra: PartitionExtra | None
 ) -> PartitionState:
     """The state with these values, and with the epochs that the change requires."""
-    assert leader == NO_LEADER or leader in isr, "only a replica that is in sync leads"
-    assert all(node in state.replicas for node in isr), "only replicas are in sync"
+    assert leader == NO_LEADER or leader in isr, "the leader is not in the in-sync set"
+    assert all(node in state.replicas for node in isr), "a node in sync has no replica"
     extra = None if extra == NONE else extra
     if (leader, isr, extra) == (state.leader, state.isr, state.extra):
         return state

@@ -40,7 +40,7 @@ class ElectionType(IntEnum):
 
 
 class ElectionNotNeeded(ProtocolError):
-    """The partition has the leader that the election would give it."""
+    """The partition already has the leader that the election would give it."""
 
     code = ErrorCode.ELECTION_NOT_NEEDED
 

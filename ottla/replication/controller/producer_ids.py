@@ -39,5 +39,7 @@ def allocate_producer_ids(
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
         known = "none" if broker is None else broker.epoch
-        raise StaleBrokerEpoch(f"broker {node_id} is registered under epoch {known}")
+        raise StaleBrokerEpoch(
+            f"broker {node_id} has sent epoch {broker_epoch}, its registered epoch is {known}"
+        )
     return take_producer_ids(image)

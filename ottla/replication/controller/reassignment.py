@@ -134,7 +134,7 @@ def _begun(
     _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)
     if not adding:
-        # No replica is new, and an in-sync target replica has everything: complete at once.
+        # No replica is new, and an in-sync target replica has all records: complete at once.
         extra = extra._replace(removing=())
         return _placed(image, state, target, extra, least)
     return completed(image, _placed(image, state, replicas, extra, least), least)
@@ -177,7 +177,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
     """Return the state without the replicas to remove if the reassignment is complete, otherwise
     `state` itself. It is complete if all new replicas and enough target replicas are in sync, and
-    at least one in-sync target replica is live and known to have everything."""
+    at least one in-sync target replica is live and known to have all committed records."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
     left = tuple(node for node in state.isr if node in target)
@@ -223,7 +223,7 @@ def _placed(
         reached("a reassignment moves the leadership")
         leader, isr = elect(image, after._replace(leader=NO_LEADER), isr)
     after = moved(after, leader, isr, least)
-    assert {*extra.adding, *extra.removing} <= {*replicas}, "only replicas come and go"
+    assert {*extra.adding, *extra.removing} <= {*replicas}, "a node to add or remove has no replica"
     others = set(replicas) != set(state.replicas) or leader != state.leader
     return after._replace(
         leader_epoch=state.leader_epoch + others, partition_epoch=state.partition_epoch + 1,

@@ -34,7 +34,7 @@ def assume(
     adds."""
     cdef bint led = leader_id == node_id, was_led = partition.led_here, begins, counts_again
     cdef ReplicaRole before = partition.role, role = before
-    assert leader_id < 0 or leader_id in replicas, "only a replica leads"
+    assert leader_id < 0 or leader_id in replicas, "the leader has no replica of the partition"
     if before.replicated and (
             leader_epoch < partition.leader_epoch or partition_epoch < partition.partition_epoch):
         return

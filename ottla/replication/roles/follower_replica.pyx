@@ -32,12 +32,12 @@ cdef class FollowerReplica(ReplicaRole):
         """Append whole batches that `checked_batches` found valid. Raises StorageFailed."""
         cdef PartitionLog log = partition.log
         cdef int64_t start = log.log_start_offset
-        assert self.following, "only a follower takes its leader's batches"
+        assert self.following, "there is no leader that the batches could be from"
         if base_offset(data) < log.log_end_offset:
             # The leader's log start, from which this log begins, is in the middle of this batch.
             self.start_anew(partition, base_offset(data))
         log.append_run(data, size)
-        assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was taken"
+        assert log.latest_epoch <= partition.leader_epoch, "a batch of a later epoch was appended"
         if start > log.log_start_offset:
             self.delete_before(partition, start)
         assert log.log_start_offset <= partition.high_watermark, "uncommitted records were deleted"
@@ -106,14 +106,14 @@ cdef class FollowerReplica(ReplicaRole):
         cdef PartitionLog log = partition.log
         cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
         log.truncate_to(offset)
-        assert log.log_end_offset <= offset, "no record remains after the cut"
+        assert log.log_end_offset <= offset, "records remain beyond the truncation"
         self.shortened(partition)
         return log.log_end_offset < known
 
     cdef list repair(self, Partition partition):
         """Move the damaged part of the log aside; the leader has its records. Only for a replica
         that is not in sync."""
-        assert self.following, "only a follower can fetch damaged records again"
+        assert self.following, "there is no leader that has the damaged records"
         aside = partition.log.repair()
         self.shortened(partition)
         return aside

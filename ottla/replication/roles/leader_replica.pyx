@@ -34,9 +34,9 @@ cdef class LeaderReplica(ReplicaRole):
     ) except -1:
         """Take over the image's in-sync set; `begins` if a new leader epoch begins with it."""
         cdef bint was_alone = self.alone and not begins
-        assert all([node in partition.replicas for node in isr]), "only replicas are in sync"
-        assert node_id in isr, "the leader is in sync"
-        assert partition_epoch >= partition.partition_epoch, "partition epochs never fall"
+        assert all([node in partition.replicas for node in isr]), "a node in sync has no replica"
+        assert node_id in isr, "the leader is not in the in-sync set"
+        assert partition_epoch >= partition.partition_epoch, "the partition epoch would fall"
         if partition_epoch > partition.partition_epoch or begins:
             self.proposed = None
             self.followers.decided()
@@ -200,7 +200,7 @@ cdef class LeaderReplica(ReplicaRole):
         epochs[node_id] = node_epoch
         stay = [node for node in partition.isr if node not in leaving]
         nodes = stay + [node for node, _ in joining]
-        assert len(nodes) == len(set(nodes)), "a replica that is in sync does not join"
+        assert len(nodes) == len(set(nodes)), "a joining replica is in sync already"
         self.proposed = tuple(nodes)
         return tuple([(node, epochs[node]) for node in nodes])
 

@@ -259,7 +259,8 @@ cdef class Partition:
         """Raise unless this broker leads the partition, in the client's leader epoch (KIP-320);
         `client_epoch` is -1 if the client has sent none."""
         if not self.led_here:
-            raise NotLeaderOrFollower(f"{self!r} is led by broker {self.leader_id}")
+            leader = "no broker" if self.leader_id < 0 else f"broker {self.leader_id}"
+            raise NotLeaderOrFollower(f"{self!r} is led by {leader}")
         # A damaged log accepts no more records, and is served up to the damage.
         if self.log.health.offline is not None and self.log.health.damage is None:
             raise StorageFailed(f"{self!r} is offline: {self.log.health.offline}")

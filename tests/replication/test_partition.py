@@ -99,8 +99,11 @@ def test_a_client_is_refused_with_what_is_wrong_about_its_leader(log: PartitionL
     with pytest.raises(UnknownLeaderEpoch):
         part.require_leader(4)
     lead_alone(part, 1, 4, False)
-    with pytest.raises(NotLeaderOrFollower):
+    with pytest.raises(NotLeaderOrFollower, match="is led by broker 1"):
         part.require_leader(4)
+    lead_alone(part, -1, 5, False)
+    with pytest.raises(NotLeaderOrFollower, match="is led by no broker"):
+        part.require_leader(5)
 
 
 def test_a_retry_of_what_a_crash_left_unflushed_is_acknowledged_after_a_flush(

@@ -206,7 +206,8 @@ cdef class ReplyParser:
         cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
         if not 0 <= count <= self.reply_left:
             raise MalformedReply(
-                f"Fetch reply: {count} {what}, but only {self.reply_left} bytes remain")
+                f"Fetch reply: {count} {what}, expected 0 to {self.reply_left}, as many as bytes"
+                " remain")
         return count
 
     cdef int read_partition(self, ReplyReceiver receiver, Cursor cursor) except -1:

@@ -11,7 +11,7 @@ from ottla.client.errors import ClientError
 DEFAULT_PORT = 9092
 DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
 VARIABLE = "OTTLA_BOOTSTRAP_SERVERS"
-"""The environment variable with the default cluster of commands."""
+"""The environment variable with the default bootstrap addresses of commands."""
 Address = tuple[str, int]
 
 
@@ -57,9 +57,9 @@ def show_address(address: Address) -> str:
 
 
 def names_one_of(host: str, names: Container[str]) -> bool:
-    """Whether a Host header has one of these lower-case names, or an IP address. A foreign web page
-    whose host name resolves to this machine (DNS rebinding) sends that host name, and fails this
-    check."""
+    """Whether a Host header has one of these lower-case names, or an IP address. This refuses
+    requests of a foreign web page whose host name resolves to this machine (DNS rebinding): the
+    browser sends the page's host name in the header."""
     name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower() in names:
         return True

@@ -1,8 +1,8 @@
 """One blocking connection to one broker.
 
 `call` sends one request in the newest version that both sides support, and reads the response.
-Tests and benchmarks can also send any version, any bytes, and frames before earlier responses have
-arrived.
+Tests and benchmarks can also send any version, any bytes, and further requests before the responses
+to earlier requests have arrived.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Connection:
             self.close()
 
     def version_of(self, key: int, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides support. Requests the broker's versions
-        once."""
+        """The newest version of an API that both sides support. The first call asks the broker for
+        its versions."""
         if not self.frames.served:
             self.negotiate()
         return self.frames.version_of(key, at_most)
@@ -169,7 +169,7 @@ class Connection:
         if "CERTIFICATE_REQUIRED" in (getattr(error, "reason", None) or ""):    # of TLS 1.3
             return (
                 f"{show_address(self.address)}: the broker expects a certificate of the client:"
-                " ssl.keystore.location names its file"
+                " set ssl.keystore.location to its file"
             )
         hint = "" if self.in_use else perhaps_another(self.security.protocol)
         return f"{show_address(self.address)}: the broker closed the connection{hint}"

@@ -68,7 +68,8 @@ class Frames:
         (correlation_id,) = struct.unpack_from(">i", frame)
         if correlation_id != sent.correlation_id:
             raise BadResponse(
-                f"response {correlation_id} arrived, {sent.correlation_id} was expected"
+                f"the response has correlation id {correlation_id}, but the request had"
+                f" {sent.correlation_id}"
             )
         return memoryview(frame)[response_header_size(sent.key, sent.version, frame):]
 

@@ -141,7 +141,8 @@ def message_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     if count == 0:
         return (0,), at
     if not 0 < count <= NESTING_MAX:
-        raise ValueError(f"a path of {count} indexes")
+        raise ValueError(
+            f"the path of its message type has {count} indexes, not 1 to {NESTING_MAX}")
     path = []
     for _ in range(count):
         index, at = _varint(data, at)

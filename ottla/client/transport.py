@@ -32,7 +32,10 @@ and in librdkafka."""
 UNTRUSTED = (7, 18, 19, 20, 21)
 """OpenSSL's codes for an untrusted issuer. Code 7, a wrong signature, occurs if the untrusted
 issuer has the same name as a trusted one."""
-PEM_ONLY = "only PEM files are read here; openssl pkcs12 -in store.p12 -out store.pem converts one"
+PEM_ONLY = (
+    "only PEM files can be read; to convert a PKCS #12 file: openssl pkcs12 -in store.p12"
+    " -out store.pem"
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def open_transport(
         made.close()
         told = f"{show_address(address)}: {network_reason(failed)}"
         if getattr(failed, "verify_code", 0) in UNTRUSTED:
-            told += "; ssl.truststore.location names the file of certificates to trust"
+            told += "; set ssl.truststore.location to the file of certificates to trust"
         elif security.tls is not None and not hasattr(failed, "verify_message"):
             told += f"; perhaps this port has no TLS: security.protocol is {security.protocol} here"
         raise Unreachable(told) from failed

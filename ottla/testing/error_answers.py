@@ -20,8 +20,9 @@ READS_WITH_MORE = {ApiKey.METADATA, ApiKey.DESCRIBE_CLUSTER, ApiKey.API_VERSIONS
 
 ERROR = "error_code"
 AS_BROKERS_DO = {"records": b"", "high_watermark": -1}
-"""What a refused partition of a Fetch has. librdkafka cannot read null records: it then fetches
-without a pause. A high watermark of 0 would be the partition's end."""
+"""The values that brokers send for a partition that a Fetch may not read. After null records,
+librdkafka would fetch again without a pause. A high watermark of 0 would mean an empty
+partition."""
 SAME_PLACE = {
     "partition_index": ("partition_index", "partition", "index"),
     "index": ("index", "partition_index"),

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ottla.wire.errors import ErrorCode
 
 
-NO_IMAGE = "There is no image to name, and none is needed"
+NO_IMAGE = "There is no image: the broker runs without a container"
 NO_CONTAINER = (
     "there is no container; broker.create_topic(…) makes topics, and Kafka's tools reach the"
     " broker at broker.bootstrap_servers"

@@ -138,7 +138,7 @@ class Proxied:
             request = APIS[header.api_key].request.decode(body, header.version)
             answer = error_answer(header.api_key, header.version, request, ErrorCode(rule.code))
         except (MalformedMessage, NoErrorToGive, KeyError) as error:
-            _log(f"{error}; the connection is closed instead")
+            _log(f"cannot make an error answer, so the connection is closed: {error}")
             self.end()
             return None
         return _framed(header, answer.encode(header.version))
@@ -226,7 +226,7 @@ def _changed(header: RequestHeader, frame: bytes, rule: Rule) -> bytes:
     at = response_header_size(header.api_key, version, frame)
     answer = api.response.decode(frame[at:], version)
     if not mark(answer, version, ErrorCode(rule.code)):
-        _log(f"{api.name} {version} has no field for an error")
+        _log(f"the answer is sent unchanged: {api.name} {version} has no field for an error")
     return _framed(header, answer.encode(version))
 
 

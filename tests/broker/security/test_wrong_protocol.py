@@ -65,7 +65,7 @@ def test_a_missing_client_certificate_is_named(tmp_path: Path, authority: Author
         [listener] = running.server.listeners
         with pytest.raises(ClientError) as refused:
             ask(listener.port, "SSL", authority.file)
-    assert "expects a certificate of the client: ssl.keystore.location" in str(refused.value)
+    assert "expects a certificate of the client: set ssl.keystore.location" in str(refused.value)
 
 
 def ask(port: int, protocol: str, trusted: Path) -> None:
@@ -101,5 +101,5 @@ def test_a_certificate_that_is_not_trusted_is_no_wrong_protocol(
         ask(ports["SSL"], "SSL", Authority(tmp_path).file)
     assert "perhaps" not in str(refused.value)
     assert str(refused.value).endswith(
-        "; ssl.truststore.location names the file of certificates to trust"
+        "; set ssl.truststore.location to the file of certificates to trust"
     )

@@ -99,7 +99,7 @@ cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
         return 0
     length = load_int32(batch + LENGTH_AT)
     if length < LEGACY_OVERHEAD:
-        raise CorruptMessage(f"batch length {length} is below any message's overhead")
+        raise CorruptMessage(f"batch length {length} is too small for a message of any format")
     if size <= MAGIC_AT:
         return 0
     if magic(batch) < 0 or magic(batch) > 2:
@@ -135,7 +135,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
         raise InvalidRecord(f"a partition's records have {size} bytes, too few for a batch")
     length = load_int32(batch + LENGTH_AT)
     if length < LEGACY_OVERHEAD:
-        raise CorruptMessage(f"batch length {length} is below any message's overhead")
+        raise CorruptMessage(f"batch length {length} is too small for a message of any format")
     if size <= MAGIC_AT or length + LOG_OVERHEAD > size:
         raise InvalidRecord(
             f"batch of {length + LOG_OVERHEAD} bytes, of which only {size} were sent")
@@ -147,12 +147,14 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
     if length + LOG_OVERHEAD < size:
         raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow a partition's one batch")
     if size < HEADER_SIZE:
-        raise CorruptMessage(f"batch of {size} bytes, the header alone takes {int(HEADER_SIZE)}")
+        raise CorruptMessage(
+            f"batch of {size} bytes is too short: its header takes {int(HEADER_SIZE)}")
     if base_offset(batch) != 0:
-        raise InvalidRecord(f"base offset {base_offset(batch)}, a producer's batch must have 0")
+        raise InvalidRecord(
+            f"base offset is {base_offset(batch)}, but a producer's batch must have 0")
     if size > limits.batch_size_max:
         raise MessageTooLarge(
-            f"batch of {size} bytes, max.message.bytes allows {limits.batch_size_max}")
+            f"batch of {size} bytes, but max.message.bytes allows {limits.batch_size_max}")
     if crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT) != crc(batch):
         raise CorruptMessage(f"batch of {size} bytes contradicts its checksum {crc(batch):#010x}")
     return 0
@@ -166,13 +168,16 @@ cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
         raise InvalidRecord(
             f"record count {count} contradicts last offset delta {last_offset_delta(batch)}")
     if attributes(batch) & (CONTROL | DELETE_HORIZON):
-        raise InvalidRecord("control records and delete horizons are written by brokers only")
+        raise InvalidRecord(
+            "the batch is a control batch or has a delete horizon, which only brokers may write")
     if pid >= 0 and base_sequence(batch) < 0:
-        raise InvalidRecord(f"producer id {pid} with sequence {base_sequence(batch)}")
+        raise InvalidRecord(
+            f"a batch with producer id {pid} needs a sequence, but has {base_sequence(batch)}")
     if pid < 0 and attributes(batch) & TRANSACTIONAL:
-        raise InvalidRecord("transactional batch without a producer id")
+        raise InvalidRecord("a transactional batch needs a producer id, but has none")
     if attributes(batch) & LOG_APPEND_TIME and limits.log_append_time:
-        error = InvalidTimestamp("LogAppendTime is set by the broker, a producer sends CreateTime")
+        error = InvalidTimestamp(
+            "timestamp type is LogAppendTime, but a producer must send CreateTime")
         error.record_errors = ((0, error.message),)
         raise error
     if attributes(batch) & CODEC_MASK == ZSTD and not limits.zstd:
@@ -190,17 +195,17 @@ cdef str record_text(Walk *walk, int32_t index, Flaw flaw):
 cdef object rejection(
     const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk, Flaw first
 ):
-    """The error for a batch of well-formed records that the topic rejects (KIP-467).
+    """The error for a batch with records that the topic does not allow (KIP-467).
 
-    The error lists each rejected record, so that the client can send the others again. If any
-    record is malformed, the list is empty; the message still describes the first rejected record.
+    The error lists each rejected record, so that the client can send the others again. If a record
+    is malformed, the list is empty; the message still describes the first rejected record.
     """
     cdef str text = record_text(walk, walk.index, first)
     cdef const uint8_t *record_end
     cdef int32_t index, length
     cdef Flaw flaw
     cdef list errors = []
-    walk.gaps, walk.last_offset_delta = True, INT32_MAX     # each record is walked separately
+    walk.gaps, walk.last_offset_delta = True, INT32_MAX     # each record is checked separately
     for index in range(count):
         record_end = read_varint(at, end, &length)
         if record_end is NULL or length < 1 or length > end - record_end:
@@ -248,7 +253,8 @@ cdef int check_records(
     if flaw != SOUND:
         raise InvalidRecord(f"record {walk.index} of {record_count(batch)}: {flaw_text(flaw)}")
     if attributes(batch) & LOG_APPEND_TIME and walk.without_timestamp:
-        raise InvalidTimestamp("LogAppendTime is set by the broker, a producer sends CreateTime")
+        raise InvalidTimestamp(
+            "timestamp type is LogAppendTime, but a producer must send CreateTime")
     return 0
 
 
@@ -273,9 +279,9 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     walk.earliest = now - before if before < now else 0
     walk.latest = now + after if after < INT64_MAX - now else INT64_MAX
     check_records(batch, size, limits, &walk)
-    assert total_size(batch) == size, "a batch that was checked is whole"
-    assert last_offset_delta(batch) == record_count(batch) - 1, "offsets follow each other"
-    assert -1 <= walk.max_timestamp_at < record_count(batch), "the newest record exists"
+    assert total_size(batch) == size, "the length field of a checked batch is wrong"
+    assert last_offset_delta(batch) == record_count(batch) - 1, "a checked batch has gaps"
+    assert -1 <= walk.max_timestamp_at < record_count(batch), "the newest is not in the batch"
     wanted = attributes(batch) & ~LOG_APPEND_TIME
     if limits.log_append_time:
         wanted |= LOG_APPEND_TIME
@@ -312,12 +318,12 @@ cdef bytearray recompressed(const uint8_t *batch, Py_ssize_t size, BatchLimits l
 
 
 cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int codec):
-    """A batch with another batch's header and a new body; sets the header fields that depend on the
-    body."""
+    """A new batch: a copy of the header of `batch`, then `body`. Sets the header fields that depend
+    on the body."""
     cdef bytearray result = bytearray(HEADER_SIZE + body.shape[0])
     cdef uint8_t[::1] made = result
-    assert codec & ~CODEC_MASK == 0, "a codec has three bits"
-    assert made.shape[0] <= INT32_MAX, "a batch's length has 31 bits"
+    assert codec & ~CODEC_MASK == 0, "the codec has more than three bits"
+    assert made.shape[0] <= INT32_MAX, "the batch is too long for its length field"
     memcpy(&made[0], batch, HEADER_SIZE)
     if body.shape[0]:
         memcpy(&made[HEADER_SIZE], &body[0], body.shape[0])
@@ -329,7 +335,7 @@ cdef bytearray with_body(const uint8_t *batch, const uint8_t[::1] body, int code
 
 cdef object too_large(Py_ssize_t size, BatchLimits limits):
     return MessageTooLarge(
-        f"the batch takes {size} bytes with the topic's compression.type, max.message.bytes "
+        f"the batch takes {size} bytes with the topic's compression.type, but max.message.bytes "
         f"allows {limits.batch_size_max}")
 
 
@@ -366,7 +372,7 @@ cdef class BatchHeader:
     def __init__(self, data):
         self.view = data
         if self.view.shape[0] < HEADER_SIZE:
-            raise CorruptMessage(f"{self.view.shape[0]} bytes are not a record batch")
+            raise CorruptMessage(f"{self.view.shape[0]} bytes are too few for a record batch")
         self.at = &self.view[0]
 
     @property
@@ -500,7 +506,8 @@ def batches(data):
         size = <Py_ssize_t>load_int32(&view[position] + LENGTH_AT) + LOG_OVERHEAD
         if size < HEADER_SIZE:
             raise CorruptMessage(
-                f"the batch at position {position} declares a size of {size} bytes")
+                f"the batch at position {position} declares a size of {size} bytes, less than its "
+                "header takes")
         if size > view.shape[0] - position:
             return
         yield BatchView(whole[position : position + size])

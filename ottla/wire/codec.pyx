@@ -44,7 +44,7 @@ cdef class Cursor:
         return self.end - self.at
 
     cdef int refuse(self, Py_ssize_t size, str what) except -1:
-        raise MalformedMessage(f"{what} needs {size} bytes, {self.end - self.at} are left")
+        raise MalformedMessage(f"{what} needs {size} bytes, but {self.end - self.at} are left")
 
     cdef double read_float64(self) except? -1:
         cdef int64_t bits = load_int64(self.take(8, "float64"))
@@ -125,7 +125,9 @@ cdef class Cursor:
         self.at += size
         text = PyUnicode_DecodeUTF8(<const char *>(self.at - size), size, "replace")
         if size > STRING_MAX // 3 and len(text.encode()) > STRING_MAX:
-            raise MalformedMessage(f"a string of {size} bytes that are not valid UTF-8")
+            raise MalformedMessage(
+                f"a string of {size} bytes that are not valid UTF-8 is longer than {STRING_MAX} "
+                "bytes with its invalid bytes replaced")
         return text
 
     cdef bytes read_bytes(self, bint compact):
@@ -140,7 +142,7 @@ cdef class Cursor:
 
     cdef bytes rest(self):
         """All remaining bytes."""
-        assert self.at <= self.end, "nothing is read behind the end"
+        assert self.at <= self.end, "the cursor is behind the end of its bytes"
         return PyBytes_FromStringAndSize(<const char *>self.at, self.end - self.at)
 
     cdef uint32_t read_tag_count(self) except? 0xffffffff:
@@ -169,14 +171,14 @@ cdef class Writer:
 
     def getvalue(self):
         """The bytes written so far, copied."""
-        assert 0 <= self.size <= self.room, "nothing is written behind the end"
+        assert 0 <= self.size <= self.room, "more was written than fits into the buffer"
         return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
 
     cdef int grow(self, Py_ssize_t size) except -1:
         """Ensures room for `size` more bytes; at least doubles the buffer when it grows."""
         cdef Py_ssize_t room = 2 * self.size + size + 64
         cdef uint8_t *grown
-        assert 0 <= self.size <= self.room and size >= 0, "the bytes written fit into the buffer"
+        assert 0 <= self.size <= self.room and size >= 0, "more was written than fits"
         grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
             raise MemoryError(f"out of memory: {room} bytes for a reply")
@@ -202,7 +204,7 @@ cdef class Writer:
             at += 1
             value >>= 7
         at[0] = <uint8_t>value
-        assert at - start < 10, "64 bits take ten bytes"
+        assert at - start < 10, "the varint is longer than ten bytes"
         self.size -= 9 - (at - start)
         return 0
 

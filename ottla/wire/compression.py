@@ -76,7 +76,7 @@ def decompress(codec: int, data: Data, size_max: int) -> bytes:
         _check_size(len(data), size_max)
         return bytes(data)
     plain = _lookup(DECOMPRESSORS, codec)(data, size_max)
-    assert len(plain) <= size_max, "decompressors keep the size limit"
+    assert len(plain) <= size_max, "the decompressor returned more than size_max bytes"
     return plain
 
 
@@ -117,7 +117,7 @@ Step = Callable[[memoryview, int], tuple[bytes, int, bool]]
 
 def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name: str) -> bytes:
     view, position, size, ended = memoryview(data), 0, 0, True
-    output = BytesIO()  # getbuffer avoids a second copy
+    output = BytesIO()  # its getvalue makes no second copy
     while position < len(view) or not ended:
         if ended:
             step = new()
@@ -125,7 +125,7 @@ def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name
         if not (piece or taken or ended):
             raise CorruptMessage(f"{name} data end early, after {position} of {len(view)} bytes")
         position += taken
-        assert position <= len(view), "nothing is read behind the data"
+        assert position <= len(view), "the decompressor has read behind the end of the data"
         size += len(piece)
         _check_size(size, size_max)
         if ended and size == len(piece) and position == len(view):
@@ -245,7 +245,9 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
         raise CorruptMessage("snappy block does not begin with its length")
     # The library allocates the announced size, so that size is checked first.
     if announced > SNAPPY_RATIO_MAX * len(block):
-        raise CorruptMessage(f"snappy block of {len(block)} bytes declares {announced} bytes")
+        raise CorruptMessage(
+            f"snappy block of {len(block)} bytes declares {announced} bytes, more than it can hold"
+        )
     _check_size(announced, size_max)
     try:
         return bytes(_package("snappy").decompress(block))
@@ -332,7 +334,9 @@ def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int
                 raise CorruptMessage("zstd data end inside a skippable frame")
             continue
         if magic != ZSTD_MAGIC:
-            raise CorruptMessage(f"zstd frame begins with {magic:#010x}")
+            raise CorruptMessage(
+                f"zstd frame begins with {magic:#010x}, not with its magic {ZSTD_MAGIC:#010x}"
+            )
         descriptor = _little(view, position + 4, 1)
         single = descriptor >> 5 & 1
         content_size_size = (single, 2, 4, 8)[descriptor >> 6]

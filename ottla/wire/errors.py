@@ -201,7 +201,7 @@ class UnencodableMessage(ValueError):
 
 
 class NotInThisVersion(UnencodableMessage):
-    """A field that must not be dropped is set, and the written version does not have it."""
+    """A field is set that must not be dropped, but the version to be written lacks it."""
 
 
 MESSAGE_MAX = 1000
@@ -211,7 +211,7 @@ bytes, and a name quoted from the request may be that long already.
 
 
 def name_of(code: int) -> str:
-    """An error's name, for the log; its number if this version does not know it."""
+    """An error's name, for the log; its number if Ottla does not know it."""
     known = ErrorCode.__members__.values()
     return ErrorCode(code).name if code in known else f"error {code}"
 

@@ -25,8 +25,8 @@ def up_convert(
     The batch is compressed with `codec`, by default with the codec of the set. Timestamps, keys and
     size are not checked: `check` does this for the batch. A set without a complete message gives
     b"", because Kafka appends nothing then; bytes of format v2 are returned unchanged. Raises
-    CorruptMessage, UnsupportedCompression, and InvalidRecord, also if the records decompress to
-    more than `size_max` bytes.
+    CorruptMessage, UnsupportedCompression or InvalidRecord; InvalidRecord also if the records
+    decompress to more than `size_max` bytes.
     """
 
 def down_convert(

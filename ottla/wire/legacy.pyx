@@ -41,7 +41,7 @@ cdef enum:
     CODEC_BITS = 0x07
     APPEND_TIME_BIT = 0x08
     LZ4 = 3
-    RECORDS_A_TURN = 1000       # after so many, a thread lets other threads use the interpreter
+    RECORDS_A_TURN = 1000       # after so many, a thread lets others use the interpreter
 
 
 cdef struct Message:
@@ -95,7 +95,8 @@ cdef bint read_message(const uint8_t *at, const uint8_t *end, Message *message) 
     at += MESSAGE_TIMESTAMP_AT
     if message.magic == 1:
         if size < OVERHEAD_V0 + TIMESTAMP_SIZE:
-            raise InvalidRecord(f"a message v1 of {size} bytes")
+            raise InvalidRecord(
+                f"a message v1 of {size} bytes, the minimum is {int(OVERHEAD_V0 + TIMESTAMP_SIZE)}")
         message.timestamp = load_int64(at)
         at += TIMESTAMP_SIZE
     at = read_bytes(at, end, &message.key, &message.key_size)
@@ -129,7 +130,8 @@ cdef list unpack(Message *wrapper, int64_t size_max):
     cdef const uint8_t *end
     cdef list records = []
     if codec > LZ4:
-        raise UnsupportedCompression(f"codec {codec} in message format v{wrapper.magic}")
+        raise UnsupportedCompression(
+            f"message format v{wrapper.magic} does not have codec {codec}")
     packed = copied(wrapper.value, wrapper.value_size)
     if not packed:
         raise InvalidRecord("a compressed message without a value")
@@ -146,12 +148,13 @@ cdef list unpack(Message *wrapper, int64_t size_max):
         if inner.magic != wrapper.magic or inner.attributes & CODEC_BITS:
             raise InvalidRecord(
                 f"message v{inner.magic} with attributes {inner.attributes:#x} inside a "
-                f"compressed message v{wrapper.magic}")
+                f"compressed message v{wrapper.magic}, which may hold only uncompressed messages "
+                "of its own format")
         if wrapper.attributes & APPEND_TIME_BIT:
             inner.timestamp = wrapper.timestamp
         records.append(record_of(&inner))
         at = inner.end
-    assert at == end and records, "a compressed set has whole messages"
+    assert at == end and records, "the messages of a compressed set do not end where it ends"
     if wrapper.magic == 1:
         for record in records:
             record.offset += wrapper.offset - inner.offset
@@ -167,7 +170,9 @@ cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
     cdef list records = []
     while at < end and read_message(at, end, &message):
         if magic >= 0 and message.magic != magic:
-            raise InvalidRecord(f"messages v{magic} and v{message.magic} in one set")
+            raise InvalidRecord(
+                f"a message set has messages v{magic} and v{message.magic}, but may have only one "
+                "format")
         if codec or records and message.attributes & CODEC_BITS:
             raise InvalidRecord("a compressed message is not alone in its set")
         magic = message.magic
@@ -250,7 +255,7 @@ cdef int write_message(
         store_int64(at, timestamp)
         at += TIMESTAMP_SIZE
     at = write_bytes(write_bytes(at, key), value)
-    assert at == message + LOG_OVERHEAD + size, "a message has its declared length"
+    assert at == message + LOG_OVERHEAD + size, "the message is not as long as its size field says"
     store_int32(message + MESSAGE_CRC_AT, <int32_t>crc32(
         message + MESSAGE_MAGIC_AT, LOG_OVERHEAD + size - MESSAGE_MAGIC_AT))
     return 0

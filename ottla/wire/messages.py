@@ -82,7 +82,7 @@ def struct_class(
             classes[field.name] = nested[field.class_name] = inner
         elif field.is_struct:
             classes[field.name] = shared[field.type]
-    assert nested.keys().isdisjoint([field.name for field in fields]), "no class hides a field"
+    assert nested.keys().isdisjoint([field.name for field in fields]), "a class hides a field"
     made = type(
         qualified_name.rpartition(".")[2],
         (base,),

@@ -42,7 +42,7 @@ cdef class Plan:
         tagged = [p for p in fields if version in p[0].versions and p[0].tag is not None]
         absent = [p for p in fields if version not in p[0].versions]
         tagged.sort(key=lambda pair: pair[0].tag)
-        assert len(set([p[0].tag for p in tagged])) == len(tagged), "each tag has one field"
+        assert len(set([p[0].tag for p in tagged])) == len(tagged), "two fields have the same tag"
         self.struct_class = layout.struct_class
         self.flexible = section.flexible_from is not None and version >= section.flexible_from
         self.plain, self.tagged, self.absent = len(plain), len(tagged), len(absent)
@@ -51,7 +51,7 @@ cdef class Plan:
         self.ops = <Op *>PyMem_Calloc(len(fields) + 1, sizeof(Op))
         if self.ops is NULL:
             raise MemoryError("out of memory for a message plan")
-        assert self.plain + self.tagged + self.absent == len(fields), "each field is counted once"
+        assert self.plain + self.tagged + self.absent == len(fields), "a field was miscounted"
         for i, (f, place) in enumerate(plain + tagged + absent):
             self.prepare(&self.ops[i], layout, place, f, version, i < self.plain + self.tagged)
             if i < self.plain:
@@ -80,7 +80,7 @@ cdef class Plan:
             # An element may have no bytes. It counts as one byte here, so that a short message
             # cannot claim any number of elements.
             op.element_size_min = max(1, self.element_size(op))
-        assert op.element != STRUCT or inner is not None or not present, "a struct has a plan"
+        assert op.element != STRUCT or inner is not None or not present, "a struct has no plan"
         return 0
 
     cdef Py_ssize_t element_size(self, Op *op) except -1:

@@ -1,4 +1,4 @@
-# The one walk over the records of a batch: checks every length, creates no Python objects.
+# The only check of the records of a batch: of every length, without creating Python objects.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -19,7 +19,7 @@ cdef struct Walk:
     # out
     int64_t max_timestamp
     int32_t max_timestamp_at    # offset delta of the first record that has it
-    int32_t index               # of the record at which the walk stopped
+    int32_t index               # of the record at which the check stopped
     int64_t timestamp           # of that record
     bint without_timestamp      # at least one record has none
 

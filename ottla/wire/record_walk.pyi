@@ -1,1 +1,1 @@
-"""No Python interface: Cython modules such as `batch` and `records` walk records."""
+"""No Python interface: Cython modules such as `batch` and `records` check records with it."""

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Follows the records of a batch from end to end, in plain C.
+"""Checks the records of a batch from the first to the last, in plain C.
 
-Records are walked before they are read: after a walk without a flaw every length inside is valid.
+Records are checked before they are read: if the check finds no flaw, every length in them is valid.
 Reference: Kafka's message format v2 (KIP-98).
 """
 
@@ -22,7 +22,7 @@ cdef dict FLAWS = {
 
 
 cdef str flaw_text(Flaw flaw):
-    """Describes the flaw in the record at which a walk stopped."""
+    """Describes the flaw in the record at which the check stopped."""
     return FLAWS[flaw]
 
 
@@ -59,7 +59,7 @@ cdef Flaw walk_headers(const uint8_t **cursor, const uint8_t *end, int32_t count
 cdef Flaw walk_records(
     const uint8_t *at, const uint8_t *end, int32_t count, Walk *walk
 ) noexcept nogil:
-    """Walks `count` records, which have to end exactly at `end`.
+    """Checks `count` records, which have to end exactly at `end`.
 
     | length | attributes int8 | timestamp delta varlong | offset delta | key length | key
     | value length | value | header count | { key length | key | value length | value } ... |

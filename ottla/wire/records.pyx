@@ -69,7 +69,7 @@ cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
     """Checks that this is one whole batch of format v2 with a valid checksum."""
     cdef Py_ssize_t wanted
     if size < header.HEADER_SIZE:
-        raise CorruptMessage(f"{size} bytes are not a record batch")
+        raise CorruptMessage(f"{size} bytes are too few for a record batch")
     wanted = header.total_size(at)
     if wanted != size:
         raise CorruptMessage(f"a batch declares {wanted} bytes, but there are {size}")
@@ -79,12 +79,13 @@ cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
     if header.record_count(at) < 0 or header.last_offset_delta(at) < 0:
         raise InvalidRecord(
             f"the batch at offset {header.base_offset(at)} has record count "
-            f"{header.record_count(at)} and last offset delta {header.last_offset_delta(at)}")
+            f"{header.record_count(at)} and last offset delta {header.last_offset_delta(at)}: "
+            "neither may be negative")
     return 0
 
 
 cdef object take_bytes(const uint8_t **cursor, const uint8_t *end):
-    """The next bytes with a length prefix, which the walk has checked."""
+    """The next bytes with a length prefix, which `walk_records` has checked."""
     cdef int32_t length
     cursor[0] = read_varint(cursor[0], end, &length)
     if length < 0:
@@ -134,7 +135,7 @@ cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
         record.value = take_bytes(&at, end)
         record.headers = take_headers(&at, end)
         records.append(record)
-    assert at == end, "a walk without a flaw ends where the batch does"
+    assert at == end, "the checked records did not end at the end of the batch"
     return records
 
 
@@ -226,7 +227,7 @@ def build_batch(
         delta = last_offset - base_offset
     elif count == 0:
         raise ValueError("a batch without records needs a last offset")
-    assert count <= delta + 1, "each record has an offset of its own"
+    assert count <= delta + 1, "the batch has more records than offsets"
     body = writer.getvalue()
     if codec and count:
         from ottla.wire.compression import compress
@@ -248,7 +249,7 @@ def build_batch(
     store_int32(batch + header.BASE_SEQUENCE_AT, base_sequence)
     store_int32(batch + header.RECORD_COUNT_AT, count)
     writer.write_raw(<const char *>(<bytes>body), len(body))
-    assert header.total_size(writer.data) == writer.size, "the length field is right"
+    assert header.total_size(writer.data) == writer.size, "the length field is wrong"
     header.set_crc(writer.data, crc32c(
         writer.data + header.ATTRIBUTES_AT, writer.size - header.ATTRIBUTES_AT))
     return writer.getvalue()

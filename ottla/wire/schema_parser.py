@@ -208,7 +208,7 @@ def api_schemas() -> dict[int, Schema]:
             if schema.key is None or schema.name != path.stem:
                 raise ValueError(f"the first line has to begin with `{path.stem}   key N`")
             if schema.key in found:
-                raise ValueError(f"key {schema.key} is that of {found[schema.key].name}")
+                raise ValueError(f"key {schema.key} is already that of {found[schema.key].name}")
         except (ValueError, IndexError) as error:
             raise SchemaError(f"{path.name}: {error}") from error
         found[schema.key] = schema

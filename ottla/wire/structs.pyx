@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Messages, and the interpreter that walks the plan of a version to encode and decode them.
+"""Messages, and the interpreter that executes the plan of a version to encode and decode them.
 
 A message class has an ordinary Python slot for each field, so that handlers read and write
 attributes at full speed; the plan knows the offset of each slot and moves values directly between
@@ -29,7 +29,7 @@ from ottla.wire.plan cimport (
 from ottla.wire.errors import MalformedMessage, NotInThisVersion, UnencodableMessage
 
 cdef tuple NO_ARGUMENTS = ()
-cdef Op *walking = NULL                 # the field that a walk has reached, for error messages
+cdef Op *walking = NULL                 # the field being encoded or decoded, for errors
 
 
 # Decoding
@@ -98,7 +98,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
         if not op.nullable:
             raise MalformedMessage("null where the protocol forbids it")
         return None
-    assert count <= cursor.end - cursor.at, "an element takes a byte at least"
+    assert count <= cursor.end - cursor.at, "more elements than bytes are left"
     values = PyList_New(count)          # bounded: read_count compared it with the bytes left
     for i in range(count):
         if element == STRUCT:
@@ -361,7 +361,7 @@ cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
 cdef int swap(uint8_t *at, Py_ssize_t size, Py_ssize_t size_behind) except -1:
     """Exchanges a run of bytes with the few bytes (of a varint) directly after it."""
     cdef uint8_t behind[10]
-    assert 0 <= size and 0 < size_behind <= 10, "a varint has ten bytes at most"
+    assert 0 <= size and 0 < size_behind <= 10, "the bytes to move are not a varint"
     memcpy(behind, at + size, size_behind)
     memmove(at + size_behind, at, size)
     memcpy(at, behind, size_behind)
@@ -504,13 +504,13 @@ cdef object decode_from(type message_class, Cursor cursor, int version):
 
 
 cdef int reach(Op *field) except -1:
-    """Notes that a walk in another module has reached this field."""
+    """Notes which field another module encodes or decodes next, for error messages."""
     global walking
     walking = field
     return 0
 
 
 cdef str where(message, int version):
-    """The version and the field that a walk had reached when it failed, as text."""
+    """The version and the field at which encoding or decoding failed, as text."""
     name = message.__qualname__ if isinstance(message, type) else type(message).__qualname__
     return f"{<object>walking.name if walking is not NULL else name} in version {version}"

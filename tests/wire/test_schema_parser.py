@@ -91,7 +91,7 @@ def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("second_api   key 1   versions 0", "second_api.txt: key 1 is that of first_api"),
+        ("second_api   key 1   versions 0", "second_api.txt: key 1 is already that of first_api"),
         ("other_api   key 2   versions 0", "second_api.txt: the first line has to begin with"),
         ("second_api   key 2   versions 0\n  served x   roles admired", "second_api.txt: roles"),
     ],

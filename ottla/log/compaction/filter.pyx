@@ -86,7 +86,8 @@ cdef int check(BatchScan scan, const uint8_t *batch) except -1:
     if fields.record_count(batch) < 0 or fields.last_offset_delta(batch) < 0:
         raise CorruptMessage(
             f"the batch at offset {fields.base_offset(batch)} has {fields.record_count(batch)} "
-            f"records and a last offset delta of {fields.last_offset_delta(batch)}")
+            f"records and a last offset delta of {fields.last_offset_delta(batch)}: neither may be "
+            "negative")
     return 0
 
 
@@ -234,7 +235,7 @@ cdef class CleanerPass:
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL:
-        """The records of a batch, decompressed and walked: every length in them is valid."""
+        """The records of a batch, decompressed and checked: every length in them is valid."""
         cdef Walk walk
         cdef Flaw flaw
         cdef const uint8_t[::1] plain
@@ -321,7 +322,7 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # If the batch had no records before, `put_batch` changes nothing, but counts a change.
+            # `put_batch` counts a change, but writes a batch without records as it was.
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):

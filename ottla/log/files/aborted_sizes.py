@@ -8,10 +8,10 @@ file `.ottla-aborted-sizes` has the sizes: version, number of entries, then one 
     1
     events 0 4711 68                topic, partition, base offset of the segment, bytes
 
-The file covers the segments that recovery does not read: those below the recovery point of the same
-checkpoint. If an index is shorter than the size in its entry, it is rebuilt from the segment's
-batches and only then used. If only compaction made it shorter, the rebuild costs time and nothing
-else. The size -1 marks an index that has to be rebuilt in any case.
+The file covers the segments that recovery does not read: those below the recovery point that is
+checkpointed together with this file. If an index is shorter than the size in its entry, it is
+rebuilt from the segment's batches and only then used. If only compaction made it shorter, the
+rebuild costs time and nothing else. The size -1 marks an index that has to be rebuilt in any case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# Walks the batches of a log file, checking each length against the bytes present.
+# Reads the batches of a log file one by one; checks each length against the bytes present.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -9,9 +9,9 @@ cdef class BatchScan:
     cdef File file
     cdef readonly int64_t position      # where the current batch begins
     cdef readonly int64_t next_position # where the next batch begins
-    cdef readonly int64_t end           # position in the file where the walk ends
+    cdef readonly int64_t end           # position in the file where the scan ends
     cdef readonly Py_ssize_t size       # bytes of the current batch
-    cdef readonly str problem           # why the walk ended before `end`, None otherwise
+    cdef readonly str problem           # why the scan ended before `end`, None otherwise
     cdef bint headers_only
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered      # invariant: buffered <= room

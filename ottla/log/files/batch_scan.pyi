@@ -1,4 +1,4 @@
-"""Walks the record batches of a log file from a position, without trusting any field."""
+"""Reads the record batches of a log file one by one, without trusting any field."""
 
 from ottla.log.files.disk import File
 from ottla.log.files.epochs import LeaderEpochs
@@ -12,7 +12,7 @@ class SegmentDamaged(CorruptMessage):
     def __init__(self, message: str, position: int) -> None: ...
 
 class BatchScan:
-    """Walks the whole batches between two positions of a file."""
+    """The complete batches between two positions of a file, one by one."""
 
     position: int
     next_position: int

@@ -1,4 +1,4 @@
-"""Walks the record batches of a log file from a position, without trusting any field."""
+"""Reads the record batches of a log file one by one, without trusting any field."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -25,9 +25,9 @@ class SegmentDamaged(CorruptMessage):
 
 
 cdef class BatchScan:
-    """Walks the complete batches between two positions of a file.
+    """The complete batches between two positions of a file, one by one.
 
-    The walk ends at the first bytes that cannot be a batch, with the reason in `problem`. `chunk`
+    The scan ends at the first bytes that cannot be a batch, with the reason in `problem`. `chunk`
     bytes are read at a time, or more for a batch that is larger. With `headers_only`, only the
     header of the current batch is certain to be in the buffer.
     """
@@ -94,7 +94,7 @@ cdef class BatchScan:
             self.problem = f"length is {size - fields.LOG_OVERHEAD}, too small for a batch"
             return NULL
         if size > left:
-            self.problem = f"the batch takes {size} bytes, {left} are left"
+            self.problem = f"the batch takes {size} bytes, but only {left} are left"
             return NULL
         if not self.headers_only:
             batch = self.hold(size)
@@ -185,9 +185,9 @@ cdef str problem_of(
         return f"base offset is {fields.base_offset(batch)}, expected {offset_min} or more"
     # A compacted batch keeps its last offset and may lack records: delta may exceed the count.
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
-        return f"{counted(count, 'record')} and a last offset delta of {delta}"
+        return f"{counted(count, 'record')} do not fit a last offset delta of {delta}"
     if fields.leader_epoch(batch) < epoch_min:
-        return f"leader epoch is {fields.leader_epoch(batch)}, the batch before has {epoch_min}"
+        return f"leader epoch falls to {fields.leader_epoch(batch)} from {epoch_min}"
     return None
 
 
@@ -274,12 +274,12 @@ cdef str contradiction_of(
         return None
     if (end_offset < fields.base_offset(batch)
             and end_offset <= fields.base_offset(following) <= fields.last_offset(batch)):
-        return (f"base offset jumps to {fields.base_offset(batch)}, "
-                f"{fields.base_offset(following)} follows")
+        return (f"base offset jumps to {fields.base_offset(batch)}, but the next batch has "
+                f"{fields.base_offset(following)}")
     if (fields.base_offset(following) == fields.last_offset(batch) + 1
             and epoch <= fields.leader_epoch(following) < fields.leader_epoch(batch)):
-        return (f"leader epoch jumps to {fields.leader_epoch(batch)}, "
-                f"{fields.leader_epoch(following)} follows")
+        return (f"leader epoch jumps to {fields.leader_epoch(batch)}, but the next batch has "
+                f"{fields.leader_epoch(following)}")
     return None
 
 

@@ -33,7 +33,7 @@ class LeaderEpochs:
         # The new epoch replaces epochs without records: start offsets ascend strictly.
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
-        assert not self.entries or self.entries[-1][0] < epoch, "leader epochs never fall"
+        assert not self.entries or self.entries[-1][0] < epoch, "the new epoch is too old"
         self.entries.append((epoch, start_offset))
         self.changed = True
 
@@ -59,7 +59,7 @@ class LeaderEpochs:
         """Forget epochs that begin at `offset` or later."""
         kept = [entry for entry in self.entries if entry[1] < offset]
         if len(kept) < len(self.entries):
-            assert kept == self.entries[: len(kept)], "offsets of epochs ascend"
+            assert kept == self.entries[: len(kept)], "start offsets are out of order"
             self.entries, self.changed = kept, True
 
     def truncate_from_start(self, offset: int) -> None:
@@ -67,7 +67,7 @@ class LeaderEpochs:
         at = bisect_right(self.entries, offset, key=lambda entry: entry[1])
         if at > 1 or (at and self.entries[0][1] < offset):
             self.entries = [(self.entries[at - 1][0], offset), *self.entries[at:]]
-            assert len(self.entries) < 2 or offset < self.entries[1][1], "epochs ascend"
+            assert len(self.entries) < 2 or offset < self.entries[1][1], "epochs are out of order"
             self.changed = True
 
     def clear(self) -> None:

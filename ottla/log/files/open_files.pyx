@@ -1,7 +1,7 @@
 """Limits how many segments have open files, so that a broker can have 100,000 partitions.
 
-The clock algorithm: a use costs one store, and eviction skips members that were used since the last
-round.
+The clock algorithm: a use costs one store, and eviction skips members that were used since the
+algorithm's hand last passed them.
 """
 
 

@@ -144,7 +144,7 @@ cdef class Producers:
                 reached("a batch came out of order")
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} sent sequence {first} after "
-                    f"{state.last_sequences[state.kept - 1]}")
+                    f"{state.last_sequences[state.kept - 1]}, not the next one")
         elif first != 0 and epoch != -1:
             raise OutOfOrderSequence(
                 f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, not 0")
@@ -289,12 +289,13 @@ cdef class Producers:
             reached("a marker of an old producer epoch")
             raise InvalidProducerEpoch(
                 f"producer {state.producer_id} now has epoch {state.epoch}, "
-                f"the marker has epoch {fields.producer_epoch(at)}")
+                f"but the marker has the older epoch {fields.producer_epoch(at)}")
         if marker.coordinator_epoch < state.coordinator_epoch:
             reached("a marker of an old coordinator")
             raise ProtocolError(
-                f"the marker comes from coordinator epoch {marker.coordinator_epoch}, "
-                f"{state.coordinator_epoch} is known", ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+                f"the marker comes from coordinator epoch {marker.coordinator_epoch}, which is "
+                f"older than the known epoch {state.coordinator_epoch}",
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
     def add(self, ProducerState state):
         """Adds a state from a snapshot. States must come in the order of `transaction_start`."""
@@ -324,7 +325,7 @@ cdef class Producers:
         for producer_id in expired:
             del self.states[producer_id]
             reached("a producer expired")
-        assert self.open_transactions.keys() <= self.states.keys(), "open transactions are kept"
+        assert self.open_transactions.keys() <= self.states.keys(), "an open transaction was lost"
         self.unwritten = {
             producer_id: unwritten for producer_id, unwritten in self.unwritten.items()
             if now_ms - unwritten[2] < expiration_ms

@@ -53,7 +53,7 @@ def decode(data: bytes) -> Producers:
     if crc != crc32c_of(data[6:]):
         raise ValueError("the producer snapshot's checksum does not match its bytes")
     if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
-        raise ValueError(f"{count} producers in a snapshot of {len(data)} bytes")
+        raise ValueError(f"a snapshot of {len(data)} bytes cannot have {count} producers")
     states = [state_of(*fields) for fields in ENTRY.iter_unpack(data[HEADER.size :])]
     producers = Producers()
     for state in sorted(states, key=lambda state: state.transaction_start):
@@ -91,7 +91,7 @@ class SnapshotFiles:
     def write(self, directory: str, offset: int, producers: Producers) -> str:
         """Writes the producers' state at the log's end; returns the file's path, which a flush has
         to sync. Raises OSError."""
-        assert all(at <= offset for at in self.offsets), "a snapshot is written at the log's end"
+        assert all(at <= offset for at in self.offsets), "a snapshot is beyond the log's end"
         data, path = encode(producers), path_of(directory, offset)
         file = self.disk.open(path, create=True)
         file.pwrite(data, 0)

@@ -84,8 +84,8 @@ cdef class AppendableLog(ReadableLog):
         self.health.check()
         if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
-                f"{self.directory} ends at offset {self.log_end_offset}, the leader's batch begins "
-                f"at {fields.base_offset(data)}")
+                f"{self.directory} ends at offset {self.log_end_offset}, but the leader's batch "
+                f"begins below it, at {fields.base_offset(data)}")
         while size > 0:
             try:
                 if self.chain.active is None or self.chain.must_roll(
@@ -124,7 +124,7 @@ cdef class AppendableLog(ReadableLog):
         while batch < data + size:
             if fields.leader_epoch(batch) != self.latest_epoch:
                 self.begin_epoch(fields.leader_epoch(batch), fields.base_offset(batch))
-            assert fields.base_offset(batch) >= self.log_end_offset, "offsets ascend"
+            assert fields.base_offset(batch) >= self.log_end_offset, "offsets overlap"
             self.log_end_offset = fields.last_offset(batch) + 1
             if fields.producer_id(batch) >= 0:
                 aborted = self._producers.update(batch, fields.total_size(batch))

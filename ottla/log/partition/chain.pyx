@@ -283,7 +283,7 @@ cdef class SegmentChain:
         slice.ends_segment = (
             slice.size == room and end == segment.size and number + 1 < len(self.segments))
         slice.position, slice.segment = start, segment
-        assert 0 <= start < start + slice.size <= segment.size, "a slice ends within its segment"
+        assert 0 <= start < start + slice.size <= segment.size, "the slice exceeds its segment"
         slice.file = segment.opened()
         return skipped
 
@@ -339,7 +339,7 @@ cdef class SegmentChain:
         end = self.active.end_offset
         self.unwritten = [each for each in self.unwritten if each[1].last_offset < end]
         assert self.active is self.segments[-1]
-        assert end <= max(offset, self.active.base_offset), "a truncation removes the offset"
+        assert end <= max(offset, self.active.base_offset), "the offset was not removed"
         return removed
 
     cdef int sync_cut(self) except -1:
@@ -372,7 +372,7 @@ cdef class SegmentChain:
 
         Readers that hold a File can still read. Raises OSError.
         """
-        assert segment is not self.active, "the active segment is never removed"
+        assert segment is not self.active, "the active segment would be removed"
         segment.forget()
         paths = self.put_aside(segment)
         self.segments.remove(segment)
@@ -414,6 +414,6 @@ cdef class SegmentChain:
             self.disk.rename(new.path(suffix) + swaps.SWAP, new.path(suffix))
         at = self.segments.index(sources[0])
         self.segments[at:at + len(sources)] = [new]
-        assert self.active is self.segments[-1], "the active segment is never replaced"
+        assert self.active is self.segments[-1], "the active segment was replaced"
         assert end_offset <= self.segments[at + 1].base_offset, "segments overlap"
         return paths

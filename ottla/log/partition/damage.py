@@ -69,7 +69,8 @@ def fault_between(
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None
-    return segment.size, f"it ends at offset {segment.end_offset}, the next begins at {next_base}"
+    return segment.size, (
+        f"it ends at offset {segment.end_offset}, but the next segment begins at {next_base}")
 
 
 def missing_records(
@@ -97,12 +98,12 @@ def changed_at_rest(
     first, last = segments[0], segments[-1]
     accepted = "files were changed while the broker was down. A restart accepts them as they are"
     if first.base_offset > start_offset:
-        reason = f"it begins at offset {first.base_offset}, but was closed with {start_offset}"
+        reason = f"it begins at offset {first.base_offset}, but began at {start_offset} when closed"
         return Damage(directory, 0, f"{reason}: {accepted}", start_offset)
     if last.end_offset == end_offset:
         return None
-    reason = f"it ends at offset {last.end_offset}, but was closed at {end_offset}: {accepted}"
-    return Damage(last.path(".log"), last.size, reason, last.end_offset)
+    reason = f"it ends at offset {last.end_offset}, but ended at {end_offset} when closed"
+    return Damage(last.path(".log"), last.size, f"{reason}: {accepted}", last.end_offset)
 
 
 def unreadable_files(directory: str, error: OSError, start_offset: int) -> Damage:

@@ -50,7 +50,7 @@ cdef Py_ssize_t checked_batches(
             if jumped == data:
                 raise CorruptMessage(
                     f"the batch at offset {fields.base_offset(jumped)} with leader epoch "
-                    f"{fields.leader_epoch(jumped)} precedes the one at "
+                    f"{fields.leader_epoch(jumped)} does not fit the next one, at "
                     f"{fields.base_offset(batch)} with {fields.leader_epoch(batch)}")
             return jumped - data
         batch_size = fields.total_size(batch)
@@ -86,7 +86,7 @@ cdef bint belies(
 
 
 cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
-    """How many bytes `checked_batches` needs after it found no batch in `size` of `left` bytes."""
+    """How many bytes `checked_batches` needs if it found no batch in the first `size` of `left`."""
     cdef Py_ssize_t wanted = fields.HEADER_SIZE
     if size >= fields.LOG_OVERHEAD:
         wanted = fields.total_size(data)
@@ -101,16 +101,16 @@ cdef str problem_of(
     cdef int64_t base = fields.base_offset(batch)
     cdef int32_t epoch = fields.leader_epoch(batch)
     if size < fields.HEADER_SIZE:
-        return f"a batch of {size} bytes"
+        return f"a batch of {size} bytes, less than its header takes"
     if fields.magic(batch) != 2:
-        return f"a batch of magic {fields.magic(batch)}"
+        return f"a batch of magic {fields.magic(batch)}, not 2"
     if base < offset_min or fields.last_offset_delta(batch) < 0:
-        return (f"a batch from {base} to {fields.last_offset(batch)}, "
-                f"offset {offset_min} was due")
+        return (f"a batch from offset {base} to {fields.last_offset(batch)}, "
+                f"expected ascending offsets from {offset_min} on")
     if not epoch_min <= epoch <= epoch_max:
         return f"a batch of leader epoch {epoch}, which is not between {epoch_min} and {epoch_max}"
     if crc32c(batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT) != fields.crc(batch):
-        return f"the batch at offset {base} does not have its checksum"
+        return f"the batch at offset {base} does not match its checksum"
     return None
 
 

@@ -262,7 +262,7 @@ cdef class IndexedSegment(Openable):
         """Adds a batch at `position` to the indexes and timestamps."""
         cdef int64_t timestamp = fields.max_timestamp(batch)
         cdef int64_t last_offset = fields.last_offset(batch)
-        assert last_offset >= self.end_offset, "batches of a segment ascend"
+        assert last_offset >= self.end_offset, "the batch is out of order"
         if position == 0:
             self.first_timestamp = timestamp
         if timestamp > self.max_timestamp:

@@ -91,17 +91,17 @@ cdef class OffsetLookup:
     cdef int64_t scan(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
                       int64_t offset, int64_t position, int64_t expected,
                       Py_ssize_t *batch_size) except -1:
-        """Walks from `position` to the first batch that ends at `offset` or later.
+        """Reads batches from `position` on, up to the first that ends at `offset` or later.
 
         If `position` comes from an index entry, `expected` is the entry's last offset, otherwise
-        UNLED. Raises SegmentDamaged; IndexDamaged if the entry is wrong, or if the walk is long
+        UNLED. Raises SegmentDamaged; IndexDamaged if the entry is wrong, or if the search is long
         because entries are missing.
         """
         cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0, reads = 0
         cdef int64_t batch, previous = -1, began = position
         if expected != UNLED and not 0 <= position <= size - fields.HEADER_SIZE:
-            raise IndexDamaged(f"{index.path} points to {position}, behind the end of the log")
+            raise IndexDamaged(f"{index.path} points to {position}, after the end of the log")
         while position + fields.HEADER_SIZE <= size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, size - position), position)
@@ -121,8 +121,8 @@ cdef class OffsetLookup:
                     or fields.magic(chunk + at) != 2
                     or fields.base_offset(chunk + at) <= previous):
                 raise SegmentDamaged(
-                    f"{file.path}: there is no batch after offset {previous} at {position}: "
-                    f"{batch} bytes, magic {fields.magic(chunk + at)}", position)
+                    f"{file.path}: at {position}, after offset {previous}, there is no valid batch "
+                    f"but size {batch} and magic {fields.magic(chunk + at)}", position)
             previous = fields.last_offset(chunk + at)
             if previous >= offset:
                 self.after_gap = fields.base_offset(chunk + at) > offset

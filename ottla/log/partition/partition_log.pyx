@@ -70,8 +70,8 @@ cdef class PartitionLog(AppendableLog):
             return
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(
-                f"{self.directory} begins at {self.log_start_offset}, it cannot be truncated to"
-                f" {offset}")
+                f"{self.directory} cannot be truncated to {offset}: it begins at"
+                f" {self.log_start_offset}")
         self.cut(offset)
 
     cdef int cut(self, int64_t offset) except -1:

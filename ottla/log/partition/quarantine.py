@@ -1,8 +1,8 @@
 """Puts the damaged end of a log aside, so that a replica can fetch its records from the leader.
 
-Nothing is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
-stay in the directory until an operator removes them. After an interruption the log is found
-damaged again, or ends before the damaged segment.
+No record is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
+stay in the directory until an operator removes them. If a crash interrupts this, the next start
+finds the log damaged again, or the log ends before the damaged segment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
     longer have the tombstones that delete records of earlier segments. Raises StorageFailed; the
     caller may try again.
     """
-    assert log.damage is not None, "only a damaged log is put aside"
+    assert log.damage is not None, "the log is not damaged"
     damaged = log.damage.path.rpartition("/")[2]
     base = offset_in(damaged) if damaged.endswith(".log") else EVERYTHING
     if base < log.first_dirty_offset:

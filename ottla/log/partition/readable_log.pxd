@@ -26,7 +26,7 @@ cdef class ReadableLog:
     cdef readonly int32_t latest_epoch          # -1 if there is none
     cdef readonly bint copied_gaps              # a leader's compaction has left gaps in this log
     cdef readonly bint duplicate                # whether the last `append` got a duplicate
-    cdef readonly int64_t flush_messages        # offsets that may be appended without a flush
+    cdef readonly int64_t flush_messages        # how many offsets may be appended without a flush
     cdef readonly LogHealth health
     cdef readonly object expected_aborted       # sizes of the transaction indexes, from the last
                                                 #   checkpoint

@@ -303,12 +303,12 @@ cdef class ReadableLog:
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=-1) except -1:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
-                f"{self.directory} has leader epoch {self.latest_epoch}, {epoch} is older")
+                f"{self.directory} has leader epoch {self.latest_epoch}, so {epoch} is too old")
         if self.at_rest is not None:    # `wake` loads the epochs and then begins this one
             self.latest_epoch = epoch
             return 0
         self._epochs.assign(epoch, self.log_end_offset if start_offset < 0 else start_offset)
-        assert self._epochs.latest >= self.latest_epoch, "leader epochs never fall"
+        assert self._epochs.latest >= self.latest_epoch, "the leader epoch fell"
         self.latest_epoch = self._epochs.latest
         return 0
 

@@ -79,7 +79,7 @@ def apply_retention(log: PartitionLog, high_watermark: int, patient: bool = Fals
         except OSError as error:
             if not paths or not is_passing(error):
                 log.health.refuse("a new segment could not be created", error)
-            return paths            # the next round reports the failure
+            return paths            # the next call reports the failure
         paths += _remove_oldest(log, 1)
     return paths
 

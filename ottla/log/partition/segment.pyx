@@ -137,9 +137,9 @@ cdef class Segment(IndexedSegment):
         assert self.base_offset <= self.end_offset <= max(<int64_t>offset, self.base_offset)
 
     def learn_end(self, Producers producers=None, epochs=None, bint patient=False):
-        """Finds the offset after the last batch by walking from the last index entry. Without an
-        index entry, this reads all batches and updates `producers` and `epochs`, if given, from
-        them. Raises SegmentDamaged."""
+        """Finds the offset after the last batch by reading the batches from the last index entry
+        on. Without an index entry, this reads all batches and updates `producers` and `epochs`, if
+        given, from them. Raises SegmentDamaged."""
         try:
             self.find_end(producers, epochs, patient)
         except IndexDamaged:

@@ -20,7 +20,7 @@ cdef enum:
     HEADERS_AT_ONCE = 200               # batch headers per step: each may need its own read
     # a larger compressed batch takes long, whatever its decompressed size
     SHORT_SIZE = 4096
-    SHORT_PLAIN_SIZE = 1 << 20          # uncompressed bytes that are walked in a millisecond
+    SHORT_PLAIN_SIZE = 1 << 20          # uncompressed bytes searched in a millisecond
 
 
 cdef class RecordSearch:

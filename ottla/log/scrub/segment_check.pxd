@@ -16,7 +16,8 @@ cdef class SegmentScrub:
     cdef int64_t base_offset
     cdef int64_t next_base              # where the next segment begins, -1 if gaps are allowed
     cdef int32_t epoch
-    cdef bint jumped, epoch_began       # whether the last batch skipped offsets; began an epoch
+    cdef bint jumped                    # whether the last batch skipped offsets
+    cdef bint epoch_began               # whether the last batch began an epoch
     cdef int64_t jump_position, jump_offset                 # the state before that batch
     cdef int32_t jump_epoch
     cdef int64_t batch_position         # where the current batch begins

@@ -80,7 +80,7 @@ cdef class SegmentScrub:
                 self.note_fault("the last batch is cut off", self.batch_position, self.end_offset)
             elif self.next_base >= 0 and self.next_base != self.end_offset:
                 problem = (f"it ends at offset {self.end_offset},"
-                           f" the next begins at {self.next_base}")
+                           f" but the next segment begins at {self.next_base}")
                 if not self.blame_the_last(
                         self.jumped and self.end_offset > self.next_base >= self.jump_offset):
                     self.batch_position = self.size
@@ -94,9 +94,9 @@ cdef class SegmentScrub:
         if fields.magic(batch) != 2:
             return f"magic is {fields.magic(batch)}, not 2"
         if size < fields.HEADER_SIZE or size > self.size - self.batch_position:
-            return f"the batch claims a size of {size} bytes"
+            return f"the batch claims an impossible size of {size} bytes"
         if delta < 0 or count < 0 or count > <int64_t>delta + 1:
-            return f"{counted(count, 'record')} and a last offset delta of {delta}"
+            return f"{counted(count, 'record')} do not fit a last offset delta of {delta}"
         if fields.leader_epoch(batch) < self.epoch:
             self.blame_the_last(
                 self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)
@@ -108,8 +108,8 @@ cdef class SegmentScrub:
         return None
 
     cdef bint blame_the_last(self, bint fits_without) noexcept:
-        """Moves a fault to the previous batch if the current batch fits without it; returns whether
-        it was moved.
+        """Moves a fault to the previous batch if the current batch would be correct without the
+        previous one; returns whether it was moved.
 
         The checksum does not cover base offset and epoch. If they jump forward at a batch and the
         next batch continues from before the jump, the batch with the jump is damaged.

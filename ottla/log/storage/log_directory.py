@@ -225,7 +225,7 @@ class LogDirectory:
         stored = known.get(key, known.get("broker.id") if key == "node.id" else None)
         if stored is not None and stored != value:
             raise StorageRefused(
-                f"{self.file(META)} says {key}={stored}, this broker has {key}={value}. "
+                f"{self.file(META)} says {key}={stored}, but this broker has {key}={value}. "
                 "Correct the setting, or set log.dirs to this broker's own directory."
             )
 

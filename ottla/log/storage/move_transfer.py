@@ -368,7 +368,7 @@ class Move:
         move may begin, and raises OSError."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
-            raise MoveFailed(f"a restart finishes the move, once its directories work{why}")
+            raise MoveFailed(f"only a restart with working directories completes the move{why}")
 
         def run() -> None:
             self.disk.sync_directory(self.source.path)

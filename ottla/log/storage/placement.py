@@ -97,7 +97,8 @@ class Placement:
         hidden = [each for each in self.directories if not each.known]
         if hidden:
             raise StorageFailed(
-                f"{key[0]}-{key[1]} is in no other log directory, and {hidden[0].offline}"
+                f"{key[0]}-{key[1]} may be in a log directory that is not available:"
+                f" {hidden[0].offline}"
             )
 
     def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:

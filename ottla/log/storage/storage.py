@@ -117,9 +117,9 @@ class Storage:
                 was = known_directories.away(directory, known, forgotten)
                 if was:
                     raise FileNotFoundError(
-                        f"it is empty, but was the directory {was}. Is it mounted? If it is lost"
-                        f" for good, set ottla.forget.directories={was}; its partitions then"
-                        " begin empty"
+                        f"it is empty, but was the log directory with the id {was}. Is it mounted?"
+                        f" If it is lost for good, set ottla.forget.directories={was}; its"
+                        " partitions then begin empty"
                     )
                 if directory.offline is None:
                     directory.identify(node_id, cluster_id, clustered)
@@ -128,7 +128,7 @@ class Storage:
                 directory.close()
                 opened[at] = LogDirectory.unusable(disk, directory.path, error)
         opened += known_directories.missing(disk, opened, known, forgotten)
-        # No mark of a clean stop is removed before all directories are known to be this broker's.
+        # Marks of a clean stop are removed only once all directories are known to be this broker's.
         for at, directory in enumerate(opened):
             try:
                 directory.remove_marker()
@@ -210,7 +210,7 @@ class Storage:
         """Keeps the result of a recovery for `get_or_create`; in any thread, one at a time."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
-        assert recovery.key not in self.logs, "a log is opened once"
+        assert recovery.key not in self.logs, "the log is already open"
         if recovery.log is not None or recovery.error is not None:
             self.recovered[recovery.key] = recovery
 
@@ -436,7 +436,7 @@ class Storage:
         if task.failures:
             raise StorageFailed(
                 "; ".join(
-                    f"no checkpoint of {directory.path}: {error}"
+                    f"the checkpoint of {directory.path} could not be written: {error}"
                     for directory, error in task.failures
                 )
             ) from task.failures[0][1]

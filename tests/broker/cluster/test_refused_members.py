@@ -74,7 +74,7 @@ def test_a_directory_of_another_cluster_or_of_a_broker_alone_is_refused(tmp_path
         with RunningCluster(tmp_path / "b", 1) as second:
             with pytest.raises(StorageRefused, match="belongs to the cluster"):
                 second.start(2, log_dirs=tmp_path / "a" / "broker-1")
-            with pytest.raises(StorageRefused, match=r"node\.id=1, this broker has node\.id=2"):
+            with pytest.raises(StorageRefused, match=r"node\.id=1, but this broker has node\.id=2"):
                 first.start(2, log_dirs=tmp_path / "a" / "broker-1")
             with pytest.raises(StorageRefused, match="belongs to a broker of a cluster"):
                 first.start(1, zookeeper_connect="")

@@ -172,7 +172,7 @@ def test_each_directory_that_fails_in_a_checkpoint_is_isolated_at_once() -> None
     disk.write_atomically = refused  # type: ignore[method-assign]
     task.run()
     task.failures.append((storage.directories[1], OSError(errno.EIO, "injected")))
-    with pytest.raises(StorageFailed, match=r"no checkpoint of /a: .*of /c: .*of /b: "):
+    with pytest.raises(StorageFailed, match=r"checkpoint of /a could .*of /c could .*of /b could "):
         storage.end_checkpoint(task)
     offline: list[LogDirectory] = [each for each in storage.directories if each.offline]
     assert [each.path for each in offline] == told == ["/a", "/b"], "a full disk may get room"

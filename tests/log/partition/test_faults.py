@@ -33,7 +33,8 @@ def test_only_compaction_leaves_gaps_between_segments(
 ) -> None:
     found = fault_between(segment(0, 10), next_base, gaps_below)
     assert found == (
-        (90, f"it ends at offset 10, the next begins at {next_base}") if fault else None)
+        (90, f"it ends at offset 10, but the next segment begins at {next_base}")
+        if fault else None)
 
 
 def test_records_that_were_committed_are_missing_if_the_log_ends_before_them() -> None:
@@ -56,11 +57,11 @@ def test_a_log_that_was_changed_at_rest_is_told() -> None:
     assert changed_at_rest("/d", [], 0, 10) is None
     later = changed_at_rest("/d", segments, 2, 10)
     assert later is not None and later[:2] == ("/d", 0) and later.end_offset == 2
-    assert "it begins at offset 3, but was closed with 2" in later.reason
+    assert "it begins at offset 3, but began at 2 when closed" in later.reason
     for end in (9, 11):
         other = changed_at_rest("/d", segments, 3, end)
         assert other is not None and other[:2] == ("/d/5.log", 70) and other.end_offset == 10
-        assert f"it ends at offset 10, but was closed at {end}" in other.reason
+        assert f"it ends at offset 10, but ended at {end} when closed" in other.reason
 
 
 def test_files_that_the_disk_does_not_give_end_the_log_at_its_start() -> None:

@@ -292,7 +292,8 @@ def test_a_segment_that_ends_before_the_next_one_begins_is_damaged(tmp_path: Pat
     log = machine.log("t")
     machine.round()
     ((key, damage),) = machine.found
-    assert key == ("t", 0) and "it ends at offset 5, the next begins at 6" in damage.reason
+    assert key == ("t", 0)
+    assert "it ends at offset 5, but the next segment begins at 6" in damage.reason
     assert log.damage is not None and damage.end_offset == 5
 
 

@@ -156,7 +156,7 @@ def test_a_checkpoint_that_fails_makes_its_directory_full_or_offline(
 ) -> None:
     storage = opened(disk, 2)
     disk.errors, disk.failing = {"write": code}, "/a/"
-    with pytest.raises(StorageFailed, match="no checkpoint of /a") as failed:
+    with pytest.raises(StorageFailed, match="the checkpoint of /a could not be written") as failed:
         storage.checkpoint([])
     assert isinstance(failed.value.__cause__, OSError) and failed.value.__cause__.errno == code
     a, b = storage.directories

@@ -65,7 +65,8 @@ def test_a_directory_that_is_empty_where_another_was_is_offline(paths: list[Path
     shutil.rmtree(paths[1])
     paths[1].mkdir()
     storage = opened(paths)
-    assert f"it is empty, but was the directory {ids[1]}" in offline(storage)[str(paths[1])]
+    reason = offline(storage)[str(paths[1])]
+    assert f"it is empty, but was the log directory with the id {ids[1]}" in reason
     assert [each.directory_id for each in storage.directories] == ids
     assert not (paths[1] / DIRECTORIES).exists()
 
@@ -233,7 +234,7 @@ def test_a_conversion_that_is_refused_leaves_the_directories_to_others(paths: li
 
 
 @pytest.mark.parametrize(("old", "new", "said"), [
-    ("node.id=0", "node.id=7", r"says node\.id=7, this broker has node\.id=0"),
+    ("node.id=0", "node.id=7", r"says node\.id=7, but this broker has node\.id=0"),
     ("cluster.id=", "cluster.id=x", r"says cluster\.id=x"),
     ("directory.id=", "former.id=", r"b has no directory\.id: start the broker once"),
 ])

@@ -69,7 +69,7 @@ def test_files_of_older_brokers_are_understood(disk: FaultyDisk) -> None:
     assert directory.known_ids() == {
         "version": "1", "cluster.id": "c", "node.id": "3", "directory.id": directory.directory_id}
     directory = meta(disk, b"broker.id=3\ncluster.id=c\n")
-    with pytest.raises(StorageRefused, match=r"says node.id=3, this broker has node.id=4"):
+    with pytest.raises(StorageRefused, match=r"says node.id=3, but this broker has node.id=4"):
         directory.identify(4, "c")
 
 

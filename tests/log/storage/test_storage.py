@@ -116,7 +116,7 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_of_another_node_or_cluster_is_refused(tmp_path: Path) -> None:
     open_storage(tmp_path, cluster_id="one").close()
-    with pytest.raises(StorageRefused, match=r"says node\.id=0, this broker has node\.id=7"):
+    with pytest.raises(StorageRefused, match=r"says node\.id=0, but this broker has node\.id=7"):
         open_storage(tmp_path, node_id=7)
     with pytest.raises(StorageRefused, match=r"says cluster\.id=one, .* cluster\.id=two"):
         open_storage(tmp_path, cluster_id="two")

@@ -1,8 +1,8 @@
 """Encodes requests to frames and decodes responses, in versions that both sides support. No IO.
 
 A frame is a length of four bytes, a header and a body. `Frames` numbers the requests of one
-connection and stores the broker's ApiVersions; the caller sends and receives the bytes
-(`connection` with a blocking socket, other callers with an event loop).
+connection and stores the broker's ApiVersions. Its callers send and receive the bytes: `connection`
+with a blocking socket, other modules with an event loop.
 """
 
 from __future__ import annotations

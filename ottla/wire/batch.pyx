@@ -110,8 +110,8 @@ cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
 cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) except -1:
     """The size of the one batch of format v2 in a partition's records.
 
-    Bytes after it are ignored unless they are another whole batch: clients with an oversized buffer
-    may send such bytes, and Kafka accepts them.
+    A second whole batch is an error, and so are bytes that cannot begin a batch. An incomplete batch
+    at the end is ignored, as in Kafka: clients with an oversized buffer may send one.
     """
     cdef Py_ssize_t batch_size = whole_batch(records, size)
     if batch_size == 0:
@@ -161,7 +161,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
 
 
 cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
-    """Checks that the fields a client may set are allowed and agree with each other."""
+    """Checks that the client's values of header fields are allowed and agree with each other."""
     cdef int32_t count = record_count(batch)
     cdef int64_t pid = producer_id(batch)
     if count <= 0 or last_offset_delta(batch) != count - 1:

@@ -1,10 +1,9 @@
 """The codecs of record batches: gzip, snappy, lz4 and zstd, with a limit on the decompressed size.
 
-Sizes announced by the data are not trusted: memory for gzip and lz4 is allocated as output is
-produced; for snappy and zstd the announced size may not exceed what the compressed bytes can
-produce. Packages are imported at first use, because a broker
-usually needs only some of the codecs. Any thread may call this module; the packages release the
-interpreter lock.
+Sizes announced by the data are not trusted. For gzip and lz4, memory is allocated as output is
+produced. For snappy and zstd, the announced size may not exceed what the compressed bytes can
+produce. Packages are imported at first use, because a broker usually needs only some of the codecs.
+Any thread may call this module; the packages release the interpreter lock.
 References: gzip RFC 1952; snappy format description and the framing of snappy-java; LZ4 frame
 format; Zstandard RFC 8878; KIP-110, KIP-390.
 """

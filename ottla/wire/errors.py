@@ -205,8 +205,8 @@ class NotInThisVersion(UnencodableMessage):
 
 
 MESSAGE_MAX = 1000
-"""Maximum characters of an error message to a client: a string in a reply is limited to 32,767
-bytes, and a name quoted from the request may be that long already.
+"""Maximum characters of an error message to a client. A string in a reply is limited to 32,767
+bytes, and a message may quote a name of that length from the request.
 """
 
 
@@ -239,8 +239,8 @@ class ProtocolError(Exception):
         return as_message(str(self.args[0]))
 
     def kept(self) -> Self:
-        """This error without its traceback, for an error that is stored: frames of the traceback
-        may refer to the error, and only the garbage collector frees such a cycle."""
+        """This error without its traceback, so that it can be stored. Frames of the traceback may
+        refer to the error, and only the garbage collector would free such a cycle."""
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 
@@ -263,7 +263,7 @@ class CorruptMessage(ProtocolError):
 
 
 class InvalidRecord(ProtocolError):
-    """A batch whose checksum holds, but whose fields contradict each other."""
+    """A batch with a valid checksum, but with fields that contradict each other."""
 
     code = ErrorCode.INVALID_RECORD
 

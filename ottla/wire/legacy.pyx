@@ -9,7 +9,7 @@ lost when fetched, as in Kafka: headers, producers and transactions; v0 has no t
 
 crc is CRC-32 from magic to the end. Attributes, from the lowest bit: 0-2 codec, 3 timestamp type. A
 compressed set is the value of one message, which has the offset of the last message inside. In v0
-the offsets inside are absolute; in v1 they count from 0. zstd is newer than both formats (KIP-110):
+the offsets inside are absolute; in v1 they count from 0. zstd is newer than both formats (KIP-110).
 Kafka refuses zstd batches for these clients with error 76; Ottla sends the records as gzip, which
 all these clients support. References: KIP-31, KIP-32; KAFKA-3160.
 """

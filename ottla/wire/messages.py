@@ -2,11 +2,12 @@
 
     from ottla.wire.messages import MetadataRequest, MetadataResponse
 
-reads `schema/metadata.txt` only. An API has a class for its request and one for its response, a
-record of an internal topic one for its key and one for its value (`OffsetCommitKey`,
-`OffsetCommitValue`), other structs have one (`ConsumerProtocolSubscription`). Nested structs are
-attributes, named in the singular: `MetadataResponse.Topic.Partition`; a struct that several fields
-share is an attribute of the message. Editors and mypy read the generated `messages.pyi`.
+reads `schema/metadata.txt` only. An API has a class for its request and one for its response. A
+record of an internal topic has one for its key and one for its value (`OffsetCommitKey`,
+`OffsetCommitValue`). Any other struct has one class (`ConsumerProtocolSubscription`). Nested
+structs are attributes, named in the singular: `MetadataResponse.Topic.Partition`. A struct that
+several fields share is an attribute of the message. Editors and mypy read the generated
+`messages.pyi`.
 """
 
 from ottla.wire.plan import Layout

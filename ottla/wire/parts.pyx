@@ -139,10 +139,10 @@ cdef class EncodedInParts(Message):
 cdef class DecodedInParts:
     """A long message that is decoded an element of one array at a time.
 
-    `path` names the array, for example ("results", "topics"). Iteration, which is possible once,
-    yields each element together with the struct that has the array; the struct's later fields are
-    not decoded yet. At the end, `message` is complete except for these elements, which are not
-    stored. Raises MalformedMessage, UnsupportedVersion.
+    `path` names the array, for example ("results", "topics"). Iteration is possible once. It yields
+    each element together with the struct that has the array; the fields of this struct after the
+    array are not decoded yet. At the end, `message` is complete except for the elements, which are
+    not stored. Raises MalformedMessage, UnsupportedVersion.
     """
 
     def __init__(self, type message_class not None, data, int version, *path):

@@ -63,7 +63,7 @@ cdef Flaw walk_records(
 
     | length | attributes int8 | timestamp delta varlong | offset delta | key length | key
     | value length | value | header count | { key length | key | value length | value } ... |
-    All fields are varints, except the two with another type given.
+    All fields are varints, except the two whose type is given.
     """
     cdef int32_t index, length, key_length, offset_delta, previous = -1
     cdef int64_t timestamp

@@ -2,7 +2,7 @@
 """Messages, and the interpreter that executes the plan of a version to encode and decode them.
 
 A message class has an ordinary Python slot for each field, so that handlers read and write
-attributes at full speed; the plan knows the offset of each slot and moves values directly between
+attributes at full speed. The plan knows the offset of each slot and moves values directly between
 slot and buffer. Null is None, a uuid 16 bytes, `bytes` and `records` are bytes, an array is a list.
 Lengths and counts from outside are checked before anything is allocated; schemas do not recurse, so
 depth is bounded too.

@@ -5,10 +5,10 @@ every segment from the log's beginning to the last of these records, leaving out
 the table has a newer one. If the table fills up, the pass ends earlier, and the next pass continues
 there.
 
-A pass is a generator. It yields None when the event loop may do other work, and a task when a
-thread has to call the task's `run`: tasks read and check batches, sync files, rebuild indexes, or
-decompress, filter and compress large batches without the interpreter lock. Between two steps the
-log may change: if a segment of the pass is gone, the pass ends and leaves the log as it is.
+A pass is a generator. It yields None when the event loop may do other work. It yields a task when a
+thread has to call the task's `run`: to read and check batches, sync files, rebuild indexes, or
+process large batches without the interpreter lock. Between two steps the log may change: if a
+segment of the pass is gone, the pass ends and leaves the log as it is.
 """
 
 from collections.abc import Callable, Generator, Sequence

@@ -286,8 +286,8 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch is needed to restore its producer's state: the producer's last data batch
-        or, if there is none, a control batch of the producer's current epoch."""
+        """Whether a batch is needed to restore its producer's state. It is the producer's last data
+        batch or, if there is none, a control batch of the producer's current epoch."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False

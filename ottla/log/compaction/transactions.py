@@ -1,7 +1,7 @@
 """Decides, in log order, which batches and markers of transactions a cleaner may drop.
 
 An aborted transaction's records are dropped at once. A marker is dropped only after a whole pass
-has found no batch of its transaction: without the marker, remaining batches would look like an open
+has found no batch of its transaction. Without the marker, remaining batches would look like an open
 transaction, or a part of the producer's next transaction.
 """
 

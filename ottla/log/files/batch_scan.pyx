@@ -238,8 +238,8 @@ def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
 
 
 def newest_in(BatchScan scan not None):
-    """The highest timestamp of a scan, the last offset of the first batch that has this timestamp,
-    and the problem that ended the scan early (None if there was no problem)."""
+    """The highest timestamp of a scan, the last offset of the first batch that has it, and the
+    problem that ended the scan early, or None."""
     cdef int64_t newest = -1, offset = -1
     cdef const uint8_t *batch = scan.next()
     while batch is not NULL:

@@ -250,8 +250,8 @@ cdef class Producers:
         return state.producer_id, first, last, stable
 
     cdef int64_t first_unstable(self, int64_t high_watermark) except -2:
-        """The lowest first offset of the transactions that are open, or whose markers may still be
-        lost because they are not below `high_watermark`; -1 without such a transaction."""
+        """The lowest first offset of the transactions that are open, or whose markers are not below
+        `high_watermark` and may still be lost; -1 if there are none."""
         cdef int64_t lowest = -1
         if self.unreplicated:
             self.unreplicated = [pair for pair in self.unreplicated if pair[1] >= high_watermark]
@@ -269,7 +269,7 @@ cdef class Producers:
         return -1
 
     cdef int64_t first_known(self, int64_t producer_id) except -2:
-        """The first offset of a producer's oldest batch in the window, -1 without one."""
+        """The first offset of a producer's oldest batch in the window, -1 if there is none."""
         cdef ProducerState state = self.states.get(producer_id)
         if state is None or not state.kept:
             return -1

@@ -63,7 +63,7 @@ cdef class TimeIndex(IndexFile):
 
     def before(self, offset):
         """The last entry for a batch that ends before `offset`, as (timestamp, last offset of the
-        batch); None without one."""
+        batch); None if there is none."""
         cdef Py_ssize_t entry = self.first_from(offset) - 1
         return (self.key_of(entry), self.offset_of(entry)) if entry >= 0 else None
 

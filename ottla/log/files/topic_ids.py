@@ -2,8 +2,8 @@
 
 Kafka's checkpoint files identify a partition by its topic's name. A topic that was deleted and
 recreated has the same name: its log must not get the old log's recovery point or log start. The
-file `.ottla-topic-ids` says to which topics the entries belong: version, number of topics, then one
-line per topic with its id, `-` for a topic without one.
+file `.ottla-topic-ids` says to which topics the entries belong. It has a version, the number of
+topics, then one line per topic with its name, and its id or `-`.
 
     0
     1

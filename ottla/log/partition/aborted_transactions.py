@@ -1,8 +1,8 @@
 """The aborted transactions that a read_committed consumer has to filter out.
 
 A segment's entries are read once and cached in the segment. An entry is trusted only if its marker
-and its first batch exist; otherwise the index is rebuilt from the batches, because a missing entry
-would make aborted records look committed.
+and its first batch exist. Otherwise the whole index is rebuilt from the batches: it may also lack
+entries, which would make aborted records look committed.
 """
 
 from __future__ import annotations

@@ -310,8 +310,8 @@ cdef class AppendableLog(ReadableLog):
 
     @property
     def flushing(self):
-        """Whether a flush is in progress. A later flush takes effect only after that one has ended,
-        unless the later one syncs the whole file system."""
+        """Whether a flush is in progress. A flush that begins now takes effect only after those in
+        progress have ended, unless it syncs the whole file system."""
         return self.unflushed is not None and bool(self.unflushed.tasks)
 
     def flush_due(self, now_ms):

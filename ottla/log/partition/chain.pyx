@@ -243,8 +243,8 @@ cdef class SegmentChain:
         """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
 
         The first batch is always complete; if it has more than `size_max` bytes, it is returned
-        only with `at_least_one`. Returns 1 if the offset lies in a gap before a later batch, and
-        compaction leaves no such gap; otherwise 0.
+        only with `at_least_one`. Returns 1 if the offset lies in a gap that compaction cannot have
+        left; otherwise 0.
         """
         cdef int skipped = 0
         cdef Segment segment

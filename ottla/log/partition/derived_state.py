@@ -19,9 +19,9 @@ from ottla.log.partition.trust import epochs_fit, snapshot_fits
 from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
-"""A log of at most this many bytes gets no file for its leader epochs, nor for an empty set of
-producers: both are read quickly from its batches. With 100,000 small partitions, these files would
-be most of all files."""
+"""A log of at most this many bytes gets no file for its leader epochs, and no snapshot if it has no
+producers: its batches are read quickly instead. With 100,000 small partitions, these files would be
+most of all files."""
 OFFSET_MAX = (1 << 63) - 1
 
 

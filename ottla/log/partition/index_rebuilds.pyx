@@ -2,11 +2,11 @@
 
 A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `advance` puts the new files
 in place of the old ones on the event loop. The log stays in use. Batches that are appended
-meanwhile are indexed at the end; any other change of the segment's files, such as a truncation,
-compaction, a move or a deletion, abandons the rebuild (`IndexedSegment.forget_rebuild`).
+meanwhile are indexed at the end. Any other change of the segment's files abandons the rebuild: a
+truncation, compaction, a move or a deletion (`IndexedSegment.forget_rebuild`).
 
-A `patient` caller gets RebuildNeeded, waits, and asks again. For any other caller, such as a
-truncation, the same work is done at once.
+A `patient` caller gets RebuildNeeded, waits, and repeats its call. For any other caller, such as a
+truncation, the rebuild is done at once.
 """
 
 from libc.stdint cimport int64_t

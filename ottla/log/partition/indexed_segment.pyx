@@ -5,7 +5,7 @@ authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A seg
 index interval has no indexes: scanning its few batches costs less than opening a file.
 
 A lookup that finds a wrong index raises RebuildNeeded if the caller is `patient`: the caller waits
-for a thread and asks again. For any other caller the index is rebuilt at once.
+for a thread and repeats its call. For any other caller the index is rebuilt at once.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -124,7 +124,7 @@ cdef class IndexedSegment(Openable):
     cdef int64_t position_for(
         self, int64_t offset, Py_ssize_t *batch_size, int64_t enough, bint patient
     ) except -1:
-        """The position of the first batch that ends at `offset` or later; `size` without one.
+        """The position of the first batch that ends at `offset` or later; `size` if none does.
 
         `batch_size` is set to the batch's size. If the index shows that the next entry is at most
         `enough` bytes away, `batch_size` is set to that distance instead: then the batch, which may
@@ -184,7 +184,7 @@ cdef class IndexedSegment(Openable):
         self.lookup.forget()
 
     def position_of(self, offset, bint patient=False):
-        """The position of the first batch that ends at `offset` or later; `size` without one."""
+        """The position of the first batch that ends at `offset` or later; `size` if none does."""
         cdef Py_ssize_t size
         return self.position_for(offset, &size, 0, patient)
 

@@ -70,7 +70,7 @@ cdef class ReadableLog:
             raise StorageFailed(f"{self.directory} could not be opened: {error}") from error
         damage = changed_at_rest(self.directory, self.chain.segments, start, end)
         if damage is not None and self.health.damage is None:
-            # The log's former offsets were reported to clients; other records must not get them.
+            # Clients know the log's former offsets: new records must not get the same offsets.
             self.health.note_damage(damage)
         elif epoch > self.latest_epoch:
             self.begin_epoch(epoch)
@@ -356,8 +356,8 @@ cdef class ReadableLog:
         return self.chain.waiting(segment)
 
     def producers_before(self, Segment segment not None):
-        """The input from which a thread can compute the producers before a segment: the producers
-        of the newest snapshot, its offset, and scans of the batches after it. Raises OSError."""
+        """Returns what a thread needs to compute the producers before a segment: the producers of
+        the newest snapshot, its offset, and scans of the batches after it. Raises OSError."""
         before = self.chain.segments[:self.chain.segments.index(segment)]
         producers, known = derived_state.newest_snapshot(
             self.disk, self.directory,

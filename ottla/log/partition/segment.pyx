@@ -30,7 +30,7 @@ cdef class Segment(IndexedSegment):
         return 0
 
     cdef int share(self, OpenFiles open_files) except -1:
-        """Counts the segment's open files against another limit from now on."""
+        """Counts the segment's open files against the limit of `open_files` from now on."""
         self.open_files = open_files
         if self.file is not None:
             open_files.add(self)

@@ -208,8 +208,8 @@ cdef const uint8_t *next_in(BatchScan scan) except? NULL:
 
 
 cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, best):
-    """The next batch of a scan of headers that may have a newer record than `best`; NOTHING_YET
-    if none of the next HEADERS_AT_ONCE batches can have one; None at the end."""
+    """The next batch of a scan of headers that may have a newer record than `best`. NOTHING_YET if
+    there is none among the next HEADERS_AT_ONCE batches; None at the end of the scan."""
     cdef const uint8_t *batch
     cdef BatchScan whole
     for _ in range(HEADERS_AT_ONCE):
@@ -240,8 +240,8 @@ def first_in(
 
 
 cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int64_t end):
-    """The next batch of a scan that may have a record not older than `timestamp`; NOTHING_YET if
-    none of the next HEADERS_AT_ONCE batches can have one; None at the end."""
+    """The next batch of a scan that may have a record not older than `timestamp`. NOTHING_YET if
+    there is none among the next HEADERS_AT_ONCE batches; None at the end of the scan."""
     cdef const uint8_t *batch
     for _ in range(HEADERS_AT_ONCE):
         batch = next_in(scan)

@@ -1,8 +1,8 @@
 """Closes all logs of a broker, and marks each log directory as clean if its logs could be closed.
 
-If a log fails, its log directory gets no mark. The exception is a log whose files another program
-removed: the other logs are not affected, and the checkpoints show the next start that this log is
-missing.
+If a log cannot be closed, its log directory gets no mark. There is one exception: a log whose files
+another program removed. This does not affect the other logs, and the next start sees from the
+checkpoints that the log is missing.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Partitions of a directory that is not mounted, or was left out of `log.dirs`, must not be recreated
 empty somewhere else. The file `.ottla-directories` in every log directory lists all log
-directories: version, number of directories, then one line for each directory with its id in
-`meta.properties` and its path.
+directories. It has a version, the number of directories, then one line for each directory with its
+id (from `meta.properties`) and its path.
 
     0
     2
@@ -75,7 +75,7 @@ def cluster_of(opened: Sequence[LogDirectory]) -> str | None:
 
 def away(directory: LogDirectory, known: Mapping[str, str], forgotten: Collection[str]) -> str:
     """The id of the log directory that was at this path before, if `directory` is open but has no
-    `meta.properties`, for example because the former directory's disk is not mounted.
+    `meta.properties`. Perhaps the disk of the former directory is not mounted.
 
     Returns an empty string in all other cases, and if the former directory is in `forgotten`.
     Raises OSError, StorageRefused.

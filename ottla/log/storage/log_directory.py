@@ -261,8 +261,8 @@ class LogDirectory:
         return [self.file(name) for name in self.names if name.endswith(("-delete", "-future"))]
 
     def written_upto(self, partition: Partition) -> int:
-        """The end of the records that were durable and committed according to the checkpoints: no
-        power cut and no election can remove them. 0 if there are none."""
+        """The end of the records that were durable and committed according to the checkpoints; 0 if
+        there are none. No power cut and no election can remove these records."""
         end = min(self.recovery_points.get(partition, 0), self.high_watermarks.get(partition, 0))
         return end if end > self.log_starts.get(partition, 0) else 0
 

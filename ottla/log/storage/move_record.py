@@ -2,14 +2,14 @@
 such moves at a start.
 
 A move copies the partition into `<topic>-<partition>.<unique>-future` of the target directory. Once
-the copy is complete and durable, the file `.ottla-move` of the target is written: from then on the
-copy counts as the partition, even if none of the renames that follow has been done.
+the copy is complete and durable, the file `.ottla-move` of the target is written. From then on the
+copy counts as the partition, even before the renames that follow.
 
     0
     events 0 events-0.0000018f-future
     topic, partition, the copy's name
 
-A start completes the moves that have a record, and removes copies without one.
+A start completes the moves that have a record, and removes copies without a record.
 """
 
 from collections.abc import Sequence
@@ -95,8 +95,8 @@ def finish_move(
 
 
 def forget_copies(target: LogDirectory, directories: Sequence[LogDirectory]) -> None:
-    """Drops the checkpoint entries of copies that never became final or have moved away: another
-    log directory has the partition."""
+    """Drops the checkpoint entries of partitions that another log directory has: the copy in this
+    one never became final, or has moved away."""
     for other in directories:
         if other is not target:
             for offsets in (target.recovery_points, target.log_starts):

@@ -1,7 +1,7 @@
 """Moves a partition to another log directory while the partition continues to serve (KIP-113).
 
-Steps of a move: `plan`, on the loop, chooses the bytes to copy next, up to a limit; `Copy.run`
-copies them, in any thread; this repeats until `nearly_done`. `prepare` and a checkpoint store the
+Steps of a move: `plan`, on the loop, chooses the bytes to copy next, up to a limit. `Copy.run`
+copies them, in any thread. Both repeat until `nearly_done`. `prepare` and a checkpoint store the
 log's offsets in the target. `swap`, on the loop, copies the rest, makes everything durable, writes
 the record (`move_record`) and continues the log in the copy. `finish` makes the renames durable and
 removes the record. Until the record is written, any failure leaves the partition where it was.
@@ -36,8 +36,8 @@ class MoveFailed(Exception):
 
 
 class LogCut(MoveFailed):
-    """The log was truncated meanwhile, for example because it diverged from its leader's log: the
-    copy may contain removed records at offsets where the log has other records now."""
+    """The log was truncated meanwhile, for example because it diverged from its leader's log. The
+    copy may contain removed records, at offsets where the log has other records now."""
 
 
 class Piece(NamedTuple):
@@ -296,9 +296,9 @@ class Move:
         self.continue_in_copy()
 
     def seal(self) -> None:
-        """Writes everything pending to the log's files. If a full source has no space for the
-        active segment's indexes, they are deleted and rebuilt later: a move that is to free space
-        must not need any. Raises OSError, StorageFailed."""
+        """Writes everything pending to the log's files. If the source's disk is too full for the
+        active segment's indexes, they are deleted and rebuilt later: a move must be possible on a
+        full disk, in order to free space. Raises OSError, StorageFailed."""
         log = self.log
         try:
             log.seal()
@@ -327,7 +327,7 @@ class Move:
         return pieces
 
     def continue_in_copy(self) -> None:
-        """Does the renames and updates the storage. A start repeats renames that fail here."""
+        """Does the renames and updates the storage. The next start repeats renames that fail."""
         storage, source, target = self.storage, self.source, self.target
         assert self.committed and storage.homes[self.key] is source is not target
         storage.moves.pop(self.key, None)
@@ -364,8 +364,8 @@ class Move:
             self.storage.fail(directory, self.left)
 
     def finish(self) -> Callable[[], None]:
-        """Returns a function that completes the move. It must run, in any thread, before another
-        move may begin, and raises OSError."""
+        """Returns a function that completes the move. It raises OSError, and must run, in any
+        thread, before the next move begins."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(f"only a restart with working directories completes the move{why}")

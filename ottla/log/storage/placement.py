@@ -23,8 +23,8 @@ class Placement:
         self.directories, self.is_cordoned = directories, is_cordoned
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
-        """Log directories that also have a directory of the partition's name; kept until the right
-        one is known."""
+        """Further log directories that have a directory of the partition's name, until it is known
+        which one is right."""
         self.complete = all(each.known for each in directories)
         for directory in directories:
             for partition in directory.partitions:
@@ -34,9 +34,9 @@ class Placement:
                     self.homes[partition] = directory
 
     def note_rival(self, key: Partition, directory: LogDirectory) -> None:
-        """Handles a partition that is in two log directories. Raises StorageRefused unless the
-        topic was deleted and recreated, one copy was begun while the other was missing, or a failed
-        write left one copy without an id and without records."""
+        """Handles a partition that is in two log directories. Raises StorageRefused, except in
+        three cases: the topic was deleted and recreated; one copy was begun while the other was
+        missing; a failed write left one copy without an id and without records."""
         first = self.homes[key]
         homes = first, directory
         ids = [home.topic_id(key) for home in homes]
@@ -103,9 +103,9 @@ class Placement:
 
     def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
         """The log directory for a new log: the online one with the fewest partitions; a cordoned or
-        full one only if all are. If a directory's checkpoint has a log start for the partition, a
-        power cut has removed the log's files: its offsets must not be reused, so that directory is
-        chosen."""
+        full one only if all are. A directory whose checkpoint has a log start for the partition is
+        chosen before all others: a power cut has removed the log's files there, and the log's
+        offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if len(online) == 1:
             return online[0]

@@ -1,9 +1,9 @@
 """Records which log directories were missing when a partition's log was begun.
 
-A replica may be removed from a broker while its log directory has failed, and be assigned again:
-a new log begins in another directory. Once the failed directory works again, it still has the
-former copy. The file `.ottla-begun-without` beside the new log shows that the former copy is void:
-it has the ids of the directories that were missing, one on each line.
+While a log directory has failed, a replica in it may be removed from the broker and assigned to it
+again: a new log begins in another directory. Once the failed directory works again, it still has
+the former copy. The file `.ottla-begun-without` beside the new log shows that the former copy is
+void. It has the ids of the directories that were missing, one on each line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def begin(
 ) -> None:
     """Create a partition's directory, durably, while log directories are missing. Raises OSError.
 
-    Otherwise the next start would find no directory of the partition, and assume that it is in a
-    missing log directory.
+    Without this directory, the next start would assume that the partition is in a missing log
+    directory.
     """
     path = home.file(f"{key[0]}-{key[1]}")
     home.disk.makedirs(path)

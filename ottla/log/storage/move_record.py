@@ -58,9 +58,9 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
             continue
         except ValueError as error:
             raise StorageRefused(
-                f"{path} is damaged ({error}). It marks the copy of a partition in this directory "
-                "as the valid one. If one of its directories ends with -future, rename that to the "
-                "partition's name; move the other copy away, and remove the file."
+                f"{path} is damaged ({error}). It says which partition's valid copy is in this log "
+                "directory. If a directory here ends with -future, rename it to the partition's "
+                "name, move the copy in the other log directory away, and remove the file."
             ) from error
         finish_move(disk, target, [each for each in online if each is not target], record)
         if len(online) == len(directories):

@@ -110,8 +110,8 @@ cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
 cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) except -1:
     """The size of the one batch of format v2 in a partition's records.
 
-    A second whole batch is an error, and so are bytes that cannot begin a batch. An incomplete batch
-    at the end is ignored, as in Kafka: clients with an oversized buffer may send one.
+    A second whole batch is an error, and so are bytes that cannot begin a batch. An incomplete
+    batch at the end is ignored, as in Kafka: clients with an oversized buffer may send one.
     """
     cdef Py_ssize_t batch_size = whole_batch(records, size)
     if batch_size == 0:

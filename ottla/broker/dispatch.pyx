@@ -53,7 +53,7 @@ cdef class Handler:
         if self.function is None:
             raise AssertionError(
                 f"{self.module} needs a function with @handles(ApiKey.{self.api.key.name}, …), or"
-                f" the second line of {self.api.key.name.lower()}.txt another `served`")
+                f" the second line of {self.api.key.name.lower()}.txt has to name another module")
         self.request_class = self.api.request
         return 0
 
@@ -80,7 +80,8 @@ def handles(key, *, access):
         if handler.function is not None:
             raise AssertionError(f"{key.name} is handled twice")
         if not callable(access):
-            raise AssertionError(f"{key.name} says {access!r} about access: see security.decisions")
+            raise AssertionError(
+                f"access of {key.name} is {access!r}, not a decision (see security.decisions)")
         handler.function, handler.waits = function, inspect.iscoroutinefunction(function)
         handler.access = access
         return function
@@ -100,7 +101,8 @@ cdef object serve(RequestContext context, Cursor body):
         if context.api_key == ApiKey.API_VERSIONS:
             return version_of_versions(handler)
         raise MalformedMessage(
-            f"{handler.api.name} version {context.version} is not served, {handler.versions} are")
+            f"{handler.api.name} version {context.version} is not served; versions"
+            f" {handler.first} to {handler.last} are")
     if handler.request_class is None:
         handler.load()
     if handler.asked_again:

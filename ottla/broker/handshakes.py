@@ -63,8 +63,9 @@ class Handshakes:
         now = self.loop.time()
         for handshake in list(self.open):
             if now - handshake.began_at > HANDSHAKE_SECONDS:
+                seconds = now - handshake.began_at
                 handshake.fail(
-                    TimeoutError(f"no TLS handshake after {now - handshake.began_at:.0f} s")
+                    TimeoutError(f"the TLS handshake was not complete after {seconds:.0f} s")
                 )
 
     def close(self) -> None:

@@ -237,7 +237,7 @@ class Listener:
             stalled = connection.stalled_since()
             if stalled is not None and now - stalled > FRAME_STALL_SECONDS:
                 connection.refuse(
-                    TimeoutError(f"an incomplete frame, and nothing more for {now - stalled:.0f} s")
+                    TimeoutError(f"its frame is incomplete, no byte came for {now - stalled:.0f} s")
                 )
             elif connection in self.strangers and now - connection.opened_at > LOGIN_SECONDS:
                 connection.refuse(TimeoutError(f"not authenticated after {LOGIN_SECONDS:.0f} s"))
@@ -250,7 +250,7 @@ class Listener:
         if self.refusals > REFUSALS_LOGGED_PER_SWEEP:
             more = self.refusals - REFUSALS_LOGGED_PER_SWEEP
             log.warning(
-                "listener %s: %d more connections were refused or closed, and not logged singly",
+                "listener %s: %d more connections were refused or closed, without a log line each",
                 self.name, more,
             )
         self.refusals, self.full = 0, self.name in self.limits.waiting

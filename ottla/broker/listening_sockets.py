@@ -53,7 +53,7 @@ def listen(
                 f"listener {name} cannot listen on {host or '*'}:{port}:"
                 f" {where and f'{where}: '}{error.strerror}; set another address in listeners",
             ) from error
-    raise AssertionError("the last attempt has raised")
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def _listen(

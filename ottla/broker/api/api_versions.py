@@ -74,5 +74,6 @@ def _check_expected_node(request: ApiVersionsRequest, context: RequestContext) -
     wrong_cluster = request.cluster_id is not None and request.cluster_id != broker.image.cluster_id
     if wrong_cluster or request.node_id not in (-1, broker.node_id):
         raise ProtocolError(
-            "this is another broker than the one you meant", ErrorCode.REBOOTSTRAP_REQUIRED
+            f"this is broker {broker.node_id} of cluster {broker.image.cluster_id}: the request"
+            " expects another broker or cluster", ErrorCode.REBOOTSTRAP_REQUIRED,
         )

@@ -117,8 +117,8 @@ async def _reached_everywhere(
 def _is_open(
     partition: Partition, answer: DeleteRecordsResponse.Topic.Partition, broker: BrokerContext
 ) -> bool:
-    """Whether the answer still waits for a live replica that has records below its log start. If
-    this broker no longer leads the partition, the answer gets an error."""
+    """Whether the answer still waits for a live replica, which has records below the log start in
+    the answer. If this broker no longer leads the partition, the answer gets an error."""
     if answer.error_code:
         return False
     if not partition.led_here:
@@ -135,8 +135,8 @@ async def _delete_below(
     topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext,
     moved: list[Waiting],
 ) -> DeleteRecordsResponse.Topic.Partition:
-    """Move one log start, and add the `Partition` object and the answer to `moved`. The topic's
-    name would not identify the partition: a topic created later may have the same name."""
+    """Move one log start, and add the partition and the answer to `moved`: the `Partition` object,
+    not the topic's name, since a topic that is created later may have the same name."""
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )

@@ -39,7 +39,7 @@ NO_ID, NOT_COORDINATOR = bytes(16), ErrorCode.NOT_COORDINATOR
 def offset_commit(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | LateReply | Coroutine[Any, Any, OffsetCommitResponse]:
-    """Commit the offsets of existing partitions; all other partitions get an error.
+    """Commit offsets; a partition that does not exist gets an error.
 
     Requires READ on the group and on each topic.
     """

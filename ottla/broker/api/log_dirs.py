@@ -100,7 +100,7 @@ def _described(
         return result
     result.total_bytes, result.usable_bytes = _space(directory.path)
     if directory.space.full:
-        result.usable_bytes = 0         # writes are refused, also if a quota causes it
+        result.usable_bytes = 0         # writes are refused; a quota may be the reason
     result.topics = [*topics, *map(_future, moves)]
     return result
 
@@ -117,9 +117,9 @@ def _future(move: Move) -> Entry:
 
 
 def _unreadable(partition: Partition) -> int:
-    """The number of offsets behind a damaged part of the log, which clients cannot read. It is 0 if
-    the log is not damaged. It is also 0 after a restart: a damaged log then ends where the damage
-    begins. Kafka reports the lag of a replica in this field.
+    """The number of offsets after the damaged part of the log, which clients cannot read. It is 0
+    if the log is not damaged. It is also 0 after a restart: a damaged log then ends where the
+    damage begins. Kafka reports the lag of a replica in this field.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)

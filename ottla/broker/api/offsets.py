@@ -227,8 +227,8 @@ async def _look_up(
 async def _searched(
     log: ReadableLog, timestamp: int, end: int, context: RequestContext
 ) -> FoundRecord | None:
-    """Run a search, and return its result. A worker thread searches batches that may take long. If
-    an index turns out to be wrong, a thread rebuilds it and the search begins again."""
+    """Run a search, and return its result. A worker thread searches a batch if that may take long.
+    If an index turns out to be wrong, a thread rebuilds it and the search begins again."""
     slices, workers = Slices(), context.broker.workers
     rebuilt = None
 

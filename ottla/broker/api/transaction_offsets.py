@@ -182,8 +182,8 @@ async def _refused_here(
     version: int,
     context: RequestContext,
 ) -> None:
-    """If this broker is the coordinator and has a final error, raise the error once it is
-    confirmed. Without an error, return at once."""
+    """If this broker is the coordinator and has a final error, raise the error once this broker is
+    confirmed as the coordinator. Without an error, return at once."""
     verifier = context.broker.coordinators.verifier
     partition = context.broker.replicas.partition(*where)
     if verifier is not None and partition is not None:
@@ -200,7 +200,7 @@ async def _checked_elsewhere(
     context: RequestContext,
 ) -> bool:
     """Have a coordinator on another broker check; returns False if this broker is the coordinator.
-    The caller must append without another await in between."""
+    The caller must append without an await between this check and the append."""
     verifier = context.broker.coordinators.verifier
     if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False

@@ -63,7 +63,7 @@ async def with_new_producer_id(
         try:
             return await _begun(transactions, transactional_id, operation, new_id)
         except NeedsProducerId:
-            assert new_id is None, "a new producer id was available"
+            assert new_id is None, "the operation needs a second new producer id"
             new_id = await context.broker.producer_ids.take()
 
 

@@ -77,7 +77,7 @@ async def _joined(
     image = await store.load(cluster_id)
     if reason := why_unsupported(image, SUPPORTED_FEATURES):
         raise StorageRefused(reason)
-    # A broker that was never in the metadata has no logs to report: its first start was killed.
+    # If the metadata never had this broker, it has no logs to report: its first start was killed.
     accepts = known is not None and marks.mark is None and (
         image.last_known(config.node_id) is not None
     )
@@ -174,7 +174,7 @@ class ClusterSession:
         await self.marks.remember(self.metadata.decided.entry)
 
     async def stop(self) -> None:
-        """End the session, unless `Member.stop` does."""
+        """End the session, unless `Member.stop` has begun to end it."""
         if not self.stopping:
             self.stopping = True
             await self.settle()

@@ -4,12 +4,12 @@
 | --- | --- | --- |
 | group.version | 1 | consumer groups of KIP-848 |
 | metadata.version | 30 | the admin surface of Apache Kafka 4.3 |
-| | 33 | the admin surface of 4.4; Ottla's records are the same, so it can be lowered again |
-| transaction.version | 1 | the same as level 0, whose records both levels can read |
+| | 33 | the admin surface of 4.4; Ottla's records are the same, so a downgrade is possible |
+| transaction.version | 1 | the same as level 0, with the same records |
 | | 2 | KIP-890: clients add partitions by producing and get a new epoch with each EndTxn |
 
-An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and consumer
-groups are refused with group.version 0.
+An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and while
+group.version is 0, consumer groups are refused.
 
 In a cluster levels apply to all brokers. A broker whose code does not support the finalised levels
 does not start, and the controller raises no level above what a registered broker supports.

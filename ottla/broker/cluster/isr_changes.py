@@ -44,7 +44,8 @@ metadata log."""
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
-"""Errors after which the image has, or will get, a newer epoch, perhaps by an earlier attempt."""
+"""Errors after which a proposal is not sent again: the image has, or will get, a newer epoch of the
+partition. The reason may be an earlier attempt that succeeded."""
 
 Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 

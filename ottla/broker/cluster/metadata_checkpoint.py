@@ -79,7 +79,8 @@ class ReadMarks:
     def remember_lost(self, entry: int) -> None:
         """Write that this broker has read an entry that ZooKeeper no longer has.
 
-        The next start is then refused, too: the former mark may be older than the backup."""
+        Without this mark, the next start might be accepted: the former mark may be older than the
+        backup."""
         self._write(Mark(entry, NO_TRANSACTION))
 
     def _write(self, mark: Mark) -> None:

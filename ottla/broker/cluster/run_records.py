@@ -33,7 +33,7 @@ class RunRecords:
 
     def write(self, epoch: int, clean: bool = False) -> None:
         """Write what the next start has to know of this run."""
-        assert epoch >= self.epoch, "an earlier registration came after a later one"
+        assert epoch >= self.epoch, "the broker epoch is lower than the one already written"
         self.epoch = epoch
         record = run_record.RunRecord(epoch, self.disk.boot_id(), self.flush, clean, self.away)
         for path in self.directories:

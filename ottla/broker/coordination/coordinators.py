@@ -1,6 +1,6 @@
 """The coordinators of this broker. Each is created once its internal topic exists, or a request
-needs it: importing their modules would take a fifth of a start's imports, and many brokers never
-need them.
+needs it: the import of the coordinators' modules would take a fifth of the time of all imports at a
+start, and many brokers never need them.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _out_of_sync(
 ) -> Finding:
     """A replica that is out of sync: since when, why, how far behind, and what will end it."""
     partition = broker.replicas.partition(topic.name, index)
-    assert partition is not None, "only its leader asks"
+    assert partition is not None, "this broker leads the partition, but has no replica of it"
     left = broker.histories.partitions.left((topic.topic_id, index), node)
     state = topic.partitions[index]
     ends = {each: end for each, _, end, _, _ in partition.follower_states()}

@@ -172,10 +172,10 @@ def _connections(monitor: Monitor) -> Iterator[str]:
 def _throttles(monitor: Monitor) -> Iterator[str]:
     rates = monitor.broker.connection_rates
     yield from counter(
-        "ottla_accept_pauses_total", "Pauses of accepting, by max.connection.creation.rate.",
+        "ottla_accept_pauses_total", "Pauses in accepting, due to max.connection.creation.rate.",
         rates.pauses)
     yield from counter(
-        "ottla_accept_pause_seconds_total", "Seconds of pauses of accepting.", rates.pause_seconds)
+        "ottla_accept_pause_seconds_total", "Seconds of pauses in accepting.", rates.pause_seconds)
     yield from counter(
         "ottla_connections_throttled_total", "Connections closed by connection_creation_rate.",
         rates.closed)

@@ -1,7 +1,7 @@
 """The JSON of /api/v1 about one group or topic: /api/v1/groups/NAME/why and the like.
 
 Names are percent-encoded. An error is an object, too: `error` is the name of its code, `message`
-says what to do, and `coordinator` is the broker to ask if another one coordinates the group.
+says what is wrong, and `coordinator` is the broker to ask if another one coordinates the group.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
   why.
 - Everything else under /api/v1 names users, clients or groups. Only clients on this machine and in
   `ottla.http.networks` may read it.
-- The Host header of a request must be a name of this broker or an address, unless the request asks
-  for the health. So a web page of another site cannot read anything by DNS rebinding, that is by
-  making its own name resolve to this broker's address.
+- The Host header of a request must be a name of this broker or an address, unless the request is
+  for /healthz or /readyz. So a web page of another site cannot read anything by DNS rebinding,
+  that is by making its own name resolve to this broker's address.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class HttpServer:
             return
         method, path = words[0], words[1].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            await self._answer(writer, 405, "only GET is served here\n", allow="GET, HEAD")
+            await self._answer(writer, 405, "only GET and HEAD are served\n", allow="GET, HEAD")
         elif (refused := self.readers.refusal(path, host_of(head), *_ends(writer))) is not None:
             text = json.dumps(refused[1], indent=2)
             await self._answer(writer, refused[0], text + "\n", "application/json")

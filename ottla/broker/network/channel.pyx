@@ -182,7 +182,7 @@ cdef class Channel(Pollable):
 
     cdef int handle_next(self) except -1:
         """Handle the first frame of the inbox, which is complete. Subclasses define this."""
-        raise TypeError(f"{type(self).__name__} does not say how it handles a frame")
+        raise TypeError(f"{type(self).__name__} has to define handle_next")
 
     cdef int handle_frames(self) except -1:
         while not self.closed and self.out.unsent() + self.out.file_bytes < OUT_SIZE_MAX:

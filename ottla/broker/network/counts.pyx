@@ -13,7 +13,8 @@ from ottla.wire.apis import APIS
 log = logging.getLogger("ottla.requests")
 
 assert max(APIS) < KEYS, "requests of this API would not be counted: raise KEYS"
-assert max(api.versions.stop for api in APIS.values()) <= VERSIONS, "raise VERSIONS"
+assert max(api.versions.stop for api in APIS.values()) <= VERSIONS, (
+    "requests of the newest version would not be counted: raise VERSIONS")
 
 PHASES = ("requestqueue", "local", "remote", "throttle")
 

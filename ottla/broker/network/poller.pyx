@@ -27,7 +27,7 @@ cdef class Pollable:
     """An object with a socket: `ready` is called when one of the watched events has occurred."""
 
     cdef int ready(self) except -1:
-        raise TypeError(f"{type(self).__name__} does not say what it does when it is ready")
+        raise TypeError(f"{type(self).__name__} has to define ready")
 
 
 cdef class Poller:

@@ -53,7 +53,7 @@ cdef class Wait(Watcher):
 cdef class Held:
     cdef object receiver                # the connection, once the request waits
     cdef bint over                      # it has ended, or was abandoned
-    cdef bint stops_reading             # until then, not even the end of the stream is read
+    cdef bint stops_reading             # until it ends, nothing is read, not even the stream's end
 
     cdef Held advance(self)
     cdef int next_is_here(self) except -1

@@ -50,8 +50,9 @@ cdef class FetchSession(Watcher):
     cdef Wait wait                      # the waiting fetch of this session, or None
     cdef bint moved_meanwhile           # a partition has changed since `look` last began
     cdef double created_at, used_at
-    cdef object rules                   # the authorizer's decisions and the client at the last
-    cdef Client client                  # request; None without an authorizer
+    # At the last request; None without an authorizer.
+    cdef object rules                   # the authorizer's decisions
+    cdef Client client                  # the sender
 
     cdef int put(self, FetchItem item) except -1
     cdef int watch(self, FetchItem item) except -1

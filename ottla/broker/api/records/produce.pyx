@@ -93,7 +93,7 @@ cdef class ProduceHandler:
         state.reply = reply
         if state.transactional_id is None and state.transactional_batches:
             state.refusal = ProtocolError(
-                "a transactional batch in a request without a transactional id",
+                "the request has a transactional batch, but no transactional id",
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         reply.write_count(state.topics, state.version >= 9)
         return 0
@@ -300,7 +300,7 @@ cdef class ProduceHandler:
                 raise ProtocolError("acks must be -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
             partition.check_leader(-1)
             if state.size <= 0:
-                raise InvalidRecord("a partition has no records")
+                raise InvalidRecord("the request has no records for the partition")
             if state.version >= 3:
                 state.size = one_batch(state.records, state.size, state.version >= 7)
                 state.in_log = True
@@ -387,7 +387,7 @@ cdef class ProduceHandler:
             reply.write_raw(state.reply.data + start, state.reply.size - start)
         else:
             state.pending.move_to(reply, start)
-            state.pending.open_promises += 1          # an extra one: the reply is incomplete
+            state.pending.open_promises += 1          # an extra one until the reply is complete
         state.reply = reply
         return 0
 
@@ -424,9 +424,8 @@ cdef class ProduceHandler:
     ) except -1:
         """Add a promise to acknowledge the batch once it is as durable as required.
 
-        With acks=all, that is when clients can read the batch. With acks=0 or 1, only
-        flush.messages may require a flush; an earlier batch may wait for a flush that this batch
-        does not need.
+        With acks=all, that is when clients can read the batch. With acks=0 or 1, the batch waits
+        only if flush.messages requires a flush of it, and not if only earlier batches need one.
         """
         if state.acks != -1 and partition.flush_wanted_upto < required:
             return 0

@@ -113,7 +113,8 @@ cdef class ProduceRequest(ProduceState):
             throttle_ms = self.queue.charge(PRODUCE, self.queue.frame_size)
         if self.acks == 0:
             if self.failed:
-                raise MalformedMessage("a produce with acks=0 failed; closing is its only answer")
+                raise MalformedMessage(
+                    "a produce with acks=0 failed: it has no reply that could report the error")
             reply = None
         if throttle_ms > 0:
             self.queue.throttle(reply, start, PRODUCE, self.version, throttle_ms)

@@ -10,7 +10,7 @@ from ottla.wire.codec cimport Cursor, Writer
 
 cdef struct ProducedPartition:          # one partition in the request; positions count from `body`
     int32_t topic_at, topic_size        # the topic's name or id
-    int32_t partitions                  # the topic's number of them, in its first; 0 in the others
+    int32_t partitions                  # in a topic's first entry, its number of entries; else 0
     int32_t index
     int32_t records_at
     int32_t sent                        # bytes of records, -1 for null

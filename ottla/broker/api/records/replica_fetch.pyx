@@ -97,7 +97,9 @@ cdef int check_divergence(FetchItem item) except -1:
     if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
         return 0
     if item.last_fetched_epoch > item.partition.leader_epoch:
-        raise OffsetOutOfRange(f"epoch {item.last_fetched_epoch} has not begun")
+        raise OffsetOutOfRange(
+            f"the last fetched epoch is {item.last_fetched_epoch}, but the partition is only in"
+            f" leader epoch {item.partition.leader_epoch}")
     epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch, True)
     if epoch < 0 or end < 0:
         return 0

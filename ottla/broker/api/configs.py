@@ -88,7 +88,7 @@ async def describe_configs(
 ) -> DescribeConfigsResponse:
     """Report the named settings of each resource; if none are named, all its settings.
 
-    Requires DESCRIBE_CONFIGS on the topic or the group; for other resources, on the cluster.
+    For a topic or a group, requires DESCRIBE_CONFIGS on it; for any other resource, on the cluster.
     """
     access = context.access
     asked, refused = await access.divide(
@@ -212,7 +212,7 @@ async def alter_configs_api(
 ) -> AlterConfigsResponse:
     """Replace all settings of resources.
 
-    Requires ALTER_CONFIGS on the topic or the group; for other resources, on the cluster.
+    For a topic or a group, requires ALTER_CONFIGS on it; for any other resource, on the cluster.
     """
     made = AlterConfigsResponse
     return made(responses=await _respond(request, made, context))
@@ -224,7 +224,7 @@ async def incremental_alter_configs_api(
 ) -> IncrementalAlterConfigsResponse:
     """Change some settings of resources (KIP-339).
 
-    Requires ALTER_CONFIGS on the topic or the group; for other resources, on the cluster.
+    For a topic or a group, requires ALTER_CONFIGS on it; for any other resource, on the cluster.
     """
     made = IncrementalAlterConfigsResponse
     return made(responses=await _respond(request, made, context))

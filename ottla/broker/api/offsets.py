@@ -323,8 +323,9 @@ async def _epoch_end(
         if partition is None:
             raise context.broker.replicas.absent(topic, item.partition)
         partition.require_leader(item.current_leader_epoch)
-        # Do not limit the answer to the high watermark, which a new leader does not know yet: a
-        # client that has read further would conclude that the log was truncated, and read again.
+        # Do not limit the answer to the high watermark, which a new leader does not know yet.
+        # Otherwise a client that has read further would conclude that the log was truncated, and
+        # read again.
         log = partition.log
         answer.leader_epoch, answer.end_offset = await context.broker.workers.after_rebuilds(
             partial(log.end_offset_for_epoch, item.leader_epoch)

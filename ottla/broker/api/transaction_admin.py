@@ -158,7 +158,7 @@ def _begin_write(
     except ProtocolError as error:
         written(error)
     except Exception as error:
-        # For example a truncated log: the request's other markers are still answered.
+        # For example, the log was truncated. Answer the request's other markers nevertheless.
         text = f"a marker for {partition[0]}-{partition[1]} could not be written: {error!r}"
         context.broker.notes.tell(log, f"marker for {partition[0]}-{partition[1]}", text)
         future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)

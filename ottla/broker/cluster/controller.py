@@ -387,7 +387,7 @@ class Controller:
             if new.adopting is not None and not new.adopting.awaited and (
                 old.adopting is not None and old.adopting.awaited
             ):
-                self.look()                         # no broker is awaited any more
+                self.look()                         # all awaited brokers have reported
         if not self.metadata.is_controller and not self.closed and (
             new.controller_id != old.controller_id or new.brokers is not old.brokers
         ):

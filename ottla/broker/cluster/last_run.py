@@ -27,10 +27,10 @@ log = logging.getLogger("ottla.member")
 class FoundLogs:
     """What a start has found. `directories`: the paths of the log directories by id. `away`: the
     ids of known directories that could not be opened. `missing`: the partitions without a log in
-    any directory. `homes`: the directory of each other partition. `damaged`: the partitions whose
-    logs end before damage, and whether the damaged records were once durable. `offline`: the
-    partitions that are offline in the image, which are always doubtful. `held`: the ids and epochs
-    above those in the logs, if the broker adopts a backup."""
+    any directory. `homes`: the directory of each partition that has a log. `damaged`: for each
+    partition whose log ends before damage, whether the damaged records were once durable.
+    `offline`: the partitions that are offline in the image, which are always doubtful. `held`: the
+    next producer id and leader epoch after those in the logs, if the broker adopts a backup."""
 
     directories: Mapping[str, str]
     away: Collection[str] = ()

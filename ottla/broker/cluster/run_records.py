@@ -28,7 +28,7 @@ class RunRecords:
         """The paths of the log directories that were present when this run began."""
 
     def begin(self, away: tuple[str, ...], directories: Iterable[str]) -> None:
-        """This broker is about to register with these directories."""
+        """Note the directories with which this broker is about to register."""
         self.away, self.directories = away, tuple(directories)
 
     def write(self, epoch: int, clean: bool = False) -> None:

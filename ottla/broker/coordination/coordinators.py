@@ -1,6 +1,5 @@
 """The coordinators of this broker. Each is created once its internal topic exists, or a request
-needs it: the import of the coordinators' modules would take a fifth of the time of all imports at a
-start, and many brokers never need them.
+needs it. Many brokers need none, and importing the modules takes a fifth of a start's import time.
 """
 
 from __future__ import annotations

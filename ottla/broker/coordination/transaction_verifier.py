@@ -32,9 +32,9 @@ LANE = "transactions"
 VERIFY_VERSION, ADD_VERSION = 4, 5
 REQUEST_SECONDS = 10.0
 _UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
-"""Errors for partitions that are led here: the coordinator does not know one of their topics yet,
-or this broker does not know yet that the topic was deleted. The request's other partitions were not
-attempted."""
+"""Errors of a coordinator for partitions that are led here: the coordinator does not know a topic
+of the request yet, or this broker does not know yet that the topic was deleted. The coordinator has
+then attempted none of the request's partitions."""
 
 
 class Guard(NamedTuple):
@@ -79,7 +79,7 @@ class TransactionVerifier:
     ) -> asyncio.Future[Verdicts]:
         """Ask a coordinator for a Produce of this version. From version 12 on, the request also
         adds the partitions to the transaction."""
-        # Taken now: in a later image, another broker may be the coordinator.
+        # Take the guards now: in a later image, another broker may be the coordinator.
         guards = self.guards(transactional_id, producer, partitions)
         request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
         return self.peers.loop.create_task(self._ask(node_id, request, guards, version))

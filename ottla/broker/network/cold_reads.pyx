@@ -1,8 +1,8 @@
 """Disk reads that must not block the loop.
 
 `read` and `sendfile` of bytes outside the page cache wait for the disk and would block all clients.
-So a connection sends only ranges that are in the page cache. A thread reads other ranges first,
-with some readahead, while the loop serves other connections.
+So a connection sends only ranges that are in the page cache. A thread first reads a missing
+range into the cache, with some readahead, while the loop serves other connections.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -67,7 +67,7 @@ cdef class TlsTransport(Transport):
             except End:
                 got = 0
             if got == 0:
-                return total            # 0 is the end; after other bytes the next call returns it
+                return total            # at the end, the call after the last bytes returns 0
             total += got
             if self.incoming.pending == 0 and self.tls.pending() == 0:
                 break

@@ -99,7 +99,7 @@ cdef class FetchHandler:
         if fetch.version < ANY_REPLICA_SINCE:
             return self.consumer
         if not self.redirects or fetch.rack is None or fetch.rack == self.rack:
-            return self.any_replica             # such a consumer is not redirected
+            return self.any_replica             # there is no reason to redirect it
         return self.in_rack
 
     # -- sessions --------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ cdef class FetchHandler:
             item = <FetchItem>each
             if fetch.incremental and fetch.total > 0 and (
                     fetch.room <= 0 or fetch.unfit >= UNFIT_MAX):
-                fetch.due = True                # full: other items come first in the next reply
+                fetch.due = True                # full: the items left come first next time
                 break
             if fetch.looked and item.absent:
                 fetch.in_reply.append(item)
@@ -219,7 +219,7 @@ cdef class FetchHandler:
         fetch.room = max(fetch.size_max - fetch.total - fetch.listed, 0)
         if fetch.served % LOOKS_UNTIMED_MAX == 0 and fetch.room > 0 and (
                 self.broker.clock.monotonic() - fetch.began > LOOK_SECONDS_MAX):
-            # The other partitions follow in the next fetch; meanwhile other clients are served.
+            # The partitions left follow in the next fetch; meanwhile other clients are served.
             fetch.room = 0
         return 0
 

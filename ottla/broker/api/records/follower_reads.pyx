@@ -4,7 +4,7 @@ replica a leader with a selector sends them.
 
 A follower serves only records that it knows to be committed, with or without a selector; its log
 may have more. Until it has compared its log with the current leader's, it may also lack records
-that consumers have read elsewhere, so consumers wait until then.
+that consumers have read from other replicas, so consumers wait until then.
 """
 
 from libc.stdint cimport int64_t

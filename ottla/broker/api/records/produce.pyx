@@ -4,7 +4,7 @@
 `produce_state` reads the whole request first, so nothing of a malformed request is appended. Unless
 the request has to wait, record bytes are not copied: they are checked, numbered and written to the
 segment from the receive buffer. `preparation` replaces them only for message sets (versions 0-2)
-and for topics with another codec.
+and for topics whose codec is not the producer's.
 
 A thread prepares a batch that takes long, and also the next batch of a request that has held the
 loop for TURN_SECONDS. Until the thread has finished, the request and later frames of its connection

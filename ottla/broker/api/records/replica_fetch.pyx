@@ -2,9 +2,9 @@
 """Fetches by replicas: they read to the end of the log, and their fetch offsets move the high
 watermark.
 
-A fetch counts only if it passed the checks of leader epoch and divergence and comes from a replica
-of the partition under the broker epoch in the image (KIP-903). Other fetches are served but do not
-move the high watermark.
+A fetch moves the high watermark only if it has passed the checks of leader epoch and divergence,
+and comes from a replica of the partition whose broker epoch is the one in the image (KIP-903). All
+other fetches are served without this effect.
 """
 
 from libc.stdint cimport int64_t

@@ -33,7 +33,7 @@ Item = TypeVar("Item")
 log = logging.getLogger("ottla.audit")
 
 ITEMS_MAX = 1000
-"""Lines logged for one request; one more line gives the number of further items."""
+"""The most items of a request that are logged, one line each; one more line counts the rest."""
 LINES_AT_ONCE_MAX = 20
 """Lines that are written before the response is sent. The rest follow in slices: 1,000 lines at
 once would block the loop for 30 ms."""

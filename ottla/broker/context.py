@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ottla.replication.replicas import Replicas
 
 REQUEST_ELEMENTS_MIN = 50_000
-"""How many array elements a request may contain if there are no partitions; each partition adds
-four."""
+"""How many array elements a request may contain if no partitions exist; each existing partition
+adds four."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -30,7 +30,7 @@ log = logging.getLogger("ottla.listener")
 requests = logging.getLogger("ottla.requests")
 
 ACCEPTS_PER_TURN = 64
-"""Connections accepted in one turn, before other work of the loop."""
+"""How many connections are accepted in one turn of the loop, before its other work."""
 SWEEP_SECONDS = 5.0
 FRAME_STALL_SECONDS = 30.0
 """A connection is closed if no byte of an incomplete frame arrives for this long (slow loris); idle

@@ -150,7 +150,8 @@ async def consumer_group_describe(
     """Report state, members and assignments of KIP-848 groups.
 
     Requires DESCRIBE on each group, and on every topic in the current and target assignments of
-    its members. As in Kafka, the names of all subscribed topics are shown.
+    its members. As in Kafka, the answer has the names of all subscribed topics, even
+    of those that the client may not describe.
     """
     access, made = context.access, ConsumerGroupDescribeResponse.Group
     asked, refused = await access.divide(

@@ -28,7 +28,7 @@ from ottla.wire.messages import (
 
 NOT_ASKED = -(1 << 31)
 GROUPS_AT_ONCE = 50
-"""Groups that are deleted in one turn of the loop."""
+"""How many groups are deleted in one turn of the loop."""
 OPERATIONS = (
     Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,

@@ -90,7 +90,7 @@ async def elect_leaders_api(
 def _refused_election(
     request: ElectLeadersRequest, context: RequestContext, refused: ProtocolError
 ) -> ElectLeadersResponse:
-    """The error, repeated for each partition since version 0 has no top-level code."""
+    """The error, repeated for each partition because version 0 has no top-level code."""
     response = ElectLeadersResponse(
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(

@@ -101,7 +101,7 @@ async def _metadata_partition(
     return DescribeQuorumResponse.Topic.Partition(
         partition_index=0,
         leader_id=leader_id,
-        # Always 0 on a single broker, which has been the only leader.
+        # Always 0 on a standalone broker, which has never had another leader.
         leader_epoch=image.controller_epoch,
         high_watermark=end,
         current_voters=[
@@ -195,7 +195,7 @@ def _unknown(index: int, version: int) -> DescribeQuorumResponse.Topic.Partition
 
 @handles(ApiKey.ADD_RAFT_VOTER, access=on_cluster(Operation.ALTER))
 def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> AddRaftVoterResponse:
-    """Refuse: as in Kafka with kraft.version 0, the voters are fixed at the cluster's creation."""
+    """Refuse, as Kafka does with kraft.version 0: clients cannot change the voters."""
     _check_cluster(request.cluster_id, context)
     if request.voter_id < 0 or not any(request.voter_directory_id) or not request.listeners:
         raise InvalidRequest("Add voter request didn't include a valid voter")

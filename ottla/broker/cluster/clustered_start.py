@@ -107,7 +107,7 @@ class Clustered:
 
     @property
     def unclean_elections(self) -> int:
-        """The unclean elections that this broker has noticed as the controller."""
+        """The number of unclean elections that this broker has noticed as the controller."""
         return self.member.controller.unclean_elections
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:

@@ -120,7 +120,7 @@ class Controller:
         self.features: Mapping[int, Levels] = {}
         """The levels of features that each registered broker's code supports."""
         self.told_adopting: BackupAdopting | None = None
-        """The last state of an adoption that was logged."""
+        """The state of an adoption that was logged last."""
         self.deposing = 0
         """The epoch of a controller that refuses connections, and that this broker is to replace;
         0 for none."""
@@ -189,8 +189,8 @@ class Controller:
         try:
             await self.metadata.decide_first(controller_elected, node_id, term.epoch)
             if not self.metadata.decided.features:
-                # Only a new cluster gets all levels: in an existing cluster, the code of some
-                # brokers may not support the newest levels.
+                # Only a new cluster gets the newest levels: in an existing cluster, the code of
+                # some brokers may not support them.
                 await self.metadata.decide_first(finalise_features, default_levels())
             await self.metadata.decide_first(adopt_min_isr, self.min_isr)
             while await self.metadata.decide_first(repair):

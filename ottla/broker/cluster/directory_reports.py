@@ -62,7 +62,8 @@ class DirectoryReports:
         self.closed = False
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """The image has changed, and the replicas have followed it."""
+        """Note which replicas are offline in the new image, and report differences. Called once
+        the replicas have followed the image."""
         node_id = self.node_id
         for name in topics:
             self.marked -= {(name, index) for index in range(len(_states(old, name)))}
@@ -73,7 +74,8 @@ class DirectoryReports:
         self.look()
 
     def look(self) -> None:
-        """A log directory has failed, a log is damaged, or a log could be opened after all."""
+        """Begin to send reports if any may be due. Called when a log directory has failed, a log is
+        damaged, or a log could be opened after all."""
         replicas = self.replicas
         some = replicas.offline or replicas.damaged or self.marked or replicas.full()
         if self.task is None and not self.closed and some:

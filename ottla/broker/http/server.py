@@ -1,4 +1,4 @@
-"""The port for metrics and health: only GET, one request per connection.
+"""The port for metrics and health: only GET and HEAD, one request per connection.
 
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers

@@ -37,7 +37,7 @@ class RangeLost(Exception):
     """A file no longer has the bytes that a reply has announced."""
 
     def __init__(self, path, position, size, got):
-        super().__init__(f"{path}: only {got} of {size} bytes could be read at {position}")
+        super().__init__(f"{path} has only {got} of the {size} bytes expected at {position}")
 
 
 cdef class Reply(Writer):

@@ -18,7 +18,8 @@ RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 CLEANER_MEMORY_MIN = 1 << 20
 """The minimum memory of a cleaner in bytes: Apache Kafka does not start with less."""
 NO_REVOCATION = (
-    "Must be false where TLS to ZooKeeper is on: certificates are not checked for revocation."
+    "Must be false if zookeeper.ssl.client.enable is true: Ottla does not check certificates for"
+    " revocation."
 )
 
 
@@ -97,7 +98,7 @@ class BrokerSettings(ListenerSettings):
         help="Maximum connections from one address.")
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides", "", dynamic=True,
-        help="Exceptions: host:count,host:count.")
+        help="Exceptions to max.connections.per.ip: host:count,host:count.")
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate", INT_MAX, at_least=0, dynamic=True,
         help="Maximum connections per second. With the prefix listener.name.<listener>. it limits"
@@ -136,8 +137,8 @@ class BrokerSettings(ListenerSettings):
         help="How often recovery points and high watermarks are saved.")
     log_flush_scheduler_interval_ms: Long = setting(
         "log.flush.scheduler.interval.ms", 2**63 - 1,
-        help="How often logs are checked for an expired flush.ms: at least every second,"
-        " while Apache Kafka by default never checks.")
+        help="How often logs are checked for an expired flush.ms. Ottla checks at least every"
+        " second, whatever the value; Apache Kafka with its default never checks.")
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir", 2, at_least=1, dynamic=True,
         help="Threads per log directory that recover logs after an unclean stop; a"
@@ -280,15 +281,15 @@ class BrokerSettings(ListenerSettings):
     leader_replication_throttled_rate: Long = setting(
         "leader.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second that this broker sends to throttled replicas that are out"
-        " of sync; with 0 they wait. Apache Kafka accepts it only at run time.")
+        " of sync; with 0 they wait. Apache Kafka accepts this setting only at run time.")
     follower_replication_throttled_rate: Long = setting(
         "follower.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second that this broker fetches for throttled replicas that are"
-        " out of sync; with 0 they wait. Apache Kafka accepts it only at run time.")
+        " out of sync; with 0 they wait. Apache Kafka accepts this setting only at run time.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second for moving partitions to another log directory; with 0"
-        " moves wait. Apache Kafka accepts it only at run time.")
+        " moves wait. Apache Kafka accepts this setting only at run time.")
     replica_lag_time_max_ms: Long = setting(
         "replica.lag.time.max.ms", 30_000,
         help="A follower that has not caught up for this time leaves the in-sync set.")
@@ -324,8 +325,8 @@ class BrokerSettings(ListenerSettings):
         " The partitions of other missing directories are offline until the directories are back.")
     ottla_stray_retention_ms: Long = setting(
         "ottla.stray.retention.ms", days(7), at_least=-1,
-        help="How long the directory of a partition without a topic is kept"
-        " under a name that ends in -stray before it is deleted; -1 means for ever.")
+        help="If a partition's topic does not exist, its directory is renamed to end in -stray, and"
+        " is deleted after this time; -1 means never.")
     authorizer_class_name: str = setting(
         "authorizer.class.name", "",
         help="Kafka's StandardAuthorizer enables ACLs. Empty: every client may do"
@@ -349,16 +350,16 @@ class BrokerSettings(ListenerSettings):
         help="How long a starting broker waits for ZooKeeper before it gives up.")
     ottla_unavailable_broker_listed_ms: int = setting(
         "ottla.unavailable.broker.listed.ms", 10_000, at_least=0,
-        help="How long Metadata keeps listing a broker that has stopped or died,"
-        " unless it is unregistered. Its partitions and groups move at once nevertheless."
-        " librdkafka's transactional producers may hang if a group coordinator disappears from that"
-        " list. Clients that try to connect to the departed broker are refused. Apache Kafka"
-        " lists a broker until its session ends, 9 s.")
+        help="How long Metadata responses still list a broker that has stopped or died, unless it"
+        " is unregistered. This does not delay the move of its partitions and groups. The list"
+        " keeps it because librdkafka's transactional producers may hang if a group coordinator"
+        " disappears. Clients that connect to the departed broker meanwhile are refused. Apache"
+        " Kafka lists a dead broker until its session ends, 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
-        help="How long a starting broker waits until the ZooKeeper session of another broker with"
-        " its node.id ends, for instance after the loss of a disk; at least one and a half session"
-        " timeouts.")
+        help="If a process with the same node.id but other log directories has a ZooKeeper"
+        " session, a starting broker waits this long for the end of that session. This happens when"
+        " a broker restarts with a new disk. The minimum is one and a half session timeouts.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")
@@ -367,7 +368,7 @@ class BrokerSettings(ListenerSettings):
         help="The file with the broker's key and certificate for ZooKeeper: PEM or PKCS12.")
     zookeeper_ssl_keystore_type: str = setting(
         "zookeeper.ssl.keystore.type", "JKS",
-        help="The format of that file, as in ssl.keystore.type.")
+        help="The format of zookeeper.ssl.keystore.location; values as for ssl.keystore.type.")
     zookeeper_ssl_keystore_password: Password | None = setting(
         "zookeeper.ssl.keystore.password", None,
         help="The password of a PKCS12 file, or of an encrypted key in PEM.")
@@ -377,7 +378,7 @@ class BrokerSettings(ListenerSettings):
         " certificate; if no file is set, the system's certificates are trusted.")
     zookeeper_ssl_truststore_type: str = setting(
         "zookeeper.ssl.truststore.type", "JKS",
-        help="The format of that file, as in ssl.truststore.type.")
+        help="The format of zookeeper.ssl.truststore.location; values as for ssl.keystore.type.")
     zookeeper_ssl_truststore_password: Password | None = setting(
         "zookeeper.ssl.truststore.password", None, help="The password of a PKCS12 file.")
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
@@ -429,8 +430,8 @@ class BrokerSettings(ListenerSettings):
         " starts and stops the console as a separate process.")
     ottla_console_config: str = setting(
         "ottla.console.config", "",
-        help="A file with the settings of a client for the console; needed if no"
-        " listener is PLAINTEXT.")
+        help="A file of client settings, with which the console connects to the broker; needed if"
+        " no listener is PLAINTEXT.")
     ottla_console_allow_changes: bool = setting(
         "ottla.console.allow.changes", False,
         help="Whether the console allows changes without a login.")

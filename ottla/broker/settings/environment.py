@@ -1,6 +1,6 @@
 """Properties from `KAFKA_…` variables, as the images of Apache, Confluent and Bitnami map them.
 
-The rest of the name is lower-cased; `_` is a dot, `__` an underscore, `___` a dash:
+The part after the prefix is lower-cased; `_` is a dot, `__` an underscore, `___` a dash:
 `KAFKA_LOG_DIRS` is log.dirs. Bitnami's `KAFKA_CFG_LOG_DIRS` is the same.
 """
 

@@ -49,8 +49,8 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
     if others:
         yield (
             f"{others}, but this broker starts alone: Ottla's clusters are on ZooKeeper, and"
-            " zookeeper.connect is not set. It knows nothing of other brokers, and topics have one"
-            " replica."
+            " zookeeper.connect is not set. This broker knows no other brokers, and its topics have"
+            " one replica."
         )
     if host := _hides_from_others(config):
         yield (

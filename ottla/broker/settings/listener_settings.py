@@ -39,9 +39,9 @@ class ListenerSettings(Settings):
         " Kafka's default, GSSAPI, is not served: a SASL listener has to name others.")
     sasl_jaas_config: Password | None = setting(
         "sasl.jaas.config", None, dynamic=True,
-        help="A login module with its options, in Java's JAAS syntax. For the clients of a listener"
-        " it needs the prefix listener.name.<listener>.<mechanism>. and contains the users of"
-        " PLAIN.")
+        help="A login module with its options, in Java's JAAS syntax. It has no effect without the"
+        " prefix listener.name.<listener>.<mechanism>. The options of PLAIN's module are its users"
+        " and their passwords.")
     sasl_server_max_receive_size: int = setting(
         "sasl.server.max.receive.size", 524_288,
         help="The largest frame, in bytes, from a client that has not authenticated.")
@@ -110,9 +110,9 @@ class ListenerSettings(Settings):
         " alternative names of the previous one.")
     ssl_client_auth: str = setting(
         "ssl.client.auth", "none", one_of=("required", "requested", "none"), dynamic=True,
-        help="Whether clients have to present a certificate; requested: clients without a"
-        " certificate are User:ANONYMOUS. SASL_SSL listeners only request a certificate if this is"
-        " set with their prefix.")
+        help="Whether clients have to present a certificate. With requested, clients without a"
+        " certificate are User:ANONYMOUS. A SASL_SSL listener asks for a certificate only if this"
+        " is set with its prefix, listener.name.<listener>.")
     ssl_enabled_protocols: Names = setting(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), dynamic=True,
         help="Versions of TLS.")

@@ -30,10 +30,12 @@ class Sources(NamedTuple):
     environment: Mapping[str, str] | None = None
     """None if the environment is not used; `--env` enables it."""
     typed: Mapping[str, str] = MappingProxyType({})
-    """Overrides as they were typed, with units that `overrides` lack; for errors."""
+    """Overrides as they were typed, with units that `overrides` lack; for error
+    messages."""
 
     def as_typed(self, error: Exception) -> str:
-        """The end of an error about a setting: what was typed if that had a unit."""
+        """The end of an error message about a setting: the value as it was typed, with its unit;
+        "" if it had none."""
         name = error.name if isinstance(error, SettingsError) else ""
         return as_typed(name, self.typed[name]) if name in self.typed else ""
 

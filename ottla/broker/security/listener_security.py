@@ -86,7 +86,7 @@ class ListenerSecurity:
         if self.tls is not None and former.tls is not None and self.tls.digest != former.tls.digest:
             changes.append(f"the certificate {self.tls.certificate}")
             if self.tls.certificate == former.tls.certificate:
-                changes = ["another key or other trusted certificates"]
+                changes = ["a changed key, or changed trusted certificates"]
         if self.own != former.own:
             names = {*self.own, *former.own}
             changed = sorted(n for n in names if self.own.get(n) != former.own.get(n))

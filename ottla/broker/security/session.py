@@ -206,7 +206,8 @@ class Session:
         )
 
     async def _fail(self, error: AuthenticationFailed) -> None:
-        """Note a failure; its reply is sent after the delay, and then the connection is closed."""
+        """Note a failure. Returns after connection.failed.authentication.delay.ms; then the caller
+        replies, and the connection is closed."""
         listener, claimed = self.connection.listener, self.exchange and self.exchange.claimed
         self.state, self.exchange = State.FAILED, None
         listener.logins.failure(self.identity is not None)

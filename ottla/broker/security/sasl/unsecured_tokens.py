@@ -76,5 +76,5 @@ def _decoded(part: str) -> dict[str, Any]:
     data = base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
     value = json.loads(data)
     if not isinstance(value, dict):
-        raise ValueError("no object")
+        raise ValueError("a part of the token is not a JSON object")
     return value

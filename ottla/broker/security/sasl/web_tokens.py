@@ -28,8 +28,8 @@ themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
 EXPIRY_MS_MAX = 1 << 53
-"""The latest end of a session. A token's later expiry is reduced to it, as the field has 64
-bits."""
+"""The latest end of a session. A token's later expiry is reduced to it, since the session's
+lifetime has 64 bits in the reply to the client."""
 UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
 """The exceptions that a token's JSON may cause, in some release of PyJWT or Python."""
 AGAIN_SECONDS = 30.0

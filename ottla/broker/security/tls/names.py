@@ -125,7 +125,8 @@ class PrincipalRules:
 
 
 def _replaced(match: Any, replacement: str) -> str:
-    """The replacement with `$1` and the like filled in, as in Java; a backslash escapes."""
+    """The replacement with `$1` and the like filled in, as in Java; a backslash escapes the
+    next character."""
 
     def part(matched: re.Match[str]) -> str:
         escaped, number = matched.groups()

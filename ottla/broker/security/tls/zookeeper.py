@@ -27,7 +27,9 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
         return None
     for name in REVOCATION:
         if texts.get(name, "false").strip().lower() == "true":
-            raise SettingsError(name, "certificates are not checked for revocation here")
+            raise SettingsError(
+                name, "must be false: Ottla does not check certificates for revocation"
+            )
     own = {
         name.removeprefix(PREFIX): text
         for name, text in texts.items()

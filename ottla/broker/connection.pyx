@@ -44,7 +44,7 @@ cdef class ClientConnection(Channel):
             self.inbox.frame_size_max = security.settings.sasl_server_max_receive_size
 
     def __repr__(self):
-        # A client has no name before its first request: it may speak another protocol.
+        # Without a request there is no client id; the peer may not even speak Kafka's protocol.
         name = self.client.client_id
         return f"connection from {self.client.peer()}" + (f", client {name!r}" if name else "")
 
@@ -172,7 +172,7 @@ cdef class ClientConnection(Channel):
     cdef int write_response(
         self, RequestContext context, int32_t correlation_id, response
     ) except -1:
-        """Add a reply: the response with its header."""
+        """Add the response, with its header, to the replies to send."""
         cdef Py_ssize_t body_at = self.conversation.begin_response(
             context.api_key, context.version, correlation_id, response)
         if (self.quotas.active or context.throttle_ms > 0) and context.api_key != TOKEN:

@@ -5,7 +5,8 @@ As in Kafka (KIP-402), clients above max.connections or a listener's limit wait 
 accept queue until a connection ends. Clients above the limit of their address are closed. If
 brokers have a listener of their own, they are admitted beyond max.connections: clients that take
 all connections must not stop replication. While there are more connections than max.connections,
-some are closed, except those of the brokers' own listener: first those silent for longest.
+connections of the clients' listeners are closed, beginning with the one that has been silent for
+longest.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class ConsoleProcess:
 
 
 def tell(line: str) -> None:
-    """Write a line that the console has printed in the format of the broker's own lines."""
+    """Log a line of the console's output in the format of the broker's own lines."""
     if line.startswith(READY):
         say(line)
     elif (logged := LOGGED.fullmatch(line)) is not None:
@@ -109,8 +109,8 @@ def start_console(
     address = listeners.get(protocol.strip().upper())
     if address is None:
         log.warning(
-            "the console does not start: no listener has security.protocol=%s; name a file with "
-            "the settings of a client in %s", protocol, CONFIG)
+            "the console does not start: no listener has the protocol %s; set %s to a file of "
+            "client settings whose security.protocol is that of a listener", protocol, CONFIG)
         return None
     if config.ottla_console_allow_changes:
         command.append("--allow-changes")

@@ -13,7 +13,7 @@ cdef class Handler:
     cdef readonly object access         # security.decisions.Decision
     cdef bint audited                   # an administrative request: its outcome is logged
     cdef bint decided                   # in a cluster, the controller serves it
-    cdef bint asked_again               # if the controller changes meanwhile, the next one is asked
+    cdef bint asked_again               # if the controller changes meanwhile, ask the new one
     cdef bint between_brokers           # served on the inter-broker listener only
     cdef bint waits                     # its function is a coroutine
     cdef type request_class

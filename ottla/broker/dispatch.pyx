@@ -53,7 +53,8 @@ cdef class Handler:
         if self.function is None:
             raise AssertionError(
                 f"{self.module} needs a function with @handles(ApiKey.{self.api.key.name}, …), or"
-                f" the second line of {self.api.key.name.lower()}.txt has to name another module")
+                f" the second line of {self.api.key.name.lower()}.txt has to name another module"
+                f" after `served`")
         self.request_class = self.api.request
         return 0
 
@@ -81,7 +82,7 @@ def handles(key, *, access):
             raise AssertionError(f"{key.name} is handled twice")
         if not callable(access):
             raise AssertionError(
-                f"access of {key.name} is {access!r}, not a decision (see security.decisions)")
+                f"{key.name}: access has to be a function of security.decisions, not {access!r}")
         handler.function, handler.waits = function, inspect.iscoroutinefunction(function)
         handler.access = access
         return function

@@ -68,7 +68,7 @@ def hold_standard_descriptors() -> None:
 
 def main(arguments: list[str] | None = None, typed: Mapping[str, str] = NOTHING) -> int:
     """Run one command; returns the exit status. `typed` has the overrides as they were typed, for
-    errors."""
+    error messages."""
     root = parser()
     chosen = root.parse_args(arguments)
     if chosen.version:

@@ -179,7 +179,7 @@ def _not_created(broker: BrokerContext, name: str, code: int, message: str | Non
     """Log a failure, at a bounded rate: clients retry many times a second."""
     why = message or ErrorCode(code).name
     if code == ErrorCode.INVALID_REPLICATION_FACTOR:
-        why = f"{why.rstrip('.')} ({FACTORS.get(name, FACTOR)}). It is tried again at its next use"
+        why = f"{why.rstrip('.')} ({FACTORS.get(name, FACTOR)}). The next use tries again"
     broker.notes.tell(log, f"topic {name}", f"topic {name}: not created: {why}")
 
 

@@ -26,7 +26,7 @@ cdef enum:
     SIZE_FULL = 1 << 20             # a full buffer doubles up to this; a larger batch needs more
     SIZE_MAX = 1 << 30              # no batch is this large
     RECEIVED_PER_TURN = 1 << 20     # then the other connections are served
-    REQUESTS_MAX = 2                # one that waits, and one with changes that ends the wait
+    REQUESTS_MAX = 2                # while one waits for records, one with changes ends its wait
 
 
 cdef class FetchLink(PeerLink):
@@ -123,14 +123,15 @@ cdef class FetchLink(PeerLink):
         """Enlarge a buffer that was full, at least to the size of the next batch."""
         cdef Py_ssize_t size = max(wanted, min(max(2 * self.room, SIZE), SIZE_FULL))
         if size > SIZE_MAX:
-            raise MalformedMessage(f"a batch of {wanted} bytes")
+            raise MalformedMessage(f"a batch has {wanted} bytes, more than {SIZE_MAX}")
         if size > self.room:
             grown = <uint8_t *>realloc(self.buffer, size)
             if grown is NULL:
                 raise MemoryError(f"out of memory: {size} bytes to receive into")
             self.buffer, self.room = grown, size
         elif self.filled == self.room:
-            raise MalformedMessage(f"the reply's reader leaves {self.filled} bytes")
+            raise MalformedMessage(
+                f"the receive buffer is full, but none of its {self.filled} bytes can be parsed")
         return 0
 
     cdef int hand_on(self) except -1:
@@ -142,7 +143,7 @@ cdef class FetchLink(PeerLink):
             return 0
         used = self.fetcher.take(self.buffer, self.filled)
         if not 0 <= used <= self.filled:
-            raise AssertionError(f"{used} of {self.filled} bytes were used up")
+            raise AssertionError(f"the fetcher consumed {used} bytes, of {self.filled} received")
         self.filled -= used
         if self.filled > 0 and used > 0:
             memmove(self.buffer, self.buffer + used, self.filled)

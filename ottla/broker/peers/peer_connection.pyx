@@ -67,7 +67,8 @@ cdef class PeerConnection(PeerLink):
             raise PeerUnavailable(f"{self.name}: {self.error}", sent=False)
         if len(self.waiting) >= WAITING_MAX or out.size > UNSENT_MAX:
             raise PeerUnavailable(
-                f"{self.name}: {len(self.waiting)} requests wait for it already", sent=False)
+                f"{self.name} is too slow: {len(self.waiting)} requests have no reply yet, and"
+                f" {out.size} bytes of them are not sent yet", sent=False)
         self.correlation_id = (self.correlation_id + 1) & 0x7fffffff
         header = RequestHeader(request.API_KEY, version, self.correlation_id, self.client_id)
         try:
@@ -161,7 +162,8 @@ cdef class PeerConnection(PeerLink):
     def hand_over(self):
         """Give the transport to a new owner; no request may be waiting here."""
         if self.waiting or self.inbox.held() or self.error is not None:
-            raise PeerUnavailable(f"{self.name}: {self.error or 'requests are open'}", sent=False)
+            raise PeerUnavailable(
+                f"{self.name}: {self.error or 'replies are still due'}", sent=False)
         transport = self.transport
         self.detach(False)
         self.on_close = None

@@ -11,7 +11,7 @@ cdef class PeerLink(Pollable):
     cdef Poller poller
     cdef Transport transport            # None once closed or handed over
     cdef bint writing                   # the socket accepts no more at present
-    cdef readonly double heard_at       # loop time of the newest bytes
+    cdef readonly double heard_at       # when bytes were last received, in loop time
     cdef readonly object error          # why it has ended; None while it is open
 
     cdef int open(self, loop, Transport transport) except -1

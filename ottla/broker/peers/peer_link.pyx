@@ -40,7 +40,7 @@ cdef class PeerLink(Pollable):
         raise NotImplementedError
 
     cdef int make_progress(self) except -1:
-        """Called after the socket was handled: continue, for example with requests that are due
+        """Called after each event of the socket, for example to send requests that are due
         now."""
         return 0
 

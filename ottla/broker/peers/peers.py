@@ -29,8 +29,8 @@ log = logging.getLogger("ottla.peers")
 SOFTWARE_NAME = "ottla-broker"
 HELLO_VERSION = 5
 CONTROL, FORWARD, MARKERS, STATUS = "control", "forward", "markers", "status"
-"""Lanes: short requests between brokers, clients' requests for the controller, markers, and
-requests that serve a client's query about the cluster."""
+"""Lanes: short requests between brokers, clients' requests for the controller, transaction
+markers, and requests that serve a client's query about the cluster."""
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 1.0
@@ -296,7 +296,7 @@ class Peers:
                 return
             except PeerUnavailable as error:
                 if isinstance(error.__cause__, TimeoutError):
-                    break                           # the machine is silent: its session will end
+                    break           # a silent machine: its ZooKeeper session will end
                 refused += isinstance(error.__cause__, ConnectionRefusedError)
             if refused == 2:
                 self.on_refused(node_id)
@@ -308,5 +308,5 @@ class Peers:
         self.closed = True
         self.keep(())
         for line in self.lines.values():
-            self._hang_up(line, ConnectionError("this broker stops"))
+            self._hang_up(line, ConnectionError("this broker is stopping"))
         self.lines.clear()

@@ -315,7 +315,7 @@ class ReplicaFetchers:
                         self.start_moved(partition)
                     elif self._is_fetched(partition):
                         self.moved[partition] = None
-                if self.moved:              # one round of retention at a leader moves many
+                if self.moved:              # retention at a leader moves many at a time
                     await asyncio.sleep(CUT_AGAIN_SECONDS if unsafe else KEEP_AGAIN_SECONDS)
         finally:
             self.keeping = None

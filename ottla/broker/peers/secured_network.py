@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 HANDSHAKE_VERSION, AUTHENTICATE_VERSION = 1, 2
 RENEWED_AFTER = 0.85
-"""The part of a session's lifetime after which a new connection replaces it (KIP-368)."""
+"""The share of a login session's lifetime after which a new connection replaces the old one
+(KIP-368)."""
 
 
 class NotLoggedIn(ConnectionError):

@@ -1,10 +1,10 @@
 """The sliding windows and token buckets of Kafka's quotas.
 
 A rate is the sum of samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
-divided by the time that they cover. That time counts as at least nearly the whole window, also when
-counting has only begun. So a client may send ten seconds' worth of its quota at once, and is
-throttled afterwards (KIP-13, KIP-219). Controller mutations use a token bucket, which does not
-penalize a burst twice (KIP-599).
+divided by the time that they cover. The divisor is at least the whole window less one sample, ten
+seconds by default, even if counting has only begun. So a client may send ten seconds' worth of its
+quota at once, and is throttled afterwards (KIP-13, KIP-219). Controller mutations use a token
+bucket, which does not penalize a burst twice (KIP-599).
 """
 
 from libc.stdlib cimport calloc, free

@@ -129,17 +129,17 @@ class FoundPartitions:
             if directory.offline is not None:
                 raise StorageRefused(
                     f"{directory.offline}. ZooKeeper was restored from a backup, and that"
-                    " directory's logs may have later leader epochs and producer ids, which must"
-                    " not be issued again. Repair it, or if it is lost for good, remove it from"
-                    " log.dirs"
+                    " directory's logs may have leader epochs and producer ids that were issued"
+                    " after the backup and must not be issued again. Repair the directory, or if it"
+                    " is lost for good, remove it from log.dirs"
                 )
         try:
             # The headers of all batches are read, which takes minutes with terabytes of data.
             return await workers.run(partial(held_by_logs, self.storage.disk, [*self.replicas]))
         except OSError as error:
             raise StorageRefused(
-                f"the producer ids in the logs could not be read: {error}. They might be issued"
-                " again"
+                f"the producer ids in the logs could not be read: {error}. Without them, the"
+                " cluster could issue the same ids again"
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:

@@ -18,7 +18,8 @@ log = logging.getLogger("ottla.telemetry")
 
 INTERVAL_MS_DEFAULT = 300_000
 ALL_METRICS = "*"
-"""Requests all metrics; other entries are prefixes of the names of the requested metrics."""
+"""This entry of a subscription's `metrics` requests all metrics. Any other entry is a prefix of the
+names of the requested metrics."""
 
 
 @dataclass(frozen=True, slots=True)

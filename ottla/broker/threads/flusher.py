@@ -143,7 +143,7 @@ class Flusher:
             self.loop.call_later(AGAIN_SECONDS, self.want, partition)
 
     def _done(self, partition: Partition, offset: int) -> None:
-        # If an earlier flush runs in another thread, the rest is requested when that flush ends.
+        # While another flush of this log still runs, the end of that flush requests the next one.
         if partition.flushed(offset) and not partition.log.flushing:
             self.waiting[partition] = None
 

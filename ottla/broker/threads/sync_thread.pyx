@@ -85,7 +85,8 @@ cdef class SyncThread:
         """Start to sync these files; the next call may follow after `end`."""
         cdef sigset_t all_signals, before
         cdef int i, failed, count = len(files)
-        assert self.files is None and 0 < count <= FILES_MAX, "one group at a time"
+        assert self.files is None and 0 < count <= FILES_MAX, \
+            "needs 1 to FILES_MAX files, and that the previous group has ended"
         for i in range(count):
             self.work.descriptors[i] = (<File?>files[i]).fd
         if not self.started:

@@ -25,7 +25,7 @@ def forbid_core_dumps() -> None:
 def _forbid_the_program() -> None:
     """Mark the process as not dumpable (prctl(2)), which also prevents tracing. This is needed if
     the hard limit is 0 and so cannot be raised to NEVER (`docker run --ulimit core=0`, systemd's
-    LimitCORE=0): with a limit of 0, the program in `core_pattern` would still get the memory."""
+    LimitCORE=0). With a limit of 0, the program in `core_pattern` would still get the memory."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

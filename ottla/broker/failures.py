@@ -81,9 +81,9 @@ class DirectoryFailures:
             self.failure.fail(f"the metadata's log directory has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
-        """End the broker; in a cluster, report the failure to the other brokers first. The run
-        record cannot be removed from the failed disk, so the next start would still trust the logs
-        on that disk.
+        """End the broker; in a cluster, report the failure to the other brokers first. Otherwise
+        the next start would trust the logs on the failed disk, from which the run record cannot be
+        removed.
         """
         async def reported() -> None:
             with suppress(TimeoutError):

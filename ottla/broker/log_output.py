@@ -90,8 +90,8 @@ class Output(logging.Handler):
                 return                  # the terminal is closed or the disk full: keep serving
 
     def shown(self, text: str, level: int) -> str:
-        """Return a line that is not a log record, such as the ready line, in the format of the log:
-        unchanged, or as JSON."""
+        """Return a line that is not a log record, such as `ottla ready: …`, in the format of the
+        log: unchanged, or as JSON."""
         if not isinstance(self.formatter, JsonLines):
             return text
         line = logging.LogRecord("ottla.server", level, "", 0, "%s", (text,), None)

@@ -114,8 +114,8 @@ class Peers:
             ) from None
 
     async def metadata_offset(self, node_id: int, timeout_seconds: float) -> int:
-        """How many metadata records another broker has applied: the epoch of the features in its
-        ApiVersions response. Raises PeerUnavailable."""
+        """How many metadata records another broker has applied; its ApiVersions response has this
+        number as `finalized_features_epoch`. Raises PeerUnavailable."""
         answer: ApiVersionsResponse = await self.ask(
             node_id, self._hello(node_id), HELLO_VERSION, timeout_seconds, STATUS)
         return answer.finalized_features_epoch
@@ -235,7 +235,8 @@ class Peers:
         if answer.error_code != 0:
             code = ErrorCode(answer.error_code).name
             raise PeerUnavailable(
-                f"{connection.name} is another broker or belongs to another cluster ({code})",
+                f"{connection.name}: the broker at this address has another node.id, or belongs to"
+                f" another cluster ({code})",
                 sent=False,
             )
 

@@ -144,8 +144,9 @@ def _explained(error: Exception | None) -> OSError:
 
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotLoggedIn(
-            f"its certificate is not accepted: {error.verify_message} (ssl.truststore.… must"
-            " contain its authority, and the certificate must contain its host name)"
+            f"its certificate is not accepted: {error.verify_message} (ssl.truststore.… of this"
+            " broker must contain the authority that signed the certificate, and the certificate"
+            " must contain the other broker's host name)"
         )
     if isinstance(error, ssl.SSLError):
         return NotLoggedIn(f"the TLS handshake fails: {error.reason or error}")

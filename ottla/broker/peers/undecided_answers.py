@@ -1,5 +1,5 @@
 """The answer to a client's request that the controller has not decided: each item fails, since most
-of these APIs have no top-level error code."""
+APIs that are forwarded to the controller have no top-level error code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UndecidedMetadata:
 
 
 class DecidingRole(Alone):
-    """The role of a broker of a cluster that handles the request as if it were the controller."""
+    """Lets a broker of a cluster handle one request as if it were the controller."""
 
     def __init__(self, node_id: int, role: Role) -> None:
         super().__init__(node_id)

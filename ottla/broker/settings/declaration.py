@@ -58,7 +58,8 @@ class SettingsError(ValueError):
 class Setting:
     """One setting: its name, type and limits; `also` are allowed values outside the limits.
 
-    If the default is a NamedTuple class, the default of its field of the same name is used.
+    If `default` is a NamedTuple class, the setting has the default of that class's field whose name
+    is the setting's attribute.
     """
 
     def __init__(

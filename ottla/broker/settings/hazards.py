@@ -18,7 +18,7 @@ UNENFORCED = {
     "principal.builder.class": "principals are those of Kafka's default builder",
     "create.topic.policy.class.name": "no policy refuses the creation of topics",
     "alter.config.policy.class.name": "no policy refuses changes of settings",
-    "client.quota.callback.class": "quotas are those of kafka-configs alone",
+    "client.quota.callback.class": "only quotas set with kafka-configs apply",
     "ssl.engine.factory.class": "TLS follows from the ssl.… settings alone",
 }
 """Settings that name a class with its own rules, and the consequence of not running that class."""
@@ -48,7 +48,7 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
     others = None if config.zookeeper_connect else _other_brokers(config.static)
     if others:
         yield (
-            f"{others}, but this broker starts alone: Ottla's clusters are on ZooKeeper, and"
+            f"{others}, but this broker starts alone: a cluster of Ottla needs ZooKeeper, and"
             " zookeeper.connect is not set. This broker knows no other brokers, and its topics have"
             " one replica."
         )

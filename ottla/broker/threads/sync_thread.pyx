@@ -82,7 +82,7 @@ cdef class SyncThread:
         pthread_mutex_destroy(&self.work.lock)
 
     def begin(self, list files not None):
-        """Start to sync these files; the next call may follow after `end`."""
+        """Start to sync these files; call `end` before the next `begin`."""
         cdef sigset_t all_signals, before
         cdef int i, failed, count = len(files)
         assert self.files is None and 0 < count <= FILES_MAX, \

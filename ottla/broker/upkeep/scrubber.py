@@ -110,8 +110,8 @@ class Scrubber:
 class DoubtedSegments:
     """Checks segments after a failed read. Such a read belongs to a client's request, to
     compaction, to a coordinator that loads, or to a follower. A follower's read has failed if it
-    asks the leader for the same records again and again: the bytes may have changed on the leader's
-    disk or on the way, or the follower's disk refuses them."""
+    asks the leader for the same records again and again. Then the bytes may have changed on the
+    leader's disk or on the way, or the follower's disk refuses them."""
 
     def __init__(self, scrubber: Scrubber, loop: asyncio.AbstractEventLoop) -> None:
         self.scrubber, self.loop = scrubber, loop
@@ -120,9 +120,9 @@ class DoubtedSegments:
         self.task: asyncio.Task[None] | None = None
 
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
-        """Reading a partition's log has failed. If the bytes look wrong, or if the disk refuses to
-        read them and another replica in sync has them, check the segment with this offset, or all
-        segments for EVERYWHERE. Damage is repaired from that other replica."""
+        """Reading a partition's log has failed. Check the segment with this offset, or all segments
+        for EVERYWHERE, if the bytes look wrong. Check it also if the disk refuses to read the bytes
+        and another replica in sync has them: damage is repaired from that replica."""
         refused = isinstance(error, OSError) and not is_passing(error)
         wrong = isinstance(error, CorruptMessage) or (
             refused and partition.log.health.replaceable

@@ -81,14 +81,118 @@ def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
     (tmp_path / "_ottla" / "table.json").write_text(json.dumps(about))
     words = ["windows", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
              tmp_path, "--aggregates", "n=count(*)", "--format", "raw", "--window"]
-    assert refusal(capsys, *words, "2 hours") == (
-        f"{tmp_path} was written with window 1 hour, but this run has 2 hours: name another path")
-    said = refusal(capsys, *words, "1 hour", "--watermark", "1 minute")
-    assert "with watermark 10 minutes, but this run has 1 minute" in said
-    said = refusal(capsys, *words, "1 hour", "--to", "t", "--name", "another")
-    assert "with name n, but this run has another" in said
+    kept = ["--watermark", "10 minutes", "--to", "t", "--name", "n"]
+    assert refusal(capsys, *words, "2 hours", *kept) == (
+        f"{tmp_path} was written with window 1 hour, but this run has window 2 hours: give window "
+        "1 hour again, or name another path")
+    said = refusal(capsys, *words, "1 hour", *kept, "--watermark", "1 minute")
+    assert "with watermark 10 minutes, but this run has watermark 1 minute: give" in said
+    said = refusal(capsys, *words, "1 hour")
+    assert "with watermark 10 minutes, but this run has watermark 1 hour (the default)" in said
+    said = refusal(capsys, *words, "1 hour", *kept, "--name", "another")
+    assert "with name n, but this run has name another" in said
     with pytest.raises(AssertionError, match="a JVM would have started"):
-        command.main(["pipeline", *map(str, words), "1 hour"])
+        command.main(["pipeline", *map(str, words), "1 hour", *kept])
+
+
+def written(place: Path, broker: Broker, kind: str, **options: Any) -> Path:
+    """A table of topic six that recorded these options; returns the file of its description."""
+    about = Cluster(broker.bootstrap_servers).identity("six") | {"kind": kind, "layout": 1}
+    file = place / "_ottla" / "table.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(about | options))
+    return file
+
+
+def test_an_archive_by_another_grain_is_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    """A trial user waited 46 s for Spark to start, and for this sentence."""
+    written(tmp_path, broker, "archive", by="date", isolation="read_committed")
+    words = ["archive", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
+             tmp_path]  # fmt: skip
+    assert refusal(capsys, *words, "--by", "hour") == (
+        f"{tmp_path} was written with by date, but this run has by hour: give by date again, or "
+        "name another path")
+    assert "but this run has by hour (the default): give" in refusal(capsys, *words)
+    said = refusal(capsys, *words, "--by", "date", "--isolation", "read_uncommitted")
+    assert "with isolation read_committed, but this run has isolation read_uncommitted" in said
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main(["pipeline", *map(str, words), "--by", "date"])
+
+
+@pytest.mark.parametrize("kind", ["archive", "latest"])
+def test_a_topic_that_was_created_again_is_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path, kind: str
+) -> None:
+    file = written(tmp_path, broker, kind)
+    about = json.loads(file.read_text())
+    words = [kind, "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path", tmp_path]
+    file.write_text(json.dumps(about | {"topic_id": "another"}))
+    assert refusal(capsys, *words).startswith(f"{tmp_path} belongs to an earlier topic named six")
+    file.write_text(json.dumps(about | {"cluster": "another"}))
+    assert f"{tmp_path} was written with cluster another, but" in refusal(capsys, *words)
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    ("--aggregates m=count(*)",
+     "with aggregates n = count(*), but this run has aggregates m = count(*): give"),
+    ("--by carrier", "with by dep_delay, but this run has by carrier: give by dep_delay again"),
+    ("--slide 1minute", "with no slide, but this run has slide 1minute: leave slide out, or"),
+    ("--session-gap", "with no session_gap, but this run has session_gap: leave session_gap out"),
+    ("--schema dep_delay:INT", "with the schema carrier string, dep_delay int, but this run has "
+     "dep_delay:INT: give the same schema again, or name another path"),
+    ("", None),
+])  # fmt: skip
+def test_windows_with_other_options_are_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path, more: str, said: str | None
+) -> None:
+    written(
+        tmp_path, broker, "windows", window="1 hour", slide="", by=["dep_delay"], name="", to="",
+        aggregates={"n": "count(*)"}, time_column="_timestamp", watermark="1 hour", updates=False,
+        session_gap=False, format="json", schema="carrier string, dep_delay int", schemas="",
+    )  # fmt: skip
+    words = ["windows", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
+             str(tmp_path), "--aggregates", "n=count(*)", "--by", "dep_delay", "--window", "1 hour",
+             "--schema", "carrier STRING, dep_delay INT", *more.split()]  # fmt: skip
+    if said is not None:
+        assert f"{tmp_path} was written {said}" in refusal(capsys, *words)
+        return
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main(["pipeline", *words])
+    (tmp_path / "_ottla" / "notes").mkdir()
+    (tmp_path / "_ottla" / "notes" / "final.json").write_text("true")
+    assert f"the windows at {tmp_path} are final" in refusal(capsys, *words)
+
+
+def test_a_checkpoint_of_other_topics_is_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    at = broker.bootstrap_servers
+    claimed = {"topic": "one", "to": "good", "dead_letters": "bad", "name": "n"}
+    (tmp_path / "ottla-topic.json").write_text(json.dumps(claimed))
+    words = ["dead-letter", "--bootstrap", at, "--to", "good", "--dead-letters", "bad",
+             "--checkpoint", tmp_path, "--topic"]  # fmt: skip
+    said = refusal(capsys, *words, "six")
+    assert said.startswith(f"{tmp_path} was written with topic one, but this run has six: ")
+    said = refusal(capsys, *words, "one", "--name", "m")
+    assert said.startswith(f"{tmp_path} was written with name n, but this run has m: ")
+    mirror = ["mirror", "--source", at, "--destination", at, "--checkpoint", tmp_path, "--topic"]
+    said = refusal(capsys, *mirror, "one", "--to", "copy", "--name", "n")
+    assert said.startswith(f"{tmp_path} was written with the target good, but this run has copy")
+
+
+def test_the_checkpoint_of_a_query_on_another_topic_is_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    for folder, text in ("commits", "v1"), ("offsets", 'v1\n{}\n{"one":{"0":5}}'):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0").write_text(text)
+    words = ["dead-letter", "--bootstrap", broker.bootstrap_servers, "--to", "good", "--name", "n",
+             "--dead-letters", "bad", "--checkpoint", tmp_path, "--topic", "six"]  # fmt: skip
+    assert refusal(capsys, *words) == (
+        f"{tmp_path} is the checkpoint of a query that reads one, but this run reads six: name "
+        "another path")
 
 
 def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(

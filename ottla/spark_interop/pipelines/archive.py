@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.spark_interop.cluster import Cluster, offsets_json
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, table, targets, transactional
-from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.files import Files, Readable
 from ottla.spark_interop.pipelines.table import CHECKPOINT, SETTINGS, Table
 from ottla.wire.wording import counted
 
@@ -40,6 +40,8 @@ UTC_SQL = {
 EXAMPLES_MAX = 32
 RECORD_GAPS = f"{query_run.ALLOW_GAPS}; `verify` then shows the gap"
 COMPRESSION = "zstd"
+RECORDED = ("by", "isolation")
+"""Options of `archive` that must have the same values in every run on a path."""
 
 
 def archive(
@@ -189,7 +191,7 @@ def first_offsets(files: Files) -> dict[str, int]:
     return _logged(files.read(f"{CHECKPOINT}/sources/0/0"))
 
 
-def read_offsets(files: Files, folder: str) -> dict[str, int]:
+def read_offsets(files: Readable, folder: str) -> dict[str, int]:
     """Where the newest batch of a checkpoint ends, by partition; {} before the first batch."""
     newest = query_run.newest(files, folder, "offsets")
     place = f"{folder}/offsets" if folder else "offsets"

@@ -56,7 +56,7 @@ def columns_of(given: Format) -> list[str] | None:
     if text.startswith("{"):
         found = _names_of_json(text)
     elif text and given.name == "json":
-        found = [_field(part) for part in _parts(text)]
+        found = [_field(part) for part in parts(text)]
     return None if found is None or "" in found else [*found, *OWN]
 
 
@@ -121,7 +121,7 @@ def _names_of_json(text: str) -> list[str] | None:
     return names if all(isinstance(name, str) for name in names) else None
 
 
-def _parts(text: str) -> Iterator[str]:
+def parts(text: str) -> Iterator[str]:
     """The fields of a DDL: the parts between commas outside brackets and quotes."""
     begin = depth = 0
     for token in re.finditer(r"""'(?:\\.|[^'\\])*'|"[^"]*"|`[^`]*`|[<>(),]""", text):

@@ -171,13 +171,7 @@ def prepared(
 ) -> transactional.Destination:
     """The destination. Its two topics exist afterwards, and match the checkpoint."""
     to, dead_letters = names
-    about = cluster.identity(topic)
-    into = transactional.Destination(
-        cluster, to, name or f"dead-letter-{to}", source=" ".join(about.values()),
-        source_cluster=about["cluster"], aside=dead_letters,
-        origin=transactional.Origin(cluster, topic, about["topic_id"]),
-    )  # fmt: skip
-    about |= {"to": to, "dead_letters": dead_letters, "name": into.writer}
+    about, into = claim_of(cluster, topic, names, name)
     table.check_claim(place, about, into)
     count, like = len(cluster.partitions(topic)), targets.settings_like(cluster, topic)
     has_older = _older(cluster, topic, into, allow_gaps)
@@ -187,6 +181,20 @@ def prepared(
     into = transactional.begun_with(into)
     table.claim(place, about, into)
     return into
+
+
+def claim_of(
+    cluster: Cluster, topic: str, names: tuple[str, str], name: str | None
+) -> tuple[dict[str, Any], transactional.Destination]:
+    """What the checkpoint records, and the topics that the pipeline writes."""
+    to, dead_letters = names
+    about = cluster.identity(topic)
+    into = transactional.Destination(
+        cluster, to, name or f"dead-letter-{to}", source=" ".join(about.values()),
+        source_cluster=about["cluster"], aside=dead_letters,
+        origin=transactional.Origin(cluster, topic, about["topic_id"]),
+    )  # fmt: skip
+    return about | {"to": to, "dead_letters": dead_letters, "name": into.writer}, into
 
 
 def _older(

@@ -10,11 +10,57 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.spark_interop.errors import PipelineError
 
 TAIL_BYTES = 64 * 1024  # read from the end of a Parquet file: most footers fit into it
+
+
+class Readable(Protocol):
+    """What the checks of recorded facts need of a directory tree."""
+
+    root: str
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is a file or directory of that name."""
+
+    def list(self, name: str = "") -> dict[str, int]:
+        """The files below a directory, at any depth, with their sizes in bytes; {} if none."""
+
+    def read(self, name: str) -> str:
+        """A file as text."""
+
+
+class LocalFiles:
+    """The files of one directory tree on a local disk, read without a JVM."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._place = Path(root).absolute()
+        self.root = str(self._place)
+
+    def at(self, name: str) -> str:
+        """The whole path of a name."""
+        return str(self._place / name)
+
+    def exists(self, name: str = "") -> bool:
+        """Whether there is a file or directory of that name."""
+        return (self._place / name).exists()
+
+    def list(self, name: str = "") -> dict[str, int]:
+        """The files below a directory, at any depth, with their sizes in bytes; {} if none."""
+        return {
+            str(file.relative_to(self._place)): file.stat().st_size
+            for file in (self._place / name).rglob("*")
+            if file.is_file()
+        }
+
+    def read(self, name: str) -> str:
+        """A file as text; PipelineError if it cannot be read."""
+        try:
+            return Path(self.at(name)).read_text()
+        except (OSError, ValueError) as error:
+            raise PipelineError(f"{self.at(name)} cannot be read: {error}") from error
 
 
 class Files:

@@ -13,6 +13,7 @@ mirror each other's topics.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,17 +59,12 @@ def mirror(
     created again, or if it would delete the written records (unless `allow_gaps`).
     """
     there, here = Cluster.reached(destination), Cluster.reached(source)
-    target, writer = to or topic, name or f"mirror-{topic}"
+    target = to or topic
     check_target(here, topic, there, target)
     ours, theirs = names or (here.id(), there.id())
-    about, place = here.identity(topic), Files(spark, checkpoint)
-    begin = time.monotonic()
-    into = transactional.Destination(
-        there, target, writer, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}",
-        source=" ".join(about.values()), source_cluster=about["cluster"],
-        origin=transactional.Origin(here, topic, about["topic_id"]),
-    )  # fmt: skip
-    claimed = about | {"to": target, "name": writer}
+    place, begin = Files(spark, checkpoint), time.monotonic()
+    claimed, into = claim_of(here, topic, there, target, name)
+    into = replace(into, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}")
     table.check_claim(place, claimed, into)
     like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
     has_older = targets.older_in_topic(here, topic, transactional.positions(into))
@@ -98,6 +94,19 @@ def mirror(
     report["seconds"] = round(time.monotonic() - begin, 3)
     report["lag"] = _lag(here, topic, place)
     return report
+
+
+def claim_of(
+    here: Cluster, topic: str, there: Cluster, to: str | None, name: str | None
+) -> tuple[dict[str, Any], transactional.Destination]:
+    """What the checkpoint records of a mirror, and the topic that the mirror writes."""
+    about = here.identity(topic)
+    into = transactional.Destination(
+        there, to or topic, name or f"mirror-{topic}", source=" ".join(about.values()),
+        source_cluster=about["cluster"],
+        origin=transactional.Origin(here, topic, about["topic_id"]),
+    )  # fmt: skip
+    return about | {"to": into.topic, "name": into.writer}, into
 
 
 def check_target(here: Cluster, topic: str, there: Cluster, target: str) -> None:

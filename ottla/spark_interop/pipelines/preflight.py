@@ -24,6 +24,7 @@ from ottla.spark_interop.pipelines import (
     mirror,
     progress,
     quality,
+    recorded,
     replay,
     targets,
     windows,
@@ -36,8 +37,6 @@ from ottla.spark_interop.value_format import Format
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
 INTERVALS = ("window", "slide", "watermark", "every")
-LASTING = ("window", "slide", "session_gap", "watermark", "time_column", "to", "name")
-"""Options of `windows` that must have the same values in every run on a path."""
 UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
     "year",
@@ -193,7 +192,7 @@ def _check_written(
         if step.name == "replay":
             wanted = _archived_partitions(given["path"])
             if (place := _local(given["path"])) is not None:
-                replay.refuse_own_topic(cluster, name, _about(place) or {})
+                replay.refuse_own_topic(cluster, name, recorded.about(place) or {})
         if cluster.exists(name):
             _check_right(cluster, name, "WRITE")
             targets.check_partitions(cluster, name, wanted)
@@ -226,10 +225,11 @@ def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:
         place = _local(given["path"])
         if place is not None:
             _check_writable(place)
-            _check_own_table(place, step.name, given)
+            _check_own_table(place, step, given)
         made.paths.add(_same(given["path"]))
     if given.get("checkpoint") and (place := _local(given["checkpoint"])) is not None:
         _check_writable(place)
+        recorded.check_checkpoint(place, step, given)
 
 
 def _local(path: Any) -> Path | None:
@@ -259,37 +259,21 @@ def _check_writable(place: Path, made: bool = True) -> None:
         ) from error
 
 
-def _about(place: Path) -> dict[str, Any] | None:
-    try:
-        return dict(json.loads((place / META).read_text()))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise PipelineError(f"{place / META} cannot be read: {error}") from error
-
-
-def _check_own_table(place: Path, kind: str, given: Mapping[str, Any]) -> None:
-    about = _about(place)
-    if about is None:
-        if any(there.is_file() for there in place.rglob("*")):
-            raise PipelineError(
-                f"{place} is not empty, and not a table of `{kind}`: name another path"
-            )
-        return
-    lasting = {name: given[name] for name in LASTING if given.get(name) and name in about}
-    for name, wanted in {"kind": kind, "topic": given["topic"], **lasting}.items():
-        if about.get(name) != wanted:
-            raise PipelineError(
-                f"{place} was written with {name} {about.get(name)}, but this run has {wanted}: "
-                "name another path"
-            )
+def _check_own_table(place: Path, step: Step, given: Mapping[str, Any]) -> None:
+    known = recorded.about(place)
+    if known is not None:
+        recorded.check_table(place, known, step, given)
+    elif any(there.is_file() for there in place.rglob("*")):
+        raise PipelineError(
+            f"{place} is not empty, and not a table of `{step.name}`: name another path"
+        )
 
 
 def _check_table(path: str, kind: str, made: Made) -> None:
     place = _local(path)
     if place is None or _same(path) in made.paths:
         return
-    about = _about(place)
+    about = recorded.about(place)
     if about is None:
         raise PipelineError(
             f"{place} is not a table of `{kind}`: it "

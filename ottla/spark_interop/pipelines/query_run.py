@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
-from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.files import Files, Readable
 from ottla.wire.wording import counted
 
 WATCH_SECONDS = 10.0
@@ -150,7 +150,7 @@ def has_open_batch(files: Files, checkpoint: str) -> bool:
     return begun is not None and begun != ended
 
 
-def newest(files: Files, checkpoint: str, kind: str) -> int | None:
+def newest(files: Readable, checkpoint: str, kind: str) -> int | None:
     """The number of the newest batch in `offsets` or `commits` of a checkpoint."""
     place = f"{checkpoint}/{kind}" if checkpoint else kind
     numbers = [name.rpartition("/")[2] for name in files.list(place)]

@@ -25,7 +25,7 @@ from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
 from ottla.spark_interop.pipelines import progress, transactional
-from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.files import Files, Readable
 
 LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
@@ -241,7 +241,7 @@ def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destinatio
         checkpoint.write(CLAIM, json.dumps(about | {TARGETS: target_ids(to)}, indent=1))
 
 
-def check_claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
+def check_claim(checkpoint: Readable, about: dict[str, Any], to: transactional.Destination) -> None:
     """PipelineError if a checkpoint belongs to topics with other names or ids."""
     if checkpoint.exists(CLAIM):
         known = json.loads(checkpoint.read(CLAIM))
@@ -255,7 +255,7 @@ def target_ids(to: transactional.Destination) -> dict[str, str | None]:
     return to.cluster.topic_ids([*to.topics, progress.TOPIC])
 
 
-def check_targets(files: Files, known: dict[str, Any], to: transactional.Destination) -> None:
+def check_targets(files: Readable, known: dict[str, Any], to: transactional.Destination) -> None:
     """PipelineError if a topic that was written to has been created again since."""
     if TARGETS not in known:
         return
@@ -269,7 +269,7 @@ def check_targets(files: Files, known: dict[str, Any], to: transactional.Destina
             )
 
 
-def check_same(files: Files, known: dict[str, Any], wanted: dict[str, Any]) -> None:
+def check_same(files: Readable, known: dict[str, Any], wanted: dict[str, Any]) -> None:
     """PipelineError if a directory belongs to another topic than this run.
 
     Properties that an older version did not record are not compared.

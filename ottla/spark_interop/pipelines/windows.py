@@ -20,7 +20,7 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
-from ottla.spark_interop.pipelines.files import Files
+from ottla.spark_interop.pipelines.files import Files, Readable
 from ottla.spark_interop.pipelines.table import (
     CHECKPOINT,
     TARGETS,
@@ -84,12 +84,11 @@ def windows(
     """
     check_options(topic, to, updates, final, every)
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
-    writer_name = "" if to is None else name or f"windows-{to}"
-    settings = {"window": window, "slide": slide or "", "by": list(by), "name": writer_name,
-                "aggregates": dict(aggregates), "to": to or "", "time_column": time_column,
-                "watermark": watermark, "session_gap": session_gap, "updates": updates,
-                "format": format, "schema": _schema_text(Format(format, schema, schemas)),
-                "schemas": str(schemas or "")}  # fmt: skip
+    settings = settings_of({
+        "window": window, "slide": slide, "by": by, "aggregates": aggregates, "to": to,
+        "name": name, "time_column": time_column, "watermark": watermark,
+        "session_gap": session_gap, "updates": updates, "format": format, "schemas": schemas,
+    }) | {"schema": _schema_text(Format(format, schema, schemas))}  # fmt: skip
     stream = stream_topic(
         spark, cluster, topic, format=format, schema=schema, schemas=schemas,
         records_per_batch=records_per_batch,
@@ -101,10 +100,10 @@ def windows(
     identity = cluster.identity(topic)
     origin = transactional.Origin(cluster, topic, identity["topic_id"])
     with Table.writing(Files(spark, path), "windows", identity | settings, origin) as target:
-        _check_final(target, final)
+        check_final(target.files, target.about, origin, final)
         write = _to_parquet(target, report)
         if to is not None:
-            write = _to_topic(target, to, writer_name, by, report)
+            write = _to_topic(target, to, settings["name"], by, report)
         writer = figures.writeStream.outputMode("update" if updates else "append")
         shown = query_run.Progress(f"windows {topic}", progress)
         _run(writer.foreachBatch(write), target, every, shown, report, final)
@@ -127,6 +126,20 @@ def _run(
         query_run.drain(writer, target.files, CHECKPOINT, every, shown)
 
 
+def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table records of the options, except the schema, whose text may need a JVM. A later
+    run on the same path must have the same values."""
+    to = options["to"] or ""
+    return {
+        "window": options["window"], "slide": options["slide"] or "",
+        "session_gap": options["session_gap"], "watermark": options["watermark"],
+        "time_column": options["time_column"], "by": list(options["by"]),
+        "aggregates": dict(options["aggregates"]), "format": options["format"],
+        "schemas": str(options["schemas"] or ""), "updates": options["updates"],
+        "to": to, "name": to and (options["name"] or f"windows-{to}"),
+    }  # fmt: skip
+
+
 def _schema_text(given: Format) -> str:
     """A schema's content for comparison, whether it was given as text or as a file."""
     if given.schema is None:
@@ -139,16 +152,16 @@ def _schema_text(given: Format) -> str:
     )
 
 
-def _check_final(target: Table, final: bool) -> None:
+def check_final(
+    files: Readable, about: Mapping[str, Any], origin: transactional.Origin, final: bool
+) -> None:
     """PipelineError if all windows are closed but there are, or may be, more records."""
-    origin = target.origin
-    assert origin is not None
-    if not target.about.get(FINAL):
+    if not about.get(FINAL):
         return
     ends = {str(p): end for p, end in origin.cluster.ends(origin.topic).items()}
-    if not final or ends != read_offsets(target.files, CHECKPOINT):
+    if not final or ends != read_offsets(files, CHECKPOINT):
         raise PipelineError(
-            f"the windows at {target.files.root} are final, and ignore records that arrive later: "
+            f"the windows at {files.root} are final, and ignore records that arrive later: "
             "name another path to aggregate the topic again"
         )
 
@@ -248,15 +261,22 @@ def _same_life(target: Table, into: transactional.Destination) -> None:
         )
 
 
+def destination(
+    about: Mapping[str, Any], to: str, name: str, origin: transactional.Origin
+) -> transactional.Destination:
+    """The topic of the result, for the table that `about` describes."""
+    return transactional.Destination(
+        origin.cluster, to, name, source=f"windows {about.get('id', '')}",
+        source_cluster=about["cluster"], origin=origin,
+    )  # fmt: skip
+
+
 def _to_topic(
     target: Table, to: str, name: str, by: Sequence[str], report: dict[str, Any]
 ) -> Any:
     origin = target.origin
     assert origin is not None
-    into = transactional.Destination(
-        origin.cluster, to, name, source=f"windows {target.about.get('id', '')}",
-        source_cluster=target.about["cluster"], origin=origin,
-    )  # fmt: skip
+    into = destination(target.about, to, name, origin)
     partitions = len(origin.cluster.partitions(origin.topic))
     check_targets(target.files, target.about, into)
     into.cluster.create(into.topic, partitions, {"cleanup.policy": "compact"})

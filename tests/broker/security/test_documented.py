@@ -15,7 +15,7 @@ from tests.documents import ROOT, Block, blocks, commands
 
 DOCUMENT = ROOT / "docs" / "security.md"
 BIN = Path(sys.executable).parent
-CERTIFICATE, USERS, FIRST_USER = commands("docs/security.md")
+CERTIFICATE, USERS, FIRST_USER, BY_FIRST_USER = commands("docs/security.md")
 
 
 def documented(directory: Path, key: Path) -> dict[str, str]:
@@ -43,18 +43,36 @@ def run(block: Block, directory: Path, address: str) -> str:
     ottla(directory, "install-kafka-scripts", "bin")
     path = f"{directory / 'bin'}:{BIN}:{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", "-ec", block.text.replace("localhost:9092", address)], cwd=directory,
+        ["sh", "-ec", re.sub("localhost:909[23]", address, block.text)], cwd=directory,
         env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done
     return done.stdout
 
 
-def test_the_first_user_exists_before_the_first_start(tmp_path: Path) -> None:
-    (tmp_path / "server.properties").write_text(f"log.dirs={tmp_path / 'data'}\nnode.id=0\n")
+def test_the_first_user_exists_before_the_first_start_and_administers(tmp_path: Path) -> None:
+    """A trial user who followed the page had an administrator without rights."""
+    run(CERTIFICATE, tmp_path, "")
+    server, client = (
+        block.text for block in blocks("docs/security.md")
+        if block.text.startswith("listeners=PUBLIC") or 'username="admin"' in block.text
+    )  # fmt: skip
+    (tmp_path / "server.properties").write_text(server)
     run(FIRST_USER, tmp_path, "")
-    kept = (tmp_path / "data" / "ottla-bootstrap.jsonl").read_text()
+    pairs = dict(line.split("=", 1) for line in server.splitlines())
+    data = tmp_path / pairs["log.dirs"]
+    kept = (data / "ottla-bootstrap.jsonl").read_text()
     assert "admin" in kept and "secret" not in kept
+    del pairs["advertised.listeners"]
+    here = {
+        "listeners": "PUBLIC://127.0.0.1:0", "log.dirs": str(data),
+        "listener.name.public.ssl.keystore.location": str(tmp_path / "server.pem"),
+    }  # fmt: skip
+    with RunningBroker(data, **pairs | here) as broker:
+        address = f"127.0.0.1:{broker.server.listeners[0].port}"
+        (tmp_path / "admin.properties").write_text(client.replace("localhost:9093", address))
+        made = run(BY_FIRST_USER, tmp_path, address)
+    assert "user bob" in made and "Created topic payments" in made and "User:bob" in made
 
 
 def test_the_secured_broker_in_ten_lines_is_one(tmp_path: Path) -> None:

@@ -105,11 +105,13 @@ class ClusterClient:
                 except (Unreachable, TimedOut) as failed:
                     failures.append(failed)
             # A broker that refuses connections may be starting, and will listen soon.
-            starting = any(isinstance(one.__cause__, ConnectionRefusedError) for one in failures)
+            refused = [isinstance(one.__cause__, ConnectionRefusedError) for one in failures]
             late = time.monotonic() + BACKOFF_SECONDS >= deadline
-            if late or not starting or not self.retry_refused:
+            if late or not any(refused) or not self.retry_refused:
                 said = "; ".join(map(str, failures))
-                raise NoBroker(f"cannot reach a broker at {said}") from failures[-1]
+                raise NoBroker(
+                    f"cannot reach a broker at {said}", refused=all(refused)
+                ) from failures[-1]
             time.sleep(BACKOFF_SECONDS)
 
     def _connect(self, address: Address, seconds: float, *, wait: bool) -> Connection:

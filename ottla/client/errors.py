@@ -16,6 +16,11 @@ class Unreachable(ClientError, ConnectionError):
 class NoBroker(Unreachable):
     """The client could not connect to any known broker."""
 
+    def __init__(self, text: str, *, refused: bool = False) -> None:
+        super().__init__(text)
+        self.refused = refused
+        """Whether every address refused the connection: no process listens there."""
+
 
 class NotConnected(Unreachable):
     """The client could not connect to one of several brokers. Nothing was sent to this broker, and
@@ -50,6 +55,12 @@ def check(code: int, message: str | None = None, what: str = "") -> None:
     """Raises Refused unless `code` is NONE. `what` names the item that was refused."""
     if code != ErrorCode.NONE:
         raise Refused(code, message, what)
+
+
+def is_running_there(flags: str = "") -> str:
+    """The next step after refused connections; `flags` name the address, if flags do."""
+    another = f"; give another address with {flags}" if flags else ""
+    return f"is a broker running there? `ottla server start` starts one{another}"
 
 
 def reason_of(error: BaseException) -> str:

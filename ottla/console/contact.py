@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, NoBroker
+from ottla.client.errors import ClientError, NoBroker, is_running_there
 
 if TYPE_CHECKING:
     from ottla.console.connections import Target
@@ -24,7 +24,8 @@ class Contact:
         """Notes that a request failed or, with None, that a broker answered it."""
         if isinstance(failed, NoBroker):
             if self.answered is not False:
-                say(f"{failed}; pages show this error until a broker answers")
+                step = f"; {is_running_there()}" if failed.refused else ""
+                say(f"{failed}; pages show this error until a broker answers{step}")
             self.answered = False
         elif failed is None:
             if self.answered is False:

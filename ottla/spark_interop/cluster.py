@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ottla.client.errors import reason_of
+from ottla.client.errors import is_running_there, reason_of
 from ottla.spark_interop.errors import NoBroker, PipelineError
 
 ANSWER_SECONDS = 15
@@ -253,7 +253,7 @@ class Cluster:
 
     def reach(self) -> None:
         """Raises PipelineError at once if no address of the cluster accepts connections."""
-        reasons = []
+        reasons, refused = [], True
         for address in self.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")
             if not host or not port.isdigit():
@@ -263,9 +263,10 @@ class Cluster:
                 return
             except (OSError, OverflowError) as error:
                 reasons.append(f"{address.strip()}: {reason_of(error)}")
+                refused &= isinstance(error, ConnectionRefusedError)
         raise NoBroker(
-            f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address, and "
-            "that the broker runs"
+            f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address"
+            + (f"; {is_running_there()}" if refused else ", and that the broker runs")
         )
 
     def rights(self, topic: str) -> set[str]:

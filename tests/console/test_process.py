@@ -99,7 +99,8 @@ def test_a_broker_that_does_not_answer_is_said_once_as_is_its_return(
 
     away = f"localhost:{free_port()}"
     why = f"cannot reach a broker at {away}: connection refused"
-    shown = f"ottla console: {why}; pages show this error until a broker answers\n"
+    shown = (f"ottla console: {why}; pages show this error until a broker answers; is a broker "
+             "running there? `ottla server start` starts one\n")
     assert said(away, None) == (False, shown)
     assert said(bootstrap, False) == (True, f"ottla console: connected to {bootstrap}\n")
     assert said(bootstrap, None) == (True, "")

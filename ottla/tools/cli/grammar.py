@@ -188,7 +188,8 @@ def run(command: Command, arguments: list[str]) -> int:
         from ottla.tools.cli.next_steps import with_next_step
 
         sys.stdout.flush()
-        print(f"{name}: {with_next_step(one_line(failed), failed)}", file=sys.stderr)
+        said = with_next_step(one_line(failed), failed, address_flags(command))
+        print(f"{name}: {said}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as missing:
         print(f"{name}: {not_installed(missing)}", file=sys.stderr)
@@ -200,6 +201,13 @@ def run(command: Command, arguments: list[str]) -> int:
             raise
         print(f"{name}: {unexpected(bug)}", file=sys.stderr)
         return 1
+
+
+def address_flags(command: Command) -> str:
+    """The flags that name the brokers of a command, "" if it has none."""
+    if "cluster" in command.marks:
+        return "-b"
+    return "--from and --to" if command.flag("from") else ""
 
 
 PACKAGES = {"jwt": "PyJWT", "confluent_kafka": "confluent-kafka"}

@@ -1,8 +1,9 @@
-"""The next step after a broker has refused a request, for the end of a command's error."""
+"""The next step after a broker has refused a request or a connection, for the end of a command's
+error."""
 
 from __future__ import annotations
 
-from ottla.client.errors import Refused
+from ottla.client.errors import NoBroker, Refused, is_running_there
 from ottla.wire.errors import ErrorCode
 
 ALLOWED_BY = "an administrator can allow it: ottla acl add"
@@ -21,8 +22,10 @@ NEXT: dict[ErrorCode | None, str] = {
 }
 
 
-def with_next_step(line: str, failed: Exception) -> str:
+def with_next_step(line: str, failed: Exception, flags: str = "") -> str:
     """The line about an error. Adds the next step if it is known, and the line names no step
-    yet."""
+    yet. `flags` are the command's flags for the brokers' address."""
+    if isinstance(failed, NoBroker) and failed.refused:
+        return f"{line}; {is_running_there(flags)}"
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
     return f"{line.rstrip('.')}; {step}" if step and "; " not in line else line

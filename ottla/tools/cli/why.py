@@ -17,7 +17,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from ottla.client.errors import ClientError, Unreachable, check
+from ottla.client.errors import ClientError, Unreachable, check, reason_of
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.wire.wording import counted
@@ -151,7 +151,9 @@ def asked(url: str, path: str) -> Any:
     except HTTPError as error:
         raise ClientError(f"{url}: {_refusal(error)}") from error
     except (OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else error
+        reason: object = error.reason if isinstance(error, URLError) else error
+        if isinstance(reason, OSError):
+            reason = reason_of(reason)
         raise Unreachable(
             f"{url}: {reason}; this is the broker's {SETTING}. Give another address with --url"
         ) from error

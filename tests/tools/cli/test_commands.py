@@ -16,10 +16,12 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from ottla.tools.cli import mirror
 from ottla.tools.cli.grammar import negative_values, parser_of
 from ottla.tools.cli.output import table
 from ottla.tools.commands.reference import PAGE, page
 from ottla.tools.commands.table import FOLDER, MARKS, read
+from ottla.tools.kafka_names import common
 from ottla.tools.kafka_names.grammar import UsageError, parse
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import EXAMPLES_APART, Ottla
@@ -271,6 +273,31 @@ def test_an_unreachable_broker_is_one_line(ottla: Ottla) -> None:
             done = ottla(line)
             assert done.status == 1
             assert "cannot reach a broker at" in done.err and len(done.err.splitlines()) == 1
+            assert done.err.endswith(
+                f"{address}: connection refused; is a broker running there? `ottla server start` "
+                "starts one; give another address with -b\n")
+
+
+def test_a_kafka_tool_says_only_that_a_broker_is_unreachable(
+    ottla: Ottla, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "SECONDS", 0.2)
+    done = ottla("kafka-topics --list --bootstrap-server 127.0.0.1:1")
+    assert done.err == "kafka-topics: cannot reach a broker at 127.0.0.1:1: connection refused\n"
+
+
+def test_a_mirror_names_its_own_flags_for_an_unreachable_broker(
+    ottla: Ottla, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "CONNECT_SECONDS", 0.2)
+    done = ottla("mirror --from 127.0.0.1:1 --to 127.0.0.1:2 --once")
+    assert done.status == 1 and done.err.endswith(
+        "`ottla server start` starts one; give another address with --from and --to\n")
+
+
+def test_a_refused_http_port_is_told_without_an_error_number(ottla: Ottla) -> None:
+    done = ottla("server connections --url http://127.0.0.1:1")
+    assert done.status == 1 and "127.0.0.1:1: connection refused; this is" in done.err, done
 
 
 def command(*words: str) -> list[str]:

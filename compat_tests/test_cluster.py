@@ -364,7 +364,8 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
         said = log.read()
         assert "broker 2 has ended with status -9" in said and "starts again in 1 s" in said
         assert "broker 2 was stopped; it starts again" in said
-        assert "broker 2 was stopped; `ottla cluster restart-broker` starts it again" in said
+        again = f"ottla cluster restart-broker 2 --dir {tmp_path / 'data'}"
+        assert f"broker 2 was stopped; `{again}` starts it again" in said
 
 
 def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_out_works(

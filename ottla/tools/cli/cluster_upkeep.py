@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,6 +50,10 @@ class Kept(Protocol):
     @property
     def held(self) -> bool:
         """Whether the process must stay stopped."""
+
+    @property
+    def restart(self) -> str:
+        """The command that starts the process again once it is held."""
 
     def start(self) -> None:
         """Start the process."""
@@ -127,7 +132,7 @@ class Upkeep:
         status = one.process.wait()
         if one.held:
             self.held.append(one)
-            self.say(f"{one.name} was stopped; `ottla cluster restart-broker` starts it again")
+            self.say(f"{one.name} was stopped; `{one.restart}` starts it again")
             return
         wait = self.restarts[one.name][1].ended(self.clock(), status)
         how = "was stopped" if status == 0 else f"has ended with status {status}, see {one.log}"
@@ -154,6 +159,12 @@ def mark_of(directory: Path, broker: int) -> Path:
     return directory / f"broker-{broker}.stopped"
 
 
+def restart_command(directory: Path, broker: int) -> str:
+    """The command that starts a stopped broker, for any working directory."""
+    where = shlex.quote(str(directory.absolute()))
+    return f"ottla cluster restart-broker {broker} --dir {where}"
+
+
 def stop_broker(options: Namespace) -> None:
     """`ottla cluster stop-broker`: stop one broker cleanly; it stays stopped."""
     directory = Path(options.dir or DIRECTORY)
@@ -161,8 +172,8 @@ def stop_broker(options: Namespace) -> None:
         directory / f"broker-{options.broker}"
     ):
         raise ClientError(
-            f"broker {options.broker} has already been stopped; ottla cluster restart-broker"
-            f" {options.broker} --dir {directory} starts it again"
+            f"broker {options.broker} has already been stopped; "
+            f"`{restart_command(directory, options.broker)}` starts it again"
         )
     pid = process_of(directory, options.broker)
     if not options.dry_run:

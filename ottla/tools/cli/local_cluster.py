@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
-from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, say
+from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, restart_command, say
 from ottla.tools.cli.occupancy import PORT_MAX, is_taken
 from ottla.tools.cli.server import READY
 from ottla.tools.usage import WrongUsage
@@ -68,6 +68,11 @@ class LocalBroker:
     def held(self) -> bool:
         """Whether `ottla cluster stop-broker` has stopped this broker since its last start."""
         return mark_of(self.directory, self.node_id).exists()
+
+    @property
+    def restart(self) -> str:
+        """The command that starts this broker after `ottla cluster stop-broker`."""
+        return restart_command(self.directory, self.node_id)
 
     def start(self) -> None:
         """Starts the broker; `wait_ready` waits until it serves requests."""

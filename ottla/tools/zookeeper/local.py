@@ -118,7 +118,7 @@ class LocalZooKeeper:
         self.log = directory / "zookeeper.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    name, held = "ZooKeeper", False
+    name, held, restart = "ZooKeeper", False, ""
 
     @property
     def connect(self) -> str:

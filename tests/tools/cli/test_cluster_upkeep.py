@@ -21,7 +21,7 @@ class Shell:
     """A process that ends by itself, each time with the next status."""
 
     name, log = "broker 2", Path("broker-2.log")
-    held = False
+    held, restart = False, "ottla cluster restart-broker 2 --dir /there"
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
@@ -63,12 +63,21 @@ def test_a_broker_that_is_held_stays_stopped_until_it_no_longer_is() -> None:
     broker.held = True
     upkeep = Upkeep([broker], said.append, Seconds())
     upkeep.turn()
-    assert said == ["broker 2 was stopped; `ottla cluster restart-broker` starts it again"]
+    assert said == [f"broker 2 was stopped; `{Shell.restart}` starts it again"]
     upkeep.turn()
     assert broker.statuses == [0], "not started"
     broker.held = False
     upkeep.turn()
     assert not broker.statuses, "started"
+
+
+def test_the_command_that_starts_a_broker_again_works_in_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial user had a cluster in a directory of their own, and the command lacked `--dir`."""
+    monkeypatch.chdir(tmp_path)
+    broker = LocalBroker(2, Path("my data"), 1, "127.0.0.1:1/x", [])
+    assert broker.restart == f"ottla cluster restart-broker 2 --dir '{tmp_path}/my data'"
 
 
 def test_a_line_of_the_upkeep_has_its_time_as_brokers_write_it(
@@ -169,7 +178,7 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
         done = ottla(again)
         assert done.status == 1 and done.err == (
             "ottla cluster stop-broker: broker 1 has already been stopped;"
-            f" ottla cluster restart-broker 1 --dir {tmp_path} starts it again\n")
+            f" `ottla cluster restart-broker 1 --dir {tmp_path}` starts it again\n")
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
     broker.start()
     assert not broker.held

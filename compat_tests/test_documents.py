@@ -73,7 +73,7 @@ def test_a_backup_is_taken_and_put_back_as_the_page_about_operations_says(
     clone.activated = ". .venv/bin/activate\n"
     clone.run(f"{clone.activated}echo kept | ottla produce kept")
     printed = printed_by("docs/operations.md")
-    assert "backup/kept-0: 1 segment, 1 batch, offsets 0 to 1, " in printed
+    assert "backup/kept-0: 1 segment, 1 batch, first offset 0, next offset 1, " in printed
     assert clone.run(f"{clone.activated}ottla consume kept --exit") == "kept\n"
     assert (clone.directory / "data-before").is_dir()
 

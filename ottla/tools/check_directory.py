@@ -24,7 +24,7 @@ from ottla.log.files.closed_logs import CLOSED_LOGS, ClosedLog
 from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.tools.check_partition import Checked, RememberedPartition, check_partition
 from ottla.tools.dump_small import read_closed, read_small
-from ottla.tools.findings import Finding, Report
+from ottla.tools.findings import Finding, Report, offsets_text
 from ottla.wire.wording import counted
 
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -199,8 +199,9 @@ def compare_closed(
         return
     # After DeleteRecords, the log may start after the first offset of its segments.
     begins = max(log.log_start_offset, checked.start_offset)
-    recorded = f"offsets {log.log_start_offset} to {log.log_end_offset}, {log.size_bytes} bytes"
-    actual = f"offsets {begins} to {checked.end_offset}, {checked.size} bytes"
+    logged = offsets_text(log.log_start_offset, log.log_end_offset)
+    recorded = f"{logged}, {log.size_bytes} bytes"
+    actual = f"{offsets_text(begins, checked.end_offset)}, {checked.size} bytes"
     if recorded != actual:
         what = f"{key[0]}-{key[1]} was closed with {recorded}, but now has {actual}"
         advice = f"its files were changed later: compare with a copy, or {LOOK_FOR_ITSELF}"

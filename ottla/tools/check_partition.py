@@ -14,7 +14,7 @@ from ottla.log.files.snapshots import decode
 from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small
-from ottla.tools.findings import REBUILD, RESTORE, Finding, Repeats, Report, size_text
+from ottla.tools.findings import REBUILD, RESTORE, Finding, Repeats, Report, offsets_text, size_text
 from ottla.wire.wording import counted
 
 SEGMENT = re.compile(r"(\d{20})\.log")
@@ -79,8 +79,9 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
     elif checked.sound:
         report.say(
             f"{path}: {counted(len(bases), 'segment')}, "
-            f"{counted(check.batches, 'batch', 'batches')}, offsets "
-            f"{checked.start_offset} to {checked.end_offset}, {size_text(check.size)}: sound"
+            f"{counted(check.batches, 'batch', 'batches')}, "
+            f"{offsets_text(checked.start_offset, checked.end_offset)}, "
+            f"{size_text(check.size)}: sound"
         )
     return checked
 

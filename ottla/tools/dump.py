@@ -11,6 +11,7 @@ import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from ottla.tools.batch_reader import DamagedFile
 from ottla.tools.decoders import (
@@ -46,8 +47,11 @@ def add_arguments(parser: ArgumentParser) -> None:
          " write; Ottla's own metadata log is text: print it with --print-data-log"),
     )  # fmt: skip
     parser.add_argument(
-        "--files", metavar="FILE,FILE,…", action="append", required=True,
-        help="files to print, with commas between them",
+        "paths", nargs="*", metavar="FILE", help="files to print",
+    )  # fmt: skip
+    parser.add_argument(
+        "--files", metavar="FILE,FILE,…", action="append", default=[],
+        help="Kafka's flag for them: files with commas between them",
     )  # fmt: skip
     for flag, what in flags:
         parser.add_argument(flag, action="store_true", help=what)
@@ -92,6 +96,8 @@ def report(path: str, error: Exception) -> int:
     """Prints why a file could not be read to its end; returns the exit status."""
     sys.stdout.flush()
     reason = error.strerror if isinstance(error, OSError) else None
+    if isinstance(error, IsADirectoryError) and (there := sorted(Path(path).glob("*.log"))):
+        reason = f"{reason}; name its files, such as {there[0]}"
     print(f"{path}: {reason}" if reason else error, file=sys.stderr)
     return 1
 
@@ -117,7 +123,12 @@ def run(options: Namespace) -> int:
         ".txnindex": dump_transactions,
         ".snapshot": dump_snapshot,
     }
-    for path in (path for given in options.files for path in given.split(",")):
+    listed = [path for given in options.files for path in given.split(",")]
+    if not (listed or options.paths):
+        print("ottla log dump: name the files to print: ottla log dump FILE; see ottla log dump "
+              "--help", file=sys.stderr)  # fmt: skip
+        return 2
+    for path in (*listed, *options.paths):
         path = re.sub("//+", "/", path)
         name = path.rpartition("/")[2]
         printer = printers.get("." + name.rpartition(".")[2], dump_checkpoint)

@@ -120,6 +120,12 @@ class Report:
         self.told_at = self.now()
 
 
+def offsets_text(start_offset: int, end_offset: int) -> str:
+    """Where a log begins, and the offset that its next record gets. Neither depends on which
+    records compaction has removed in between."""
+    return f"first offset {start_offset}, next offset {end_offset}"
+
+
 def size_text(size: int) -> str:
     """A number of bytes in readable form."""
     for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):

@@ -7,6 +7,7 @@ possible.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
@@ -58,6 +59,10 @@ def run(options: Namespace) -> int:
     try:
         for path in options.directories:
             path = path.rstrip("/") or "/"
+            if os.path.isfile(path):
+                print(f"ottla log verify: {path} is a file: name its directory: ottla log verify"
+                      f" {shlex.quote(os.path.dirname(path) or '.')}", file=sys.stderr)
+                return 2
             if is_partition(path):
                 partitions += verify_partition(path, options, report)
             else:

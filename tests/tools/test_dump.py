@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.tools.kafka_names.main import main
 from ottla.wire.legacy import down_convert
 from ottla.wire.messages import (
     ConsumerProtocolAssignment,
@@ -27,6 +28,22 @@ def dumped(capsys: Capture, *arguments: object) -> list[str]:
     """The lines after the one that names the file; the command must succeed."""
     assert run("dump", *arguments) == 0
     return capsys.readouterr().out.splitlines()[1:]
+
+
+def test_files_are_named_without_a_flag_too(tmp_path: Path, capsys: Capture) -> None:
+    path = write_log(tmp_path) / f"{FIRST}.log"
+    named = dumped(capsys, "--files", path)
+    assert dumped(capsys, path) == named
+    assert len(dumped(capsys, "--deep-iteration", path)) > 1     # a flag in front takes no file
+    assert run("dump") == 2
+    assert capsys.readouterr().err == (
+        "ottla log dump: name the files to print: ottla log dump FILE; see ottla log dump --help\n")
+    assert run("dump", path.parent) == 1
+    assert capsys.readouterr().err == (
+        f"{path.parent}: Is a directory; name its files, such as {path}\n")
+    assert main("kafka-dump-log", ["--files", str(path), str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"kafka-dump-log: unrecognized arguments: {path}; see kafka-dump-log --help\n")
 
 
 def test_a_batch_is_a_line_and_a_record_is_another(tmp_path: Path, capsys: Capture) -> None:

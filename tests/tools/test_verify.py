@@ -47,8 +47,15 @@ def test_a_sound_directory_serves_be_sound(data: Path, capsys: Capture) -> None:
         assert "0 errors, 0 notes" in printed
     status, printed = verified(capsys, data / "t-0")
     assert status == 0
-    assert f"{data}/t-0: 2 segments, 5 batches, offsets 0 to 6, " in printed
+    assert f"{data}/t-0: 2 segments, 5 batches, first offset 0, next offset 6, " in printed
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+
+
+def test_a_file_is_answered_by_the_command_for_its_directory(data: Path, capsys: Capture) -> None:
+    [file, *_] = sorted((data / "t-0").glob("*.log"))
+    assert run("verify", file) == 2
+    assert capsys.readouterr().err == (
+        f"ottla log verify: {file} is a file: name its directory: ottla log verify {data}/t-0\n")
 
 
 def test_a_partition_without_its_segments_is_not_called_sound(data: Path, capsys: Capture) -> None:
@@ -149,8 +156,8 @@ def test_a_log_that_is_not_as_the_clean_stop_left_it_is_reported(
     status, printed = verified(capsys, data)
     assert status == 1
     assert (
-        f"{data}/.ottla-closed-logs: t-1 was closed with offsets 1 to 3, {3 * size} bytes, "
-        f"but now has offsets 1 to 2, {2 * size} bytes"
+        f"{data}/.ottla-closed-logs: t-1 was closed with first offset 1, next offset 3, "
+        f"{3 * size} bytes, but now has first offset 1, next offset 2, {2 * size} bytes"
     ) in printed
     log.unlink()
     log.parent.rename(tmp_path / "away")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.tools import log_command
+from ottla.tools.kafka_names.grammar import UsageError
 
 if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
@@ -13,4 +14,6 @@ if TYPE_CHECKING:
 def run(options: Options) -> int:
     """Passes the whole command line to `ottla log dump`."""
     options.needs("files")
+    if options.positional:              # `ottla log dump` would take them as files
+        raise UsageError(f"unrecognized arguments: {' '.join(options.positional)}")
     return log_command.main(["log", "dump", *options.arguments])

@@ -46,9 +46,32 @@ class Refused(ClientError, ProtocolError):
             # Kafka's message does not name the topic.
             text = text if what in text else f"{what} not found"
         ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
-        self.number = code
+        self.number, self.what = code, what
         self.said = message
         """The broker's own message, None if there was none."""
+
+
+class NotAllowed(ClientError):
+    """A client of librdkafka lacks a right. The text is that of the error; `sentence` says which
+    right, and how to get it."""
+
+    def __init__(
+        self, text: str, code: ErrorCode, user: str, operation: str, resource: str
+    ) -> None:
+        super().__init__(text)
+        who = f"User:{user}" if user else "this client"
+        self.sentence = (
+            f"{who} may not {operation} {resource.replace('/', ' ', 1)} ({code.name}); "
+            f"{allowed_by(resource, operation, user)}"
+        )
+
+
+def allowed_by(resource: str, operation: str = "OPERATION", user: str = "") -> str:
+    """The next step after a refusal: the command that gives the right."""
+    return (
+        "an administrator can allow it: "
+        f"ottla acl add User:{user or 'NAME'} {operation} {resource}"
+    )
 
 
 def check(code: int, message: str | None = None, what: str = "") -> None:

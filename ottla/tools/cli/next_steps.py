@@ -3,10 +3,11 @@ error."""
 
 from __future__ import annotations
 
-from ottla.client.errors import NoBroker, Refused, is_running_there
+import re
+
+from ottla.client.errors import NoBroker, NotAllowed, Refused, allowed_by, is_running_there
 from ottla.wire.errors import ErrorCode
 
-ALLOWED_BY = "an administrator can allow it: ottla acl add"
 NEXT: dict[ErrorCode | None, str] = {
     ErrorCode.GROUP_ID_NOT_FOUND: "to see all: ottla group list",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "to see all: ottla transaction list",
@@ -15,11 +16,15 @@ NEXT: dict[ErrorCode | None, str] = {
     ErrorCode.TOPIC_DELETION_DISABLED: "brokers need delete.topic.enable=true",
     ErrorCode.INVALID_REPLICATION_FACTOR: "to see the brokers: ottla cluster info",
     ErrorCode.REASSIGNMENT_IN_PROGRESS: "to see what is moved: ottla reassign list",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ALLOWED_BY,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: ALLOWED_BY,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ALLOWED_BY,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ALLOWED_BY,
 }
+KINDS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "topic/NAME",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "group/ID",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transaction/ID",
+}
+"""What a refused right is about, as `ottla acl add` takes it."""
+NAMED = re.compile(r"(topic|group) '([^']+)'")
 
 
 def with_next_step(line: str, failed: Exception, flags: str = "") -> str:
@@ -27,5 +32,10 @@ def with_next_step(line: str, failed: Exception, flags: str = "") -> str:
     yet. `flags` are the command's flags for the brokers' address."""
     if isinstance(failed, NoBroker) and failed.refused:
         return f"{line}; {is_running_there(flags)}"
+    if isinstance(failed, NotAllowed):
+        return failed.sentence
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
+    if isinstance(failed, Refused) and failed.code in KINDS:
+        found = NAMED.fullmatch(failed.what)
+        step = allowed_by(f"{found[1]}/{found[2]}" if found else KINDS[failed.code])
     return f"{line.rstrip('.')}; {step}" if step and "; " not in line else line

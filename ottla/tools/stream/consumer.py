@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, NotAllowed
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.stream.client_settings import (
@@ -24,6 +24,7 @@ from ottla.tools.stream.client_settings import (
     whole_number,
 )
 from ottla.tools.stream.outages import Outages
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -118,6 +119,7 @@ class Consumer:
         self._incremental = given.get("group.protocol", "").lower() == "consumer" or (
             "cooperative" in given.get("partition.assignment.strategy", "").lower())
         settings, addresses = librdkafka_settings(given), bootstrap_servers(cluster)
+        self._user = str(settings.get("sasl.username", ""))
         self._outages = Outages(addresses)
         self._client = open_client("Consumer", {
             **settings, "auto.offset.reset": reset, "bootstrap.servers": addresses,
@@ -250,7 +252,14 @@ class Consumer:
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
             return False        # a reader without a group needs no coordinator
         about = f"group {self.group}: " if self.group and not message.topic() else ""
-        raise ClientError(about + reason_with_code(error))
+        text = about + reason_with_code(error)
+        if error.code() == kind.GROUP_AUTHORIZATION_FAILED:
+            code, resource = ErrorCode.GROUP_AUTHORIZATION_FAILED, f"group/{self.group}"
+        elif error.code() == kind.TOPIC_AUTHORIZATION_FAILED and message.topic():
+            code, resource = ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic/{message.topic()}"
+        else:
+            raise ClientError(text)
+        raise NotAllowed(text, code, self._user, "read", resource)
 
     def is_next(self, place: Place, offset: int) -> bool:
         """Whether a message belongs to the present assignment, and was not returned before."""

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client.errors import NotAllowed
+from ottla.tools.cli.next_steps import with_next_step
+from ottla.wire.errors import ErrorCode
 from tests.broker.running import RunningBroker
 from tests.broker.security.logging_in import SaslBroker
 from tests.tools.cli.ottla_command import Ottla
@@ -79,6 +82,13 @@ def test_reading_without_a_group_needs_no_right_on_one(tmp_path: Path) -> None:
         assert ottla.ok("consume letters -e") == "a\n"
         done = ottla("consume letters -e -G team")
         assert done.status == 1 and "authoriz" in done.err.lower(), done
+
+
+def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
+    failed = NotAllowed("x", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "alice", "read", "topic/orders")
+    assert with_next_step("x", failed) == (
+        "User:alice may not read topic orders (TOPIC_AUTHORIZATION_FAILED); an administrator can "
+        "allow it: ottla acl add User:alice read topic/orders")
 
 
 @pytest.mark.parametrize("line", [

@@ -82,7 +82,7 @@ cdef class FetchPlan:
         return 0
 
     def checkpointed(self, partitions):
-        """The recovery points of these partitions are on disk: fetch the partitions again."""
+        """Resume fetching these truncated partitions: their recovery points are on disk now."""
         cdef FetchedPartition item
         for partition in list(partitions):
             self.cut.pop(partition, None)

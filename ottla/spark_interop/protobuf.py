@@ -171,8 +171,8 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
     if given.known is not None:
         if name is not None:
             raise PipelineError(
-                "with schemas, message cannot be chosen: the first one of the newest file is"
-                " written"
+                "the options schemas and message exclude each other: with schemas, values are"
+                " written as the first message type of the newest schema file"
             )
         prefix = struct.pack(">bIb", CONFLUENT_MAGIC, number, 0)
     message_class(compiled, name)  # raises an error now rather than in a task

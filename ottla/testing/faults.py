@@ -1,4 +1,4 @@
-"""Faults that a test requests between clients and the broker, and how often each occurred."""
+"""Faults that a test injects between clients and the broker, and how often each occurred."""
 
 from __future__ import annotations
 

@@ -62,8 +62,9 @@ def planned_reread(
     disk: Disk, directory: str, snapshots: list[int], segments: list[Segment], has_epochs: bool,
     forgotten_ms: int, patient: bool,
 ) -> Reread:
-    """Reads the producers and epochs from their files, and plans to read the batches after these.
-    With `patient`, raises RebuildNeeded if the scans are long."""
+    """Reads the producers and epochs from their files, and plans to read the batches that are newer
+    than these files. If these are many and `patient` is true, raises RebuildNeeded: a thread can
+    then read them."""
     producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms, patient)
     reread = Reread(disk, directory, producers, known, scans_from(known, segments, patient))
     epochs = known_epochs(disk, directory, segments, patient=patient) if has_epochs else None
@@ -71,8 +72,8 @@ def planned_reread(
         reread.add_epochs(segments)
     else:
         reread.epochs = epochs
-    # The factor 2: a small log has neither file, so its batches are read once for producers and
-    # once for epochs.
+    # The factor 2: a small log has no snapshot and no epoch file, so each of its bytes counts
+    # twice: as read for the producers, and as read for the epochs.
     if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread

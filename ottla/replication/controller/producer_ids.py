@@ -21,8 +21,8 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
     """Allocate a block of producer ids; no id is ever allocated twice."""
     if image.adopting is not None:
         raise BackupBeingAdopted(
-            "ZooKeeper was restored from a backup: the logs of brokers"
-            f" {list(image.adopting.awaited)} may have later producer ids"
+            "ZooKeeper was restored from a backup: no producer ids are allocated until brokers"
+            f" {list(image.adopting.awaited)} have reported which ids their logs already use"
         )
     first = image.next_producer_id
     if first > PRODUCER_ID_MAX - PRODUCER_IDS_PER_BLOCK:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 
@@ -68,10 +70,8 @@ class NotAllowed(ClientError):
 
 def allowed_by(resource: str, operation: str = "OPERATION", user: str = "") -> str:
     """The next step after a refusal: the command that gives the right."""
-    return (
-        "an administrator can allow it: "
-        f"ottla acl add User:{user or 'NAME'} {operation} {resource}"
-    )
+    principal = quote(f"User:{user or 'NAME'}")
+    return f"an administrator can allow it: ottla acl add {principal} {operation} {quote(resource)}"
 
 
 def check(code: int, message: str | None = None, what: str = "") -> None:

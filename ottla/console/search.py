@@ -101,8 +101,10 @@ class Reader:
 
     def __init__(self, properties: Mapping[str, str], bootstrap: str, committed: bool) -> None:
         level = "read_committed" if committed else "read_uncommitted"
+        settings = librdkafka_settings(properties)
+        settings.pop("message.max.bytes", None)     # of producers; fetch.max.bytes may be less
         self.consumer = open_client("Consumer", {
-            **librdkafka_settings(properties), **CLIENT, "bootstrap.servers": bootstrap,
+            **settings, **CLIENT, "bootstrap.servers": bootstrap,
             "isolation.level": level, "error_cb": self._note, "logger": quiet(),
         })
         self.failure: str | None = None

@@ -93,7 +93,10 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:
         raise PipelineError(f"{place} is not a checkpoint with a committed batch")
-    lines = (place / "offsets" / str(max(numbers))).read_text().splitlines()
+    batch = place / "offsets" / str(max(numbers))
+    if not batch.is_file():
+        raise PipelineError(f"the checkpoint {place} is incomplete: it lacks {batch}")
+    lines = batch.read_text().splitlines()
     result: TopicOffsets = {}
     for line in lines[2:]:  # the version, the batch's settings, then a line per source
         if line.startswith("{"):

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
-from ottla.console.search import CLIENT
+from ottla.console.search import CLIENT, Reader
 from ottla.console.search_process import run
 from tests.console.search_tasks import task_at
 
@@ -68,3 +68,8 @@ def test_the_code_of_a_search_is_imported_at_low_priority() -> None:
 def test_a_fetch_of_a_search_leaves_the_broker_time_for_other_clients() -> None:
     """To send 1 MB takes the loop of a broker 0.4 ms; a turn of the loop sends up to 4 MiB."""
     assert CLIENT["fetch.message.max.bytes"] < CLIENT["fetch.max.bytes"] <= 1 << 20
+
+
+@pytest.mark.parametrize("name", ["message.max.bytes", "max.request.size"])
+def test_a_search_takes_the_properties_of_a_producer_of_large_records(name: str) -> None:
+    Reader({name: "10485760"}, "127.0.0.1:1", committed=True).consumer.close()

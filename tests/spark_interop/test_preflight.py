@@ -12,8 +12,9 @@ import pytest
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost
-from ottla.spark_interop.pipelines import archive, command, progress, steps
+from ottla.spark_interop.pipelines import archive, command, progress, recorded, steps
 from ottla.spark_interop.pipelines.table import Entry
+from ottla.spark_interop.value_format import Format
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
 
@@ -163,6 +164,43 @@ def test_windows_with_other_options_are_refused_before_a_jvm_starts(
     (tmp_path / "_ottla" / "notes").mkdir()
     (tmp_path / "_ottla" / "notes" / "final.json").write_text("true")
     assert f"the windows at {tmp_path} are final" in refusal(capsys, *words)
+
+
+def test_windows_of_an_older_release_go_on_in_their_topic(broker: Broker, tmp_path: Path) -> None:
+    """It did not record the pipeline's name."""
+    written(tmp_path, broker, "windows", to="one", window="1 hour")
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main([
+            "pipeline", "windows", "--bootstrap", broker.bootstrap_servers, "--topic", "six",
+            "--path", str(tmp_path), "--aggregates", "n=count(*)", "--window", "1 hour",
+            "--to", "one", "--schema", "carrier STRING"])  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", [
+    "carrier STRING /* two words, or none */, dep_delay INT", "carrier STRING COMMENT 'a, b',"
+    " dep_delay INT", "carrier STRING, dep_delay INT -- minutes, as text",
+])  # fmt: skip
+def test_a_schema_with_comments_is_left_to_spark(schema: str) -> None:
+    given = Format("json", schema, None)
+    assert recorded._same_columns("carrier string, dep_delay int", given)
+
+
+def test_damaged_records_of_earlier_runs_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    at = broker.bootstrap_servers
+    words = ["dead-letter", "--bootstrap", at, "--topic", "six", "--to", "good", "--dead-letters",
+             "bad", "--name", "n", "--checkpoint", tmp_path]  # fmt: skip
+    (tmp_path / "ottla-topic.json").write_text("[1]")
+    assert refusal(capsys, *words).endswith("ottla-topic.json cannot be read: it is no JSON object")
+    (tmp_path / "ottla-topic.json").unlink()
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text("v1")
+    assert "is incomplete: it lacks" in refusal(capsys, *words)
+    file = written(tmp_path / "table", broker, "archive")
+    file.write_text("[]")
+    assert "table.json cannot be read: it is no JSON object" in refusal(
+        capsys, "archive", "--bootstrap", at, "--topic", "six", "--path", tmp_path / "table")
 
 
 def test_a_checkpoint_of_other_topics_is_refused_before_a_jvm_starts(

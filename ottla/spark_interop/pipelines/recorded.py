@@ -32,6 +32,8 @@ from ottla.spark_interop.topics import OWN
 from ottla.spark_interop.value_format import Format
 
 SHOWN_MAX = 200  # characters of a schema in an error
+UNCOMPARED = "--", "/*", "`", "'"
+"""Comments and quoted names in a schema: only Spark compares such schemas."""
 
 
 def about(place: Path) -> dict[str, Any] | None:
@@ -39,11 +41,19 @@ def about(place: Path) -> dict[str, Any] | None:
     files = LocalFiles(place)
     if not files.exists(table.META):
         return None
-    found = _json(files, table.META)
+    found = _fields(files, table.META)
     for name in files.list(table.NOTES):
         note = name.rpartition("/")[2]
         if note.endswith(".json") and not note.startswith("."):
             found[note.removesuffix(".json")] = _json(files, name)
+    return found
+
+
+def _fields(files: LocalFiles, name: str) -> dict[str, Any]:
+    """The fields of a recorded JSON object."""
+    found = _json(files, name)
+    if not isinstance(found, dict):
+        raise PipelineError(f"{files.at(name)} cannot be read: it is no JSON object")
     return found
 
 
@@ -76,7 +86,8 @@ def check_table(
     origin = transactional.Origin(cluster, topic, identity["topic_id"])
     windows.check_final(files, known, origin, bool(given.get("final")))
     if known.get("to"):
-        into = windows.destination(dict(identity) | dict(known), known["to"], known["name"], origin)
+        name = windows.settings_of(_with_defaults(step, given))["name"]
+        into = windows.destination(dict(identity) | dict(known), known["to"], name, origin)
         table.check_targets(files, dict(known), into)
 
 
@@ -128,8 +139,9 @@ def _same_columns(before: str, given: Format) -> bool:
     the types of all schemas."""
     found = columns.columns_of(given)
     names = [] if found is None else found[: -len(OWN)]
-    if not names or not all(re.fullmatch(r"\w+", name) for name in names):
-        return True     # Spark compares names that the schema quotes
+    quoted = not all(re.fullmatch(r"\w+", name) for name in names)
+    if not names or quoted or any(mark in given.text + before for mark in UNCOMPARED):
+        return True
     parts = list(columns.parts(before))
     return len(parts) == len(names) and all(
         part.lstrip().startswith(f"{name} ") for part, name in zip(parts, names, strict=True)
@@ -166,7 +178,7 @@ def check_checkpoint(place: Path, step: Step, given: Mapping[str, Any]) -> None:
     if not files.exists(table.CLAIM):
         _check_topics(place, topic)
         return
-    known = _json(files, table.CLAIM)
+    known = _fields(files, table.CLAIM)
     if known.get("topic") != topic or not source.exists(topic):
         table.check_same(files, known, {"topic": topic})
         return

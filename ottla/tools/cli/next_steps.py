@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 from ottla.client.errors import NoBroker, NotAllowed, Refused, allowed_by, is_running_there
+from ottla.tools.printable import printable
 from ottla.wire.errors import ErrorCode
 
 NEXT: dict[ErrorCode | None, str] = {
@@ -33,7 +34,7 @@ def with_next_step(line: str, failed: Exception, flags: str = "") -> str:
     if isinstance(failed, NoBroker) and failed.refused:
         return f"{line}; {is_running_there(flags)}"
     if isinstance(failed, NotAllowed):
-        return failed.sentence
+        return printable(failed.sentence)
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
     if isinstance(failed, Refused) and failed.code in KINDS:
         found = NAMED.fullmatch(failed.what)

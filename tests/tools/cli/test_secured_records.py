@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +90,11 @@ def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
     assert with_next_step("x", failed) == (
         "User:alice may not read topic orders (TOPIC_AUTHORIZATION_FAILED); an administrator can "
         "allow it: ottla acl add User:alice read topic/orders")
+    group = "group/my \x1b[1m"
+    failed = NotAllowed("x", ErrorCode.GROUP_AUTHORIZATION_FAILED, "o'k", "read", group)
+    line = with_next_step("x", failed)
+    command = line.partition("ottla acl add ")[2]
+    assert shlex.split(command) == ["User:o'k", "read", r"group/my \x1b[1m"]
 
 
 @pytest.mark.parametrize("line", [

@@ -167,7 +167,7 @@ class Alone:
 
     async def ask(self, request: Message, version: int, timeout_seconds: float = 30.0) -> Any:
         """Not called, since this broker decides itself."""
-        raise AssertionError("a broker that is alone has asked a controller")
+        raise AssertionError("a standalone broker has asked a controller")
 
     async def caught_up(self) -> None:
         """Return at once: the image already contains every decision."""

@@ -123,7 +123,7 @@ class Schemas:
             stream = io.BytesIO(payload)
             document = self.library.schemaless_reader(stream, schema, None)
             if stream.read(1):
-                raise ValueError("bytes follow the value")
+                raise ValueError("there are more bytes after the Avro value")
             return document
 
         return read

@@ -66,15 +66,15 @@ cdef class Partition:
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only, except where
     # a follower's log is truncated.
     cdef readonly int64_t high_watermark
-    cdef int64_t flush_wanted_upto          # records below this are committed only once on disk
-    cdef readonly int64_t kept_start        # a restart finds at least this log start
+    cdef int64_t flush_wanted_upto          # records below it are committed when on disk
+    cdef readonly int64_t kept_start        # a restart finds this log start or a later one
     cdef readonly PartitionCounters counters
     cdef dict watchers
     cdef dict append_watchers               # followers' fetches; None before the first one
     cdef readonly dict start_watchers       # called when a replica's log start has moved
     cdef list promises                      # ordered by required offset
     cdef readonly int ended_code            # the error of promises that `give_up` ended
-    cdef dict with_sealed                   # partitions with a sealed segment to sync
+    cdef dict with_sealed                   # of the broker: partitions with a sealed segment to sync
     # As of the image, for a partition with several replicas.
     cdef readonly tuple replicas, isr
     cdef readonly tuple offline             # replicas in failed log directories

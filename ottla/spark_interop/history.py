@@ -81,7 +81,8 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
         try:
             event["mops"] = json.loads(event["mops"])
         except ValueError as error:
-            raise HistoryError(f"the mops of {str(event)[:200]} are not JSON: {error}") from None
+            shown = str(event)[:200]
+            raise HistoryError(f"the field `mops` of {shown} is not JSON: {error}") from None
     return event
 
 

@@ -331,7 +331,9 @@ class ReplicaFetchers:
                 await self.checkpoints.write_of(home)
             except StorageFailed as error:
                 if not home.space.full:
-                    log.error("truncated logs wait for their checkpoint: %s", error)
+                    log.error(
+                        "a checkpoint could not be written, and logs that were truncated are not"
+                        " fetched until it is: %s", error)
                 full.append(home)
         return full
 

@@ -219,7 +219,7 @@ class Storage:
         if key in self.deletions.in_place:
             raise OSError(
                 ENOSPC,
-                "the files of a deleted topic have to be removed first",
+                "a deleted topic of this name still has its files here; the broker removes them",
                 self.deletions.in_place[key],
             )
         if key in self.rivals:

@@ -224,8 +224,8 @@ def process_of(directory: Path, broker: int) -> int:
             )
         if not there:
             raise ClientError(
-                f"{directory} is not the directory of a cluster: name that of"
-                " `ottla cluster start` with --dir")
+                f"{directory} is not the directory of a cluster: give --dir the one that"
+                " `ottla cluster start` was given")
         raise ClientError(f"{directory} has no broker {broker}; it has the brokers"
                           f" {', '.join(there)}")
     return pid

@@ -66,3 +66,15 @@ def test_no_module_has_a_number_of_which_compilers_warn() -> None:
     for path in (each for each in (ROOT / "ottla").rglob("*") if each.suffix in (".pyx", ".pxd")):
         for found in number.finditer(path.read_text(encoding="utf-8")):
             assert int(found[1], 0) < 1 << 63, f"{path}: {found[0]}"
+
+
+def test_beside_the_clone_the_package_is_found_and_not_its_folder(tmp_path: Path) -> None:
+    """`git clone` makes a folder `ottla`: for Python a namespace package, if it is asked first."""
+    (tmp_path / "ottla" / "ottla").mkdir(parents=True)
+    program = tmp_path / "program.py"
+    program.write_text("from ottla.testing import Broker\nimport ottla\nprint(ottla.__file__)")
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("ottla/__init__.py")

@@ -22,6 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
+from ottla.testing.arguments import (
+    check_amount,
+    check_fault,
+    check_log_level,
+    check_number,
+    check_settings,
+)
 from ottla.testing.children import BrokerFailed, Child
 from ottla.testing.directories import base_directory, make_directory
 from ottla.testing.names import (
@@ -75,7 +82,10 @@ class Broker:
     ) -> None:
         for name in others:
             raise TypeError(no_argument(name))
-        self.settings = {**TEST_SETTINGS, **settings_of(settings)}
+        given = settings_of(settings)
+        check_settings(given)
+        check_log_level(log_level)
+        self.settings = {**TEST_SETTINGS, **given}
         self.log_level = log_level
         self._kept = None if directory is None else Path(directory)
         self._path: Path | None = None
@@ -274,6 +284,7 @@ class Broker:
         from ottla.client.errors import check
         from ottla.wire.messages import CreateTopicsRequest
 
+        check_number("partitions", partitions, -1)
         topic = CreateTopicsRequest.Topic(
             name=name, num_partitions=partitions, replication_factor=1,
             configs=[
@@ -319,6 +330,10 @@ class Broker:
         """
         if unnamed or others:
             raise TypeError(no_duration(unnamed, others))
+        for unit, amount in {
+            "days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms,
+        }.items():  # fmt: skip
+            check_amount(unit, amount)
         passed = ms + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
         if passed < 0:
             raise ValueError("the broker's clock cannot go back")
@@ -328,6 +343,7 @@ class Broker:
 
     def fill_disk(self, bytes_left: int = 0) -> None:
         """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""
+        check_number("bytes_left", bytes_left)
         self._running().ask("disk_room", bytes_left=bytes_left)
 
     def free_disk(self) -> None:
@@ -380,6 +396,9 @@ class Broker:
         with `after`, delay their answers. Later frames on the connection wait too."""
         from ottla.testing.faults import DELAY
 
+        check_amount("seconds", seconds)
+        if seconds < 0:
+            raise ValueError(f"seconds={seconds}: a delay cannot be negative")
         return self._fault(
             DELAY, api, seconds=seconds, count=count, after=after, client_id=client_id
         )
@@ -401,6 +420,7 @@ class Broker:
     def _fault(self, kind: str, api: str | None, **fields: Any) -> Fault:
         from ottla.testing.faults import Fault, Rule
 
+        check_fault(fields["count"], fields["after"], fields["client_id"])
         rule = Rule(next(self._numbers), kind, api_key_of(api), **fields)
         self._proxied().ask("add_fault", **rule.as_command())
         return Fault(rule, self._proxied().ask)

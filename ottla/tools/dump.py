@@ -96,10 +96,18 @@ def report(path: str, error: Exception) -> int:
     """Prints why a file could not be read to its end; returns the exit status."""
     sys.stdout.flush()
     reason = error.strerror if isinstance(error, OSError) else None
-    if isinstance(error, IsADirectoryError) and (there := sorted(Path(path).glob("*.log"))):
+    if isinstance(error, IsADirectoryError) and (there := _segments(Path(path))):
         reason = f"{reason}; name its files, such as {there[0]}"
     print(f"{path}: {reason}" if reason else error, file=sys.stderr)
     return 1
+
+
+def _segments(directory: Path) -> list[Path]:
+    """The segments in the directory of a partition, or in the first one of a log directory."""
+    for pattern in "[0-9]*.log", "*-[0-9]*/[0-9]*.log":
+        if found := sorted(each for each in directory.glob(pattern) if each.stem.isdigit()):
+            return found
+    return []
 
 
 def run(options: Namespace) -> int:

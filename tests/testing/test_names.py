@@ -87,3 +87,35 @@ def test_one_import_is_enough() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "Broker ottla.spark_interop\n"
+
+
+@pytest.mark.parametrize(("name", "hint"), [
+    ("listeners", r"broker\.bootstrap_servers"), ("log.dirs", r"Broker\(directory=…\)"),
+])  # fmt: skip
+def test_a_setting_that_the_test_broker_chooses_itself_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=rf"the test broker chooses {name} itself; .*{hint}"):
+        Broker({name: "PLAINTEXT://localhost:9592"})
+    with pytest.raises(ValueError, match=r"log_level='loud': expected one of .*info"):
+        Broker(log_level="loud")
+
+
+def test_a_fault_that_would_never_apply_is_refused() -> None:
+    with Broker() as broker:
+        at: Any = broker                # a test's mistakes, which a type checker would find
+        for wrong in ("three", 0, -1, True, 1.5):
+            with pytest.raises((TypeError, ValueError), match=rf"count={wrong!r}: "):
+                at.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=wrong)
+        for wrong in ("2s", -1, True, float("nan"), float("inf")):
+            with pytest.raises((TypeError, ValueError), match=rf"seconds={wrong!r}: "):
+                at.delay("Produce", wrong)
+        with pytest.raises(TypeError, match="after='no': expected True or False"):
+            at.drop(after="no")
+        with pytest.raises(TypeError, match="client_id=7: expected text"):
+            at.drop(client_id=7)
+        with pytest.raises(TypeError, match="partitions='3': expected a whole number"):
+            at.create_topic("orders", "3")
+        with pytest.raises(TypeError, match="hours='2': expected a number"):
+            at.advance(hours="2")
+        with pytest.raises(ValueError, match="bytes_left=-5: the lowest value is 0"):
+            at.fill_disk(-5)
+        assert at.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=2).hits == 0

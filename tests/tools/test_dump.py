@@ -41,6 +41,9 @@ def test_files_are_named_without_a_flag_too(tmp_path: Path, capsys: Capture) -> 
     assert run("dump", path.parent) == 1
     assert capsys.readouterr().err == (
         f"{path.parent}: Is a directory; name its files, such as {path}\n")
+    (tmp_path / "broker-1.log").touch()         # beside the log directory's partitions
+    assert run("dump", path.parent.parent) == 1
+    assert capsys.readouterr().err.endswith(f"Is a directory; name its files, such as {path}\n")
     assert main("kafka-dump-log", ["--files", str(path), str(path)]) == 1
     assert capsys.readouterr().err == (
         f"kafka-dump-log: unrecognized arguments: {path}; see kafka-dump-log --help\n")

@@ -1,0 +1,58 @@
+"""Checks of the values that a test gives to `Broker`: otherwise a wrong one would have no effect,
+or fail in another process."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+
+OWN_SETTINGS = {
+    "listeners": "its address is broker.bootstrap_servers",
+    "advertised.listeners": "its address is broker.bootstrap_servers",
+    "port": "its port is broker.port",
+    "log.dirs": "Broker(directory=…) names the directory",
+    "log.dir": "Broker(directory=…) names the directory",
+}
+"""Settings that the test broker chooses itself, and what a test uses instead."""
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Raises ValueError for a setting that the test broker chooses itself."""
+    for name, instead in OWN_SETTINGS.items():
+        if name in settings:
+            raise ValueError(f"Broker settings: the test broker chooses {name} itself; {instead}")
+
+
+def check_log_level(level: object) -> None:
+    """Raises ValueError unless this is the name of a level of Python's logging."""
+    known = [name.lower() for name in logging.getLevelNamesMapping()]
+    if not isinstance(level, str) or level.lower() not in known:
+        raise ValueError(f"log_level={level!r}: expected one of {', '.join(known)}")
+
+
+def check_number(name: str, number: object, least: int = 0) -> None:
+    """Raises TypeError or ValueError unless this is a whole number, and not below `least`."""
+    if isinstance(number, bool) or not isinstance(number, Integral):
+        raise TypeError(f"{name}={number!r}: expected a whole number, such as {name}=3")
+    if int(number) < least:
+        raise ValueError(f"{name}={number}: the lowest value is {least}")
+
+
+def check_amount(name: str, amount: object) -> None:
+    """Raises TypeError or ValueError unless this is a finite number, such as 0.5."""
+    if isinstance(amount, bool) or not isinstance(amount, Real):
+        raise TypeError(f"{name}={amount!r}: expected a number, such as {name}=0.5")
+    if not math.isfinite(amount):
+        raise ValueError(f"{name}={amount}: expected a finite number")
+
+
+def check_fault(count: object, after: object, client_id: object) -> None:
+    """Raises TypeError or ValueError unless these can say to which requests a fault applies."""
+    if count is not None:
+        check_number("count", count, 1)
+    if not isinstance(after, bool):
+        raise TypeError(f"after={after!r}: expected True or False")
+    if client_id is not None and not isinstance(client_id, str):
+        raise TypeError(f"client_id={client_id!r}: expected text, or None for all clients")

@@ -74,7 +74,7 @@ cdef class Partition:
     cdef readonly dict start_watchers       # called when a replica's log start has moved
     cdef list promises                      # ordered by required offset
     cdef readonly int ended_code            # the error of promises that `give_up` ended
-    cdef dict with_sealed                   # of the broker: partitions with a sealed segment to sync
+    cdef dict with_sealed                   # the broker's partitions with sealed segments to sync
     # As of the image, for a partition with several replicas.
     cdef readonly tuple replicas, isr
     cdef readonly tuple offline             # replicas in failed log directories

@@ -18,18 +18,18 @@ OWN_SETTINGS = {
 """Settings that the test broker chooses itself, and what a test uses instead."""
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Raises ValueError for a setting that the test broker chooses itself."""
+MS_PER = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000, "ms": 1}
+
+
+def check_broker(settings: Mapping[str, str], log_level: object) -> None:
+    """Raises ValueError for a setting that the test broker chooses itself, and unless `log_level`
+    is the name of a level of Python's logging."""
     for name, instead in OWN_SETTINGS.items():
         if name in settings:
             raise ValueError(f"Broker settings: the test broker chooses {name} itself; {instead}")
-
-
-def check_log_level(level: object) -> None:
-    """Raises ValueError unless this is the name of a level of Python's logging."""
     known = [name.lower() for name in logging.getLevelNamesMapping()]
-    if not isinstance(level, str) or level.lower() not in known:
-        raise ValueError(f"log_level={level!r}: expected one of {', '.join(known)}")
+    if not isinstance(log_level, str) or log_level.lower() not in known:
+        raise ValueError(f"log_level={log_level!r}: expected one of {', '.join(known)}")
 
 
 def check_number(name: str, number: object, least: int = 0) -> None:
@@ -46,6 +46,23 @@ def check_amount(name: str, amount: object) -> None:
         raise TypeError(f"{name}={amount!r}: expected a number, such as {name}=0.5")
     if not math.isfinite(amount):
         raise ValueError(f"{name}={amount}: expected a finite number")
+
+
+def check_delay(seconds: float) -> None:
+    """Raises TypeError or ValueError unless a delay can have this length."""
+    check_amount("seconds", seconds)
+    if seconds < 0:
+        raise ValueError(f"seconds={seconds}: a delay cannot be negative")
+
+
+def milliseconds(**amounts: float) -> float:
+    """The sum of a duration's `days`, `hours`, `minutes`, `seconds` and `ms`."""
+    for unit, amount in amounts.items():
+        check_amount(unit, amount)
+    passed = sum(amount * MS_PER[unit] for unit, amount in amounts.items())
+    if passed < 0:
+        raise ValueError("the broker's clock cannot go back")
+    return passed
 
 
 def check_fault(count: object, after: object, client_id: object) -> None:

@@ -23,11 +23,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ottla.testing.arguments import (
-    check_amount,
+    check_broker,
+    check_delay,
     check_fault,
-    check_log_level,
     check_number,
-    check_settings,
+    milliseconds,
 )
 from ottla.testing.children import BrokerFailed, Child
 from ottla.testing.directories import base_directory, make_directory
@@ -83,8 +83,7 @@ class Broker:
         for name in others:
             raise TypeError(no_argument(name))
         given = settings_of(settings)
-        check_settings(given)
-        check_log_level(log_level)
+        check_broker(given, log_level)
         self.settings = {**TEST_SETTINGS, **given}
         self.log_level = log_level
         self._kept = None if directory is None else Path(directory)
@@ -330,13 +329,7 @@ class Broker:
         """
         if unnamed or others:
             raise TypeError(no_duration(unnamed, others))
-        for unit, amount in {
-            "days": days, "hours": hours, "minutes": minutes, "seconds": seconds, "ms": ms,
-        }.items():  # fmt: skip
-            check_amount(unit, amount)
-        passed = ms + 1000 * (seconds + 60 * (minutes + 60 * (hours + 24 * days)))
-        if passed < 0:
-            raise ValueError("the broker's clock cannot go back")
+        passed = milliseconds(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
         now_ms = int(self._running().ask("advance", ms=passed))
         self._passed_ms += passed
         return now_ms
@@ -396,9 +389,7 @@ class Broker:
         with `after`, delay their answers. Later frames on the connection wait too."""
         from ottla.testing.faults import DELAY
 
-        check_amount("seconds", seconds)
-        if seconds < 0:
-            raise ValueError(f"seconds={seconds}: a delay cannot be negative")
+        check_delay(seconds)
         return self._fault(
             DELAY, api, seconds=seconds, count=count, after=after, client_id=client_id
         )

@@ -254,6 +254,11 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
 @pytest.mark.parametrize(("words", "said"), [
     ("archive --topic sx --path {new}", "topic sx not found at {at}; did you mean six?"),
     ("archive --topic six --path {file}/a", "{file} is not a directory"),
+    ("archive --topic six --path {new} --starting latests",
+     "'latests' is not valid for starting: use earliest, latest, or an offset for each partition"),
+    ('archive --topic six --path {new} --starting {{"one":{{"0":1}}}}', "'{{\"one\""),
+    ('archive --topic six --path {new} --starting {{"six":{{"0":"1"}}}}', "'{{\"six\""),
+    ('archive --topic six --path {new} --starting {{"six":{{"0":-3}}}}', "'{{\"six\""),
     ("archive --topic six --path /proc/x", "nothing can be created in /proc: "),
     ("mirror --topic six --to made --checkpoint /proc/x", "nothing can be created in /proc: "),
     ("slice --topic six --output /proc/x", "nothing can be created in /proc: "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -201,3 +202,31 @@ def test_a_signal_is_a_commands_status_and_a_sentence_whatever_breaks_by_it(
     told = capsys.readouterr()
     assert told.err == "ottla pipeline: interrupted; run the same command again\n"
     assert not told.out
+
+
+def test_a_long_wait_for_brokers_and_for_spark_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(query_run, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(query_run, "SILENT_SECONDS", 0.0)
+    printed = threading.Semaphore(0)
+
+    def wait() -> None:
+        assert printed.acquire(timeout=30)
+
+    class Slow(Query):
+        def stop(self) -> None:
+            wait()
+
+    def say(line: str, **given: Any) -> None:
+        print(line, **given)
+        printed.release()
+
+    def away() -> None:
+        wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(query_run, "print", say, raising=False)
+    query_run.run(Slow(runs=True), query_run.Progress("t"), watch=away, for_ever=True)
+    told = capsys.readouterr().err
+    assert told.splitlines() == [f"t: {query_run.AWAY}", f"t: {query_run.ENDING}"]

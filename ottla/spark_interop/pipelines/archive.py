@@ -75,6 +75,7 @@ def archive(
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
+    check_options(topic, starting)
     cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)
     files = Files(spark, path)
@@ -211,6 +212,23 @@ def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
     archive, DataLost if a file is missing or has another size.
     """
     return Table.open(Files(spark, path), "archive").read(spark)
+
+
+def check_options(topic: str, starting: str | None) -> None:
+    """PipelineError unless Spark can begin to read the topic there."""
+    if starting is None or starting.lower() in ("earliest", "latest"):
+        return
+    try:
+        found = json.loads(starting)
+        offsets = [(int(at), offset) for at, offset in found[topic].items()]
+        valid = len(found) == 1 and all(type(n) is int and n >= -2 and at >= 0 for at, n in offsets)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        valid = False
+    if not valid:
+        raise PipelineError(
+            f"{starting!r} is not valid for starting: use earliest, latest, or an offset for each"
+            f' partition, such as {{"{topic}": {{"0": 17}}}}, where -2 is earliest and -1 latest'
+        )
 
 
 def compact(

@@ -19,6 +19,7 @@ from typing import Any
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import (
+    archive,
     columns,
     dead_letter,
     mirror,
@@ -42,7 +43,8 @@ UNITS = {
     "year",
 }
 CHECKS: dict[str, Callable[..., None]] = {
-    "windows": windows.check_options, "dead-letter": dead_letter.check_options,
+    "archive": archive.check_options, "windows": windows.check_options,
+    "dead-letter": dead_letter.check_options,
     "replay": replay.check_options, "quality-report": quality.check_options,
 }  # fmt: skip
 """A pipeline's own check of its options. The check's parameters have the names of the options."""

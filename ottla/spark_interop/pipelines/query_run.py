@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ottla.spark_interop.errors import DataLost, PipelineError
@@ -16,6 +18,9 @@ from ottla.wire.wording import counted
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
+SILENT_SECONDS = 4.0  # a longer wait is explained
+AWAY = "no answer from the brokers yet; when they answer, the pipeline continues"
+ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
 LOST = "Some data may have been lost"
 # What a user can do about lost records, for a query without a checkpoint and for one with one.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
@@ -56,11 +61,13 @@ SENTENCE_MAX = 1200
 class Progress:
     """One line on a terminal that is overwritten; silent if standard error is not a terminal.
 
-    `interrupted` is whether the user ended a query that would run for ever.
+    Long waits are explained anywhere, unless `show` is false. `interrupted` is whether the user
+    ended a query that would run for ever.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
         self.what = what
+        self.explains = show is not False
         self.show = sys.stderr.isatty() if show is None else show
         self.interrupted = False
         self._drawn = False
@@ -77,6 +84,19 @@ class Progress:
             seconds = max(time.monotonic() - self._begin, 0.001)
             rate = records / seconds
             self._draw(f"{self.what}: {counted(records, 'record')}, {rate:,.0f}/s {note}")
+
+    @contextmanager
+    def explaining(self, why: str) -> Iterator[None]:
+        """Prints why the block takes long, if it does."""
+        line = f"{chr(10) if self._drawn else ''}{self.what}: {why}"
+        timer = threading.Timer(SILENT_SECONDS, print, [line], {"file": sys.stderr, "flush": True})
+        timer.daemon = True
+        if self.explains:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _draw(self, text: str) -> None:
         if self.show:
@@ -186,10 +206,12 @@ def run(
                 break
             query.awaitTermination(POLL_SECONDS)
             if watch is not None and time.monotonic() - watched > WATCH_SECONDS:
-                watch()
+                with progress.explaining(AWAY):
+                    watch()
                 watched = time.monotonic()
     except KeyboardInterrupt:
-        query.stop()
+        with progress.explaining(ENDING):
+            query.stop()
         if not for_ever:
             raise
         progress.interrupted = True

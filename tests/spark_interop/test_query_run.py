@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -121,6 +122,33 @@ def test_only_a_query_that_runs_for_ever_has_its_end_in_an_interrupt() -> None:
     with pytest.raises(KeyboardInterrupt):
         query_run.run(query, query_run.Progress("t", False))
     assert query.stopped
+
+
+def test_an_interrupt_in_the_middle_of_a_batch_is_an_end_too() -> None:
+    """Spark reports an error for a query that is stopped inside a batch."""
+    query: Any = Query(runs=True, interrupted=True)
+    query.exception = lambda: RuntimeError("the batch was stopped")
+    shown = query_run.Progress("t", False)
+    assert query_run.run(query, shown, for_ever=True) == 0
+    assert shown.interrupted
+
+
+def test_the_time_of_a_long_step_is_shown_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(query_run, "TICK_SECONDS", 0.0)
+    ticked = threading.Event()
+
+    def say(line: str, **given: Any) -> None:
+        print(line, **given)
+        ticked.set()
+
+    monkeypatch.setattr(query_run, "print", say, raising=False)
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with query_run.clock("verify", wanted=True):
+            assert not terminal or ticked.wait(30)
+        assert ("verify: 0 s" in capsys.readouterr().err) is terminal
 
 
 def test_a_query_that_another_one_stopped_in_a_batch_has_not_ended() -> None:

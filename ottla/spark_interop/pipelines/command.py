@@ -22,6 +22,7 @@ from ottla.spark_interop.spark_session import files_of, jar_directory, spark_ver
 from ottla.wire.wording import counted
 
 ADDRESSES = ("bootstrap", "source", "destination")
+WITHOUT_PROGRESS = {"compact", "verify", "replay", "check-history"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -189,12 +190,14 @@ def _run(
         where = f"step {number} of {len(todo)} ({step.name}): " if len(todo) > 1 else ""
         if spark is None and not (step.name == "check-history" and given.get("small")):
             spark = _told_session(options, step)
-        if step.name not in ("compact", "verify", "replay", "check-history"):
+        silent = step.name in WITHOUT_PROGRESS
+        if not silent:
             given = given | {"progress": False if options.quiet else None}
         if where and not options.quiet:
             print(f"step {number} of {len(todo)}: {step.name}", file=sys.stderr)
         try:
-            report = step.run(spark, given)
+            with query_run.clock(step.name, silent and not options.quiet):
+                report = step.run(spark, given)
         except PipelineError as error:
             raise PipelineError(f"{where}{error}") from error
         except Exception as error:  # unexpected errors of Spark and the JVM

@@ -19,6 +19,7 @@ WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
 SILENT_SECONDS = 4.0  # a longer wait is explained
+TICK_SECONDS = 1.0
 AWAY = "no answer from the brokers yet; when they answer, the pipeline continues"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
 LOST = "Some data may have been lost"
@@ -107,6 +108,29 @@ class Progress:
         """Ends the line."""
         if self.show:
             print(file=sys.stderr)
+
+
+@contextmanager
+def clock(what: str, wanted: bool) -> Iterator[None]:
+    """On a terminal, if `wanted`, shows how many seconds the block has been running."""
+    begun, ended = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(TICK_SECONDS):
+            line = f"\r\x1b[K{what}: {time.monotonic() - begun:.0f} s"
+            print(line, end="", file=sys.stderr, flush=True)
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    shown = wanted and sys.stderr.isatty()
+    if shown:
+        ticking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if shown:
+            ticking.join()
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def trigger_of(every: str | None) -> dict[str, Any]:
@@ -224,10 +248,12 @@ def run(
         if seen < 0:
             progress.update(rows)
         progress.done()
+    if progress.interrupted:
+        return rows     # a query that was stopped inside a batch has an error
     failed = query.exception()
     if failed is not None:
         raise explained(failed, after_loss)
-    if watch is not None and not progress.interrupted:
+    if watch is not None:
         watch()
     return rows
 

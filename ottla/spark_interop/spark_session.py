@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
 """The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
 other releases lack one of them. compat_tests run with each release."""
 RECOMMENDED = VERSIONS[-1]
+MASTERS = re.compile(r"local(\[([1-9]\d*|\*)(,\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+MEMORY = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
 MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 # Included in pyspark; a second copy would be another 90 MB to download.
 EXCLUDED = (
@@ -62,9 +65,10 @@ def session(
     processors. `settings` are further settings of Spark, and take precedence.
 
     Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector is not
-    available, for jars of another version, and if a session without the connector is already
-    running.
+    available, for jars of another version, for a master or a memory that is none, and if a session
+    without the connector is already running.
     """
+    check_start(master, memory)
     version = spark_version()
     from pyspark.sql import SparkSession
 
@@ -88,15 +92,27 @@ def session(
             end_jvm(interrupted)
             raise
         except Exception as error:
-            raise SparkUnavailable(
-                f"Spark did not start: {error}. If this machine cannot reach Maven Central (Spark "
-                f"then prints `unresolved dependency`), copy the connector's jars from a machine "
-                f"that can ({jar_directory(None) / version / 'jars'}), and give their directory as "
-                f"jars=…"
-            ) from error
+            advice = "" if files_of(home, version) else (
+                ". If this machine cannot reach Maven Central (Spark then prints `unresolved "
+                "dependency`), copy the connector's jars from a machine that can "
+                f"({jar_directory(None) / version / 'jars'}), and give their directory as jars=…"
+            )
+            reason = str(error).rstrip(".")
+            raise SparkUnavailable(f"Spark did not start: {reason}{advice}") from error
     spark.sparkContext.setLogLevel(log_level)
     remember(home / version, version)
     return _checked(spark, version)
+
+
+def check_start(master: str | None, memory: str) -> None:
+    """SparkUnavailable for a master or an amount of memory with which no JVM starts."""
+    if master is not None and not MASTERS.fullmatch(master):
+        raise SparkUnavailable(
+            f"{master!r} is not a master of Spark: use local[*], local[2], spark://host:7077, yarn "
+            "or k8s://https://host:port"
+        )
+    if not MEMORY.fullmatch(memory):
+        raise SparkUnavailable(f"{memory!r} is not an amount of memory: write 2g or 512m")
 
 
 def end_jvm(interrupted: KeyboardInterrupt) -> None:

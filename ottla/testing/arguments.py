@@ -7,6 +7,10 @@ import logging
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.wire.errors import ErrorCode
 
 OWN_SETTINGS = {
     "listeners": "its address is broker.bootstrap_servers",
@@ -46,6 +50,13 @@ def check_amount(name: str, amount: object) -> None:
         raise TypeError(f"{name}={amount!r}: expected a number, such as {name}=0.5")
     if not math.isfinite(amount):
         raise ValueError(f"{name}={amount}: expected a finite number")
+
+
+def check_error(error: ErrorCode) -> ErrorCode:
+    """The error; raises ValueError for NONE, which is no error."""
+    if not error:
+        raise ValueError("NONE is not an error; to lose an answer use drop(api, after=True)")
+    return error
 
 
 def check_delay(seconds: float) -> None:

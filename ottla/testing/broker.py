@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Never, Self
 from ottla.testing.arguments import (
     check_broker,
     check_delay,
+    check_error,
     check_fault,
     check_number,
     milliseconds,
@@ -372,9 +373,8 @@ class Broker:
         """
         from ottla.testing.faults import ANSWER
 
-        return self._fault(
-            ANSWER, api, code=int(error_of(error)), count=count, after=after, client_id=client_id
-        )
+        code = int(check_error(error_of(error)))
+        return self._fault(ANSWER, api, code=code, count=count, after=after, client_id=client_id)
 
     def delay(
         self,

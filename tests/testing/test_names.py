@@ -105,6 +105,8 @@ def test_a_fault_that_would_never_apply_is_refused() -> None:
         for wrong in ("three", 0, -1, True, 1.5):
             with pytest.raises((TypeError, ValueError), match=rf"count={wrong!r}: "):
                 at.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=wrong)
+        with pytest.raises(ValueError, match="NONE is not an error"):
+            broker.fail("Produce", "NONE")
         for wrong in ("2s", -1, True, float("nan"), float("inf")):
             with pytest.raises((TypeError, ValueError), match=rf"seconds={wrong!r}: "):
                 at.delay("Produce", wrong)

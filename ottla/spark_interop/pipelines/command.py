@@ -18,7 +18,12 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
 from ottla.spark_interop.pipelines import preflight, query_run, steps
 from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
-from ottla.spark_interop.spark_session import files_of, jar_directory, spark_version
+from ottla.spark_interop.spark_session import (
+    check_start,
+    files_of,
+    jar_directory,
+    spark_version,
+)
 from ottla.wire.wording import counted
 
 ADDRESSES = ("bootstrap", "source", "destination")
@@ -111,6 +116,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
         else:
             step = BY_NAME[options.command]
             todo = [(step, given_to(step, options))]
+        check_start(options.master, options.memory)
         todo = _logged_in(todo, options.command_config)
         preflight.check(todo, options.file if is_file else None)
         if is_file and options.check:

@@ -6,7 +6,7 @@ BUILD_SECONDS := 80
 PORT ?= 9092
 HTTP_PORT ?= 9308
 CONSOLE_PORT ?= 9309
-SOURCES := pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+SOURCES := Makefile pyproject.toml setup.py $(shell find ottla -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 .PHONY: build generate help needs run cluster spark walkthrough test lint compat compat-spark compat-cluster chaos chaos-tools compare frameworks newcomer fuzz sanitize instrumented simulate mutants demo has-java bench bench-quick wheel
 
@@ -46,12 +46,14 @@ needs:
 # would find the clone's folder, which is no package, before the package in it.
 define PACKAGE_FIRST
 import pathlib, sysconfig
-place = pathlib.Path(sysconfig.get_path("purelib")) / "ottla"
-place.mkdir(exist_ok=True)
-(place / "__init__.py").write_text(f"""# Made by `make build`: loads the package of the clone.
+site = pathlib.Path(sysconfig.get_path("purelib"))
+for finder in site.glob("__editable___ottla_*_finder.py"):
+    (site / "ottla").mkdir(exist_ok=True)
+    (site / "ottla" / "__init__.py").write_text(f"""# Made by `make build`: loads the package of the clone.
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
-package = {str(pathlib.Path("ottla").absolute())!r}
+from {finder.stem} import MAPPING
+package = MAPPING["ottla"]
 spec = spec_from_file_location("ottla", package + "/__init__.py", submodule_search_locations=[package])
 module = sys.modules["ottla"] = module_from_spec(spec)
 spec.loader.exec_module(module)

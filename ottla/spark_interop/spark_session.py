@@ -30,8 +30,9 @@ VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
 """The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
 other releases lack one of them. compat_tests run with each release."""
 RECOMMENDED = VERSIONS[-1]
-MASTERS = re.compile(r"local(\[([1-9]\d*|\*)(,\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
-MEMORY = re.compile(r"[1-9]\d*[kmgt]b?", re.IGNORECASE)
+MASTERS = re.compile(
+    r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|\w+://.+")
+MEMORY = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
 MODULES = {"kafka": "spark-sql-kafka-0-10", "avro": "spark-avro"}
 # Included in pyspark; a second copy would be another 90 MB to download.
 EXCLUDED = (
@@ -106,12 +107,12 @@ def session(
 
 def check_start(master: str | None, memory: str) -> None:
     """SparkUnavailable for a master or an amount of memory with which no JVM starts."""
-    if master is not None and not MASTERS.fullmatch(master):
+    if master and not MASTERS.fullmatch(master):
         raise SparkUnavailable(
             f"{master!r} is not a master of Spark: use local[*], local[2], spark://host:7077, yarn "
             "or k8s://https://host:port"
         )
-    if not MEMORY.fullmatch(memory):
+    if not MEMORY.fullmatch(str(memory)):
         raise SparkUnavailable(f"{memory!r} is not an amount of memory: write 2g or 512m")
 
 

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.wire.errors import ErrorCode
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 OWN_SETTINGS = {
     "listeners": "its address is broker.bootstrap_servers",
     "advertised.listeners": "its address is broker.bootstrap_servers",
-    "port": "its port is broker.port",
     "log.dirs": "Broker(directory=…) names the directory",
     "log.dir": "Broker(directory=…) names the directory",
 }
@@ -36,20 +35,22 @@ def check_broker(settings: Mapping[str, str], log_level: object) -> None:
         raise ValueError(f"log_level={log_level!r}: expected one of {', '.join(known)}")
 
 
-def check_number(name: str, number: object, least: int = 0) -> None:
-    """Raises TypeError or ValueError unless this is a whole number, and not below `least`."""
+def whole(name: str, number: object, least: int = 0) -> int:
+    """The whole number; raises TypeError or ValueError for others, and below `least`."""
     if isinstance(number, bool) or not isinstance(number, Integral):
         raise TypeError(f"{name}={number!r}: expected a whole number, such as {name}=3")
     if int(number) < least:
         raise ValueError(f"{name}={number}: the lowest value is {least}")
+    return int(number)
 
 
-def check_amount(name: str, amount: object) -> None:
-    """Raises TypeError or ValueError unless this is a finite number, such as 0.5."""
+def finite(name: str, amount: object) -> float:
+    """The number; raises TypeError or ValueError if this is no finite number, such as 0.5."""
     if isinstance(amount, bool) or not isinstance(amount, Real):
         raise TypeError(f"{name}={amount!r}: expected a number, such as {name}=0.5")
     if not math.isfinite(amount):
         raise ValueError(f"{name}={amount}: expected a finite number")
+    return float(amount)
 
 
 def check_error(error: ErrorCode) -> ErrorCode:
@@ -59,28 +60,27 @@ def check_error(error: ErrorCode) -> ErrorCode:
     return error
 
 
-def check_delay(seconds: float) -> None:
-    """Raises TypeError or ValueError unless a delay can have this length."""
-    check_amount("seconds", seconds)
-    if seconds < 0:
+def delay_of(seconds: object) -> float:
+    """The length of a delay; raises TypeError or ValueError if no delay can have it."""
+    length = finite("seconds", seconds)
+    if length < 0:
         raise ValueError(f"seconds={seconds}: a delay cannot be negative")
+    return length
 
 
 def milliseconds(**amounts: float) -> float:
     """The sum of a duration's `days`, `hours`, `minutes`, `seconds` and `ms`."""
-    for unit, amount in amounts.items():
-        check_amount(unit, amount)
-    passed = sum(amount * MS_PER[unit] for unit, amount in amounts.items())
+    passed = sum(finite(unit, amount) * MS_PER[unit] for unit, amount in amounts.items())
     if passed < 0:
         raise ValueError("the broker's clock cannot go back")
     return passed
 
 
-def check_fault(count: object, after: object, client_id: object) -> None:
-    """Raises TypeError or ValueError unless these can say to which requests a fault applies."""
-    if count is not None:
-        check_number("count", count, 1)
+def requests_of(count: object, after: object, client_id: object) -> dict[str, Any]:
+    """To which requests a fault applies, as fields of a rule; raises TypeError or ValueError."""
     if not isinstance(after, bool):
         raise TypeError(f"after={after!r}: expected True or False")
     if client_id is not None and not isinstance(client_id, str):
         raise TypeError(f"client_id={client_id!r}: expected text, or None for all clients")
+    number = None if count is None else whole("count", count, 1)
+    return {"count": number, "after": after, "client_id": client_id}

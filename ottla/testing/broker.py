@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Never, Self
 
 from ottla.testing.arguments import (
     check_broker,
-    check_delay,
     check_error,
-    check_fault,
-    check_number,
+    delay_of,
     milliseconds,
+    requests_of,
+    whole,
 )
 from ottla.testing.children import BrokerFailed, Child
 from ottla.testing.directories import base_directory, make_directory
@@ -284,7 +284,7 @@ class Broker:
         from ottla.client.errors import check
         from ottla.wire.messages import CreateTopicsRequest
 
-        check_number("partitions", partitions, -1)
+        partitions = whole("partitions", partitions, -1)
         topic = CreateTopicsRequest.Topic(
             name=name, num_partitions=partitions, replication_factor=1,
             configs=[
@@ -337,8 +337,7 @@ class Broker:
 
     def fill_disk(self, bytes_left: int = 0) -> None:
         """Let the broker's disk accept `bytes_left` more bytes, then fail writes with ENOSPC."""
-        check_number("bytes_left", bytes_left)
-        self._running().ask("disk_room", bytes_left=bytes_left)
+        self._running().ask("disk_room", bytes_left=whole("bytes_left", bytes_left))
 
     def free_disk(self) -> None:
         """Let the broker's disk accept writes again."""
@@ -389,9 +388,8 @@ class Broker:
         with `after`, delay their answers. Later frames on the connection wait too."""
         from ottla.testing.faults import DELAY
 
-        check_delay(seconds)
         return self._fault(
-            DELAY, api, seconds=seconds, count=count, after=after, client_id=client_id
+            DELAY, api, seconds=delay_of(seconds), count=count, after=after, client_id=client_id
         )
 
     def drop(
@@ -411,7 +409,7 @@ class Broker:
     def _fault(self, kind: str, api: str | None, **fields: Any) -> Fault:
         from ottla.testing.faults import Fault, Rule
 
-        check_fault(fields["count"], fields["after"], fields["client_id"])
+        fields |= requests_of(fields["count"], fields["after"], fields["client_id"])
         rule = Rule(next(self._numbers), kind, api_key_of(api), **fields)
         self._proxied().ask("add_fault", **rule.as_command())
         return Fault(rule, self._proxied().ask)

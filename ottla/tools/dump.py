@@ -104,10 +104,12 @@ def report(path: str, error: Exception) -> int:
 
 def _segments(directory: Path) -> list[Path]:
     """The segments in the directory of a partition, or in the first one of a log directory."""
-    for pattern in "[0-9]*.log", "*-[0-9]*/[0-9]*.log":
-        if found := sorted(each for each in directory.glob(pattern) if each.stem.isdigit()):
-            return found
-    return []
+    here = [each for each in directory.glob("*.log") if each.stem.isdigit()]
+    of_partitions = (
+        each for each in directory.glob("*/*.log")
+        if each.stem.isdigit() and each.parent.name.rpartition("-")[2].isdigit()
+    )  # fmt: skip
+    return sorted(here or of_partitions)
 
 
 def run(options: Namespace) -> int:

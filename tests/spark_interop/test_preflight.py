@@ -240,7 +240,7 @@ def test_the_checkpoint_of_a_query_on_another_topic_is_refused_before_a_jvm_star
 
 @pytest.mark.parametrize(("words", "said"), [
     ("--memory lots", "'lots' is not an amount of memory: write 2g or 512m"),
-    ("--memory 0g", "'0g' is not an amount"), ("--memory 2x", "'2x' is not an amount"),
+    ("--memory 0g", "'0g' is not an amount"), ("--memory 2gb", "'2gb' is not an amount"),
     ("--master locl", "'locl' is not a master of Spark: use local[*]"),
     ("--master local[0]", "'local[0]' is not a master"),
 ])  # fmt: skip
@@ -251,13 +251,13 @@ def test_a_jvm_that_cannot_start_is_not_started(
 
 
 @pytest.mark.parametrize("words", [
-    "--memory 512m", "--memory 2G", "--memory 2gb", "--master local", "--master local[2]",
+    "--memory 512m", "--memory 2G", "--master local", "--master local[2]", "--master local[2, 3]",
     "--master local[*,4]", "--master spark://host:7077", "--master yarn",
 ])  # fmt: skip
 def test_what_spark_takes_is_accepted(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str
 ) -> None:
-    said = refusal(capsys, "compact", "--path", tmp_path / "no", *words.split())
+    said = refusal(capsys, "compact", "--path", tmp_path / "no", *words.split(" ", 1))
     assert "is not a table of `archive`" in said
 
 

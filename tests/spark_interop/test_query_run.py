@@ -133,6 +133,27 @@ def test_an_interrupt_in_the_middle_of_a_batch_is_an_end_too() -> None:
     assert shown.interrupted
 
 
+def test_an_interrupt_hides_no_failure_and_no_rows_of_a_query_that_had_ended() -> None:
+    class Failing(Query):
+        def awaitTermination(self, _: float) -> None:
+            self.isActive = False
+            raise KeyboardInterrupt
+
+    query: Any = Failing(runs=True)
+    query.exception = lambda: RuntimeError("the file system is full")
+    with pytest.raises(PipelineError, match="the file system is full"):
+        query_run.run(query, query_run.Progress("t", False), for_ever=True)
+    done = SimpleNamespace(
+        batchId=lambda: 0, json=lambda: '{"batchId": 0, "numInputRows": 5}')
+
+    class Late(Query):
+        def stop(self) -> None:
+            self._jsq = SimpleNamespace(recentProgress=lambda: [done])
+
+    late = Late(runs=True, interrupted=True)
+    assert query_run.run(late, query_run.Progress("t", False), for_ever=True) == 5
+
+
 def test_the_time_of_a_long_step_is_shown_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -216,12 +216,14 @@ def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
 
 def check_options(topic: str, starting: str | None) -> None:
     """PipelineError unless Spark can begin to read the topic there."""
-    if starting is None or starting.lower() in ("earliest", "latest"):
+    if starting is None or starting.strip().lower() in ("earliest", "latest"):
         return
     try:
         found = json.loads(starting)
         offsets = [(int(at), offset) for at, offset in found[topic].items()]
-        valid = len(found) == 1 and all(type(n) is int and n >= -2 and at >= 0 for at, n in offsets)
+        valid = len(found) == 1 and bool(offsets) and all(
+            type(offset) is int and -2 <= offset < 1 << 63 and at >= 0 for at, offset in offsets
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         valid = False
     if not valid:

@@ -18,9 +18,9 @@ from ottla.wire.wording import counted
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
-SILENT_SECONDS = 4.0  # a longer wait is explained
+SILENT_SECONDS = 8.0  # a longer wait is explained; a changed topic id is waited for by 5 s
 TICK_SECONDS = 1.0
-AWAY = "no answer from the brokers yet; when they answer, the pipeline continues"
+AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
 LOST = "Some data may have been lost"
 # What a user can do about lost records, for a query without a checkpoint and for one with one.
@@ -92,12 +92,14 @@ class Progress:
         line = f"{chr(10) if self._drawn else ''}{self.what}: {why}"
         timer = threading.Timer(SILENT_SECONDS, print, [line], {"file": sys.stderr, "flush": True})
         timer.daemon = True
-        if self.explains:
-            timer.start()
         try:
+            if self.explains:
+                timer.start()
             yield
         finally:
             timer.cancel()
+            if timer.ident is not None:
+                timer.join()    # it may just be printing
 
     def _draw(self, text: str) -> None:
         if self.show:
@@ -122,13 +124,13 @@ def clock(what: str, wanted: bool) -> Iterator[None]:
 
     ticking = threading.Thread(target=tick, daemon=True)
     shown = wanted and sys.stderr.isatty()
-    if shown:
-        ticking.start()
     try:
+        if shown:
+            ticking.start()
         yield
     finally:
         ended.set()
-        if shown:
+        if ticking.ident is not None:
             ticking.join()
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -216,16 +218,21 @@ def run(
     error. KeyboardInterrupt stops the query, and is raised unless the query runs `for_ever`.
     """
     rows, seen, watched = 0, -1, time.monotonic()
+
+    def take_news() -> None:
+        nonlocal rows, seen
+        for report in _news(query, seen):
+            seen = report["batchId"]
+            rows += report["numInputRows"]
+            progress.update(rows, f"(batch {seen})")
+            if on_progress is not None:
+                on_progress(report)
+
     progress.begin()
     try:
         while True:
             active = query.isActive
-            for report in _news(query, seen):
-                seen = report["batchId"]
-                rows += report["numInputRows"]
-                progress.update(rows, f"(batch {seen})")
-                if on_progress is not None:
-                    on_progress(report)
+            take_news()
             if not active:
                 break
             query.awaitTermination(POLL_SECONDS)
@@ -234,11 +241,16 @@ def run(
                     watch()
                 watched = time.monotonic()
     except KeyboardInterrupt:
+        if not for_ever:
+            query.stop()
+            raise
+        failed = None if query.isActive else query.exception()
         with progress.explaining(ENDING):
             query.stop()
-        if not for_ever:
-            raise
+        if failed is not None:
+            raise explained(failed, after_loss) from None
         progress.interrupted = True
+        take_news()
     except Exception as error:
         query.stop()
         if watch is not None and "lost" in str(error):
@@ -254,7 +266,8 @@ def run(
     if failed is not None:
         raise explained(failed, after_loss)
     if watch is not None:
-        watch()
+        with progress.explaining(AWAY):
+            watch()
     return rows
 
 

@@ -37,7 +37,7 @@ from tests.console.consoles import Console
 from tests.waiting import pause
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.one_broker
 SCREENSHOTS = bool(os.environ.get("OTTLA_SCREENSHOTS"))
@@ -209,6 +209,27 @@ def test_a_link_shows_the_same_view_and_values_are_text(page: Page, served: Cons
     other.keyboard.type("ord")
     other.locator("tbody tr.row").nth(0).get_by_role("link", name="orders").click()
     other.wait_for_url("**/topics/orders")
+
+
+def test_what_is_typed_while_records_arrive_is_searched_for(page: Page, served: Console) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+        held.append(route)
+
+    page.route("**/api/v1/topics/orders/records*", hold)
+    page.goto(f"{served.url}/topics/orders/records")
+    path = page.get_by_label("JSON path")
+    path.fill('$.note contains "script"')
+    while not held:
+        page.wait_for_timeout(20)
+    held[0].continue_()
+    page.get_by_role("status").filter(has_text="100 records;").wait_for()
+    assert path.input_value() == '$.note contains "script"'
+    page.get_by_role("button", name="Search", exact=True).click()
+    page.get_by_role("status").filter(has_text="1 record;").wait_for()
 
 
 def test_what_is_hard_to_show_is_text_and_symbols(page: Page, served: Console) -> None:

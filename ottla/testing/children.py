@@ -70,7 +70,9 @@ class Child:
                     return answer
                 continue
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+            poll = select.poll()    # `select` takes no descriptor above 1,023
+            poll.register(self.process.stdout, select.POLLIN)
+            if left <= 0 or not poll.poll(left * 1000):
                 raise BrokerFailed(self._text(f"did not answer within {seconds:g} s"))
             data = os.read(self.process.stdout.fileno(), 1 << 16)
             if not data:

@@ -199,7 +199,9 @@ class Strangers:
         """Read what was answered, and drop the connections that were not."""
         kept = []
         for client in self.clients:
-            readable = select.select([client.socket], [], [], 0.0)[0]
+            poll = select.poll()        # `select` takes no descriptor above 1,023
+            poll.register(client.socket, select.POLLIN)
+            readable = poll.poll(0)
             try:
                 if not readable:
                     raise ConnectionError("it waits, or has no answer")

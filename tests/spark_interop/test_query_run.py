@@ -133,6 +133,19 @@ def test_an_interrupt_in_the_middle_of_a_batch_is_an_end_too() -> None:
     assert shown.interrupted
 
 
+def test_an_interrupt_while_a_query_starts_is_an_end_if_it_would_run_for_ever() -> None:
+    def start() -> None:
+        raise KeyboardInterrupt
+
+    writer: Any = SimpleNamespace(option=lambda *_: writer)
+    writer.trigger = lambda **_: SimpleNamespace(start=start)
+    files: Any = SimpleNamespace(at=lambda name: name, list=lambda _: [])
+    shown = query_run.Progress("t", False)
+    assert query_run.drain(writer, files, "c", "1 second", shown) == 0 and shown.interrupted
+    with pytest.raises(KeyboardInterrupt):
+        query_run.drain(writer, files, "c", None, query_run.Progress("t", False))
+
+
 def test_an_interrupt_hides_no_failure_and_no_rows_of_a_query_that_had_ended() -> None:
     class Failing(Query):
         def awaitTermination(self, _: float) -> None:

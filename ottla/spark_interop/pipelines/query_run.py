@@ -170,6 +170,11 @@ def drain(
             break
         try:
             query = writer.trigger(**trigger).start()
+        except KeyboardInterrupt:
+            if every is None:
+                raise
+            progress.interrupted = True     # between two queries, or before the first
+            break
         except Exception as error:
             raise explained(error, after_loss) from error
         try:

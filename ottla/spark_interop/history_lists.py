@@ -63,11 +63,8 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _owners(group: Any, rows: list[Any]) -> list[Anomaly]:
-    members = sorted(set(map(str, rows)))
-    if len(members) < 2:
-        return []
     place = f"group {group[0]}, generation {group[1]}, key {group[2]}"
-    return [Anomaly("double_ownership", place, f"owned by {', '.join(members)}")]
+    return _several("double_ownership", place, "owned by", rows)
 
 
 def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
@@ -84,11 +81,14 @@ def _epochs(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _leaders(group: Any, rows: list[Any]) -> list[Anomaly]:
-    brokers = sorted(set(map(str, rows)))
-    if len(brokers) < 2:
-        return []
     place = f"key {group[0]}, leader epoch {group[1]}"
-    return [Anomaly("split_leadership", place, f"led by brokers {', '.join(brokers)}")]
+    return _several("split_leadership", place, "led by brokers", rows)
+
+
+def _several(rule: str, place: str, what: str, rows: list[Any]) -> list[Anomaly]:
+    """An anomaly if the rows, of which all should be equal, have several values."""
+    names = sorted(set(map(str, rows)))
+    return [Anomaly(rule, place, f"{what} {', '.join(names)}")] if len(names) > 1 else []
 
 
 LISTS = {

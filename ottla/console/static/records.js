@@ -86,7 +86,7 @@ function Query({ partitions, busy, live }) {
   // What is typed and not searched for yet. Records that arrive meanwhile draw the form again, which would put the old values back.
   const typed = useRef({}), path = address.value.path;
   if (typed.current.path !== path) typed.current = { path };
-  const value = (name, known) => typed.current[name] ?? known;
+  const value = (name, known = param(name)) => typed.current[name] ?? known;
   const start = param("from", "newest");
   const kind = start.split(":")[0];
   const choose = (event) => {
@@ -110,14 +110,14 @@ function Query({ partitions, busy, live }) {
         ${kind === "at" && html`<option value="at">where the search ended</option>`}</select></label>
       ${kind === "offset" && html`<input name="offset" type="number" min="0" aria-label="Offset" value=${value("offset", start.slice(7))} />`}
       ${kind === "time" && html`<input name="time" type="datetime-local" step="1" aria-label="Time" value=${value("time", local(Number(start.slice(5)) || Date.now()))} />`}
-      <label>Partitions <input name="partition" size="7" placeholder=${`0–${partitions - 1}`} pattern="[0-9,]*" value=${value("partition", param("partition"))} /></label>
-      ${FILTERS.map(([id, label, help]) => html`<label>${label} <input name=${id} size="12" class=${id === "text" ? "find" : ""} placeholder=${help} value=${value(id, param(id))} /></label>`)}
+      <label>Partitions <input name="partition" size="7" placeholder=${`0–${partitions - 1}`} pattern="[0-9,]*" value=${value("partition")} /></label>
+      ${FILTERS.map(([id, label, help]) => html`<label>${label} <input name=${id} size="12" class=${id === "text" ? "find" : ""} placeholder=${help} value=${value(id)} /></label>`)}
     </div><div class="bar">
-      <label>Show <input name="limit" type="number" min="1" max="5000" placeholder="100" value=${value("limit", param("limit"))} /></label>
+      <label>Show <input name="limit" type="number" min="1" max="5000" placeholder="100" value=${value("limit")} /></label>
       <span class="soft">Budget:</span>
-      <label><input name="max_records" type="number" min="1" placeholder="100000" value=${value("max_records", param("max_records"))} /> records</label>
+      <label><input name="max_records" type="number" min="1" placeholder="100000" value=${value("max_records")} /> records</label>
       <label><input name="max_mib" type="number" min="1" placeholder="64" value=${value("max_mib", param("max_bytes") ? Number(param("max_bytes")) / 1048576 : "")} /> MiB</label>
-      <label><input name="max_seconds" type="number" min="1" max="300" placeholder="10" value=${value("max_seconds", param("max_seconds"))} /> seconds</label>
+      <label><input name="max_seconds" type="number" min="1" max="300" placeholder="10" value=${value("max_seconds")} /> seconds</label>
       <label><input type="checkbox" checked=${param("isolation") === "read_committed"} onChange=${(event) => setParams({ isolation: event.target.checked ? "read_committed" : "" }, false)} /> committed only</label>
       <label><input type="checkbox" checked=${live} onChange=${(event) => setParams({ live: event.target.checked ? "1" : "", record: "" }, false)} /> live</label>
       ${busy ? html`<button type="button" onClick=${() => busy.abort()}>Stop</button>` : html`<button class="main" type="submit">Search</button>`}</div></form>`;

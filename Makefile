@@ -150,7 +150,7 @@ compat-spark: .venv/.compat
 		$(or $(SUITES),$(basename $(patsubst compat_tests/test_%,%,$(wildcard compat_tests/test_spark*.py))) \
 		flights_clients secured_payloads signed_tokens))
 
-# A fresh clone, built without a compiler cache, and every command of README, quick start, testing and install page.
+# A fresh clone, built without a compiler cache, and every command of README and of the pages in its test.
 newcomer: .venv/.compat
 	CCACHE_DISABLE=1 OTTLA_COMPILE_CLONE=1 .venv/bin/pytest -v --durations=0 compat_tests/test_documents.py
 

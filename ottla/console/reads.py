@@ -291,8 +291,8 @@ async def records(request: ApiRequest) -> Row:
     stop = threading.Event()
     visitor.searches += 1
     running = asyncio.get_running_loop().run_in_executor(
-        request.service.search_threads, searched, wanted, bounds, begins, bootstrap,
-        dict(visitor.properties), stop,
+        request.service.search_threads, searched, request.service.search_processes,
+        search_process.Task(wanted, bounds, begins, bootstrap, dict(visitor.properties)), stop,
     )
     running.add_done_callback(lambda done: ended(visitor, done))
     try:
@@ -314,13 +314,11 @@ def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
 
 
 def searched(
-    wanted: Wanted, bounds: dict[int, tuple[int, int]], begins: dict[int, int], bootstrap: str,
-    properties: dict[str, str], stop: threading.Event,
+    processes: search_process.SearchProcesses, task: search_process.Task, stop: threading.Event
 ) -> Row:
     """Search in this thread or, if the search has filters, in a process, because a filtered search
     may read many records."""
-    task = search_process.Task(wanted, bounds, begins, bootstrap, properties)
-    perform = search_process.run if wanted.filters.tests() else search_process.perform
+    perform = processes.run if task.wanted.filters.tests() else search_process.perform
     return {"key": "id", **perform(task, stop)}
 
 

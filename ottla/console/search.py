@@ -38,7 +38,8 @@ CLIENT: dict[str, Any] = {
     "fetch.queue.backoff.ms": 100,          # the default stalls a search for a second
     # Small, so that the broker serves other clients in between: of one partition, and of all.
     "fetch.message.max.bytes": 262_144,
-    "fetch.max.bytes": 1_000_000,
+    "fetch.max.bytes": 262_144,
+    "message.max.bytes": 262_144,           # of producers, but fetch.max.bytes may not be less
     "queued.max.messages.kbytes": 16384,
     "queued.min.messages": 1000,
     "receive.message.max.bytes": 200_000_000,
@@ -101,10 +102,8 @@ class Reader:
 
     def __init__(self, properties: Mapping[str, str], bootstrap: str, committed: bool) -> None:
         level = "read_committed" if committed else "read_uncommitted"
-        settings = librdkafka_settings(properties)
-        settings.pop("message.max.bytes", None)     # of producers; fetch.max.bytes may be less
         self.consumer = open_client("Consumer", {
-            **settings, **CLIENT, "bootstrap.servers": bootstrap,
+            **librdkafka_settings(properties), **CLIENT, "bootstrap.servers": bootstrap,
             "isolation.level": level, "error_cb": self._note, "logger": quiet(),
         })
         self.failure: str | None = None

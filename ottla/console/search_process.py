@@ -1,9 +1,10 @@
-"""A search in a process of its own, with the lowest priority.
+"""Searches in processes of their own, with the lowest priority.
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
-on the broker's machine for the processor. The process gets its task pickled on standard input, and
-writes its result pickled on standard output. It ends if the console has ended. It imports the code
-of a search only after it has lowered its priority.
+on the broker's machine for the processor. A process gets its tasks pickled on standard input, and
+writes their results pickled on standard output. It ends if the console has ended. It imports the
+code of a search only after it has lowered its priority; because the start itself disturbs other
+clients, a process stays for some time after its search, and takes the next one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import subprocess
 import sys
 import threading
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 STOP_SECONDS = 0.2
 """A search ends this soon after its browser has closed the connection."""
 NICENESS = 19
+IDLE_SECONDS = 60.0
+"""A process without a search ends after this time."""
+IDLE_MAX = 2
+"""This many processes wait for a search at most."""
+Process = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True)
@@ -43,31 +50,97 @@ class Task:
     """The directory or registry of the schemas; the process gets `wanted` without them."""
 
 
-def run(task: Task, stop: threading.Event) -> dict[str, Any]:
-    """The result of a search in its own process, which is killed after `stop`. Raises
-    ClientError."""
+class SearchProcesses:
+    """The processes of one console. Threads may share it."""
+
+    def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        self.idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._idle: list[tuple[Process, threading.Timer]] = []
+        self._closed = False
+
+    def run(self, task: Task, stop: threading.Event) -> dict[str, Any]:
+        """The result of a search; its process is killed after `stop`. Raises ClientError."""
+        process = self._taken()
+        try:
+            failed, result = answer(process, task, stop)
+        except BaseException:
+            process.kill()
+            finish(process)
+            raise
+        self._keep(process)
+        if failed:
+            raise ClientError(failed)
+        return result
+
+    def _taken(self) -> Process:
+        """A process without a task: the one that waited last, or a new one."""
+        with self._lock:
+            while self._idle:
+                process, timer = self._idle.pop()
+                timer.cancel()
+                if process.poll() is None:
+                    return process
+                finish(process)             # somebody has killed it
+        return subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True,         # Ctrl-C reaches only the console
+        )
+
+    def _keep(self, process: Process) -> None:
+        """Lets the process wait for a task, if not enough others do."""
+        with self._lock:
+            if keep := not self._closed and len(self._idle) < IDLE_MAX:
+                timer = threading.Timer(self.idle_seconds, self._expire, [process])
+                timer.daemon = True
+                timer.start()
+                self._idle.append((process, timer))
+        if not keep:
+            finish(process)
+
+    def _expire(self, process: Process) -> None:
+        """Ends the process, if it still waits."""
+        with self._lock:
+            waits = [one for one in self._idle if one[0] is process]
+            self._idle = [one for one in self._idle if one[0] is not process]
+        if waits:
+            finish(process)
+
+    def close(self) -> None:
+        """Ends the processes that wait; one that still searches ends with its search."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for process, timer in idle:
+            timer.cancel()
+            finish(process)
+
+
+def answer(process: Process, task: Task, stop: threading.Event) -> tuple[str, dict[str, Any]]:
+    """The process's answer to the task: why it failed, or the result. Raises ClientError if the
+    process has ended; it is killed after `stop`."""
     schemas = task.wanted.schemas
     source = schemas.source if schemas is not None else None
     alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)
-    with subprocess.Popen(
-        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        start_new_session=True,         # Ctrl-C reaches only the console
-    ) as process:
-        sent: bytes | None = pickle.dumps(alone)
-        while True:
-            try:
-                written, _ = process.communicate(sent, STOP_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                sent = None
-                if stop.is_set():
-                    process.kill()
-    if process.returncode:
-        raise ClientError(f"the search ended with status {process.returncode}")
-    failed, result = pickle.loads(written)
-    if failed:
-        raise ClientError(failed)
-    return dict(result)
+    assert process.stdin is not None and process.stdout is not None
+    answered = select.poll()
+    answered.register(process.stdout)
+    try:
+        process.stdin.write(pickle.dumps(alone))
+        process.stdin.flush()
+        while not answered.poll(STOP_SECONDS * 1000):
+            if stop.is_set():
+                process.kill()
+        failed, result = pickle.load(process.stdout)
+    except (BrokenPipeError, EOFError):
+        raise ClientError(f"the search ended with status {process.wait()}") from None
+    return failed, dict(result)
+
+
+def finish(process: Process) -> None:
+    """Ends a process without a task, and waits until it has ended."""
+    with contextlib.suppress(BrokenPipeError), process:
+        pass                        # its standard input ends, and so does the process
 
 
 class ConsoleEnded(threading.Event):
@@ -100,24 +173,30 @@ def give_way() -> None:
         Path("/proc/self/autogroup").write_text(str(NICENESS))
 
 
-def main() -> int:
-    """Runs the task from standard input; returns the exit status."""
-    give_way()
-    task: Task = pickle.load(sys.stdin.buffer)
-    ended = ConsoleEnded(task.console)
-    result: tuple[str, dict[str, Any]]
+def attempt(task: Task, ended: ConsoleEnded) -> tuple[str, dict[str, Any]]:
+    """Why the task failed, or its result."""
     try:
         if task.schemas is not None:
             from ottla.console.schemas import Schemas
 
             task = replace(task, wanted=replace(task.wanted, schemas=Schemas(task.schemas)))
-        result = "", perform(task, ended)
+        return "", perform(task, ended)
     except ClientError as failed:
-        result = str(failed), {}
-    if ended.is_set():
-        return 1
-    sys.stdout.buffer.write(pickle.dumps(result))
-    sys.stdout.flush()
+        return str(failed), {}
+
+
+def main() -> int:
+    """Runs the tasks from standard input until it ends; returns the exit status."""
+    give_way()
+    with contextlib.suppress(EOFError):
+        while True:
+            task: Task = pickle.load(sys.stdin.buffer)
+            ended = ConsoleEnded(task.console)
+            result = attempt(task, ended)
+            if ended.is_set():
+                return 1
+            sys.stdout.buffer.write(pickle.dumps(result))
+            sys.stdout.flush()
     return 0
 
 

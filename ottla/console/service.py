@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.console.history import History
 from ottla.console.recorder import record
 from ottla.console.schemas import Schemas
+from ottla.console.search_process import SearchProcesses
 from ottla.console.sessions import Sessions
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Service:
         self.target, self.options = target, options
         self.threads = ThreadPoolExecutor(THREADS, "admin")
         self.search_threads = ThreadPoolExecutor(SEARCH_THREADS, "search")
+        self.search_processes = SearchProcesses()
         self.sessions = Sessions(target, self.threads, options.session_seconds)
         self.schemas = Schemas(options.schemas) if options.schemas else None
         self.history = History(options.history)
@@ -96,4 +98,5 @@ class Service:
         self.sessions.close()
         self.threads.shutdown(wait=False, cancel_futures=True)
         self.search_threads.shutdown(wait=False, cancel_futures=True)
+        self.search_processes.close()
         self.history.close()

@@ -120,7 +120,7 @@ cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) ex
     if magic(records) != 2:
         raise InvalidRecord(
             f"message format v{magic(records)} where only record batches (v2) are allowed")
-    if not zstd and batch_size >= HEADER_SIZE and attributes(records) & CODEC_MASK == ZSTD:
+    if not zstd and attributes(records) & CODEC_MASK == ZSTD:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
     if batch_size < size and whole_batch(records + batch_size, size - batch_size) > 0:
         raise InvalidRecord("a partition's records contain more than one batch")
@@ -136,7 +136,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
     length = load_int32(batch + LENGTH_AT)
     if length < LEGACY_OVERHEAD:
         raise CorruptMessage(f"batch length {length} is too small for a message of any format")
-    if size <= MAGIC_AT or length + LOG_OVERHEAD > size:
+    if length + LOG_OVERHEAD > size:
         raise InvalidRecord(
             f"batch of {length + LOG_OVERHEAD} bytes, of which only {size} were sent")
     if magic(batch) < 0 or magic(batch) > 2:

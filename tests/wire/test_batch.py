@@ -129,6 +129,8 @@ FRAMES = {
     "length 0": (batch_of()[:8] + bytes(4) + batch_of()[12:], CORRUPT),
     "length 2^31-1": (batch_of()[:8] + b"\x7f\xff\xff\xff" + batch_of()[12:], INVALID),
     "half a header": (sealed(batch_of()[:40]), CORRUPT),
+    "length of no message": (patched(bytearray(25), 8, 13, 4), CORRUPT),
+    "length of the smallest message": (patched(bytearray(26), 8, 14, 4), INVALID),
     "magic 0": (patched(batch_of(), 16, 0, 1), INVALID),
     "magic 1": (patched(batch_of(), 16, 1, 1), INVALID),
     "magic 3": (patched(batch_of(), 16, 3, 1), CORRUPT),

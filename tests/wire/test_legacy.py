@@ -271,6 +271,12 @@ def test_what_is_no_message_set_is_refused(case):
     assert refusal(data) == code
 
 
+@pytest.mark.parametrize("size", range(1, 9))
+def test_a_value_past_the_end_is_not_read(size):
+    with pytest.raises(InvalidRecord, match=f"value of {size} bytes, but 0 remain"):
+        up_convert(raw(b"\0\0" + struct.pack(">ii", -1, size)))
+
+
 def test_a_bomb_is_refused_before_it_unfolds():
     data = wrapper(1, message(1, None, bytes(1_000_000)))
     assert len(up_convert(data, size_max=1_100_000)) < 10_000

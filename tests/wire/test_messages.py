@@ -185,6 +185,11 @@ def test_text_that_is_no_utf8_is_read_as_kafka_reads_it_and_never_written() -> N
     assert HeartbeatRequest.decode(named_by_a_path.encode(0), 0).group_id == "a?"
 
 
+def test_the_longest_text_is_read() -> None:
+    request = HeartbeatRequest(group_id="g" * 32_767, member_id="m")
+    assert HeartbeatRequest.decode(request.encode(0), 0) == request
+
+
 def test_text_that_would_grow_beyond_what_the_protocol_allows_is_refused() -> None:
     data = b"\x7f\xff" + 32_767 * b"\xff" + bytes(4) + b"\x00\x00"
     with pytest.raises(MalformedMessage, match="32767 bytes that are not valid UTF-8"):

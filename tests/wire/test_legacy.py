@@ -273,7 +273,7 @@ def test_what_is_no_message_set_is_refused(case):
 
 @pytest.mark.parametrize("size", range(1, 9))
 def test_a_value_past_the_end_is_not_read(size):
-    with pytest.raises(InvalidRecord, match=f"value of {size} bytes, but 0 remain"):
+    with pytest.raises(InvalidRecord, match=f"value claims {size} bytes, but 0 remain"):
         up_convert(raw(b"\0\0" + struct.pack(">ii", -1, size)))
 
 

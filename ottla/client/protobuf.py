@@ -69,7 +69,7 @@ def _name_at(file: Any, path: tuple[int, ...]) -> str:
     names, inside = [file.package] if file.package else [], file.message_type
     for index in path:
         if not 0 <= index < len(inside):
-            raise BadProto(f"the schema has no message {list(path)}")
+            raise BadProto(f"the schema has no message with the indexes {list(path)}")
         names.append(inside[index].name)
         inside = inside[index].nested_type
     return ".".join(names)
@@ -131,18 +131,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at
         shift += 7
         if shift > 35:
-            raise ValueError("a number in the path of its message type is too long")
+            raise ValueError("a number in the list of message indexes is too long")
 
 
 def message_path(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    """Reads a message's path of indexes in Confluent's wire format. Returns the path and the
-    position of the payload."""
+    """Reads the message indexes that precede a payload in Confluent's wire format: the path to a
+    message type in the schema. Returns the path and the position of the payload."""
     count, at = _varint(data, at)
     if count == 0:
         return (0,), at
     if not 0 < count <= NESTING_MAX:
         raise ValueError(
-            f"the path of its message type has {count} indexes, not 1 to {NESTING_MAX}")
+            f"the list of message indexes has {count} entries, expected 1 to {NESTING_MAX}")
     path = []
     for _ in range(count):
         index, at = _varint(data, at)

@@ -114,4 +114,5 @@ def client_mechanism(
         return PlainClient(user, password)
     if mechanism in HASHES:
         return ScramClient(mechanism, user, password, extensions or {})
-    raise ClientError(f"sasl.mechanism={mechanism} is not supported, only PLAIN and SCRAM are")
+    raise ClientError(
+        f"sasl.mechanism={mechanism} is not supported: use one of {', '.join(('PLAIN', *HASHES))}")

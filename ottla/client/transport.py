@@ -151,7 +151,9 @@ def open_transport(
         if getattr(failed, "verify_code", 0) in UNTRUSTED:
             told += "; set ssl.truststore.location to the file of certificates to trust"
         elif security.tls is not None and not hasattr(failed, "verify_message"):
-            told += f"; perhaps this port has no TLS: security.protocol is {security.protocol} here"
+            told += (
+                "; perhaps this port has no TLS: this client has"
+                f" security.protocol={security.protocol}")
         raise Unreachable(told) from failed
     except BaseException:
         made.close()
@@ -166,7 +168,8 @@ def perhaps_another(protocol: str) -> str:
         "PLAINTEXT": "TLS or a login", "SSL": "a login or a client certificate",
         "SASL_PLAINTEXT": "TLS", "SASL_SSL": "",
     }[protocol]
-    return f"; perhaps it expects {wanted}: security.protocol is {protocol} here" if wanted else ""
+    told = f"; perhaps it expects {wanted}: this client has security.protocol={protocol}"
+    return told if wanted else ""
 
 
 def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.socket:

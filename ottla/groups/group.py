@@ -39,7 +39,7 @@ class Group(Protocol):
 
     group_id: str
     keys: ClassVar[tuple[type, ...]]
-    """The key types of such a group's records."""
+    """The types of the record keys that belong to a group of this class."""
 
     # Descriptions
 
@@ -57,11 +57,11 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group may be deleted."""
+        """Whether the group has no members, so that a client may delete it."""
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group may be removed once it has no offsets."""
+        """Whether the coordinator may delete the group by itself once the group has no offsets."""
 
     @property
     def tells_topics(self) -> bool:
@@ -97,8 +97,8 @@ class Group(Protocol):
     def heartbeat(
         self, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode | None:
-        """Serve a Heartbeat without effects. Returns None if it may have effects: then call
-        `heartbeat_turn`."""
+        """Serve a Heartbeat if it needs no `Result`: it adds no record and sets no timer. Returns
+        None if it may need one: then call `heartbeat_turn`."""
 
     def heartbeat_turn(
         self,
@@ -108,7 +108,7 @@ class Group(Protocol):
         result: Result,
         context: Context,
     ) -> ErrorCode:
-        """Serve a Heartbeat that may have effects, such as a timer."""
+        """Serve a Heartbeat that may add records to the result or set timers."""
 
     def leave(
         self, leaving: Sequence[Leaving], result: Result, context: Context

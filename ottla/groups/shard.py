@@ -133,8 +133,8 @@ class Shard:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode | None:
-        """Serve a Heartbeat without effects. Returns None if it may have effects: then call
-        `heartbeat_turn`.
+        """Serve a Heartbeat if it adds no record and sets no timer. Returns None if it may do so:
+        then call `heartbeat_turn`.
 
         Raises UnknownMember, FencedInstance, IllegalGeneration, InvalidGroupId.
         """

@@ -149,8 +149,8 @@ class ClusterStore:
         """Create the permanent nodes. Raises ClusterRefused if the root is Apache Kafka's."""
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
             raise ClusterRefused(
-                "zookeeper.connect: this root has /brokers/topics: Apache Kafka uses it. Add a"
-                " chroot of its own, such as /ottla"
+                "zookeeper.connect leads to a path that Apache Kafka uses: it contains"
+                " /brokers/topics. Add a chroot for Ottla to the setting, such as /ottla"
             )
         for path in LAYOUT:
             await make(self.coordination, path)

@@ -130,7 +130,7 @@ def _held(fields: Mapping[str, int] | None) -> Held | None:
         return None
     held = Held(**fields)
     if any(type(each) is not int or not 0 <= each <= NUMBER_MAX for each in held):
-        raise ValueError(f"held is {fields}, expected numbers from 0 to {NUMBER_MAX}")
+        raise ValueError(f"the field 'held' is {fields}, expected numbers from 0 to {NUMBER_MAX}")
     return held
 
 

@@ -119,7 +119,7 @@ cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) ex
             f"a partition's records have {size} bytes, which are not a complete batch")
     if magic(records) != 2:
         raise InvalidRecord(
-            f"message format v{magic(records)} where only record batches (v2) are allowed")
+            f"the records have message format v{magic(records)}, expected record batches (v2)")
     if not zstd and attributes(records) & CODEC_MASK == ZSTD:
         raise UnsupportedCompression("zstd needs Produce version 7 or later")
     if batch_size < size and whole_batch(records + batch_size, size - batch_size) > 0:
@@ -143,7 +143,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
         raise CorruptMessage(f"unknown message format (magic) {magic(batch)}")
     if magic(batch) != 2:
         raise InvalidRecord(
-            f"message format v{magic(batch)} where only record batches (v2) are allowed")
+            f"the records have message format v{magic(batch)}, expected record batches (v2)")
     if length + LOG_OVERHEAD < size:
         raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow a partition's one batch")
     if size < HEADER_SIZE:

@@ -67,7 +67,7 @@ cdef const uint8_t *read_bytes(
     size[0] = load_int32(at)
     data[0] = at + 4
     if size[0] < -1 or size[0] > end - at - 4:
-        raise InvalidRecord(f"a key or value of {size[0]} bytes, but {end - at - 4} remain")
+        raise InvalidRecord(f"a key or value claims {size[0]} bytes, but {end - at - 4} remain")
     return at + 4 + max(size[0], 0)
 
 
@@ -79,7 +79,7 @@ cdef bint read_message(const uint8_t *at, const uint8_t *end, Message *message) 
     message.offset = load_int64(at)
     size = load_int32(at + 8)
     if size < OVERHEAD_V0:
-        raise CorruptMessage(f"a message of {size} bytes, the minimum is {int(OVERHEAD_V0)}")
+        raise CorruptMessage(f"a message has {size} bytes, but the minimum is {int(OVERHEAD_V0)}")
     if size > end - at - LOG_OVERHEAD:
         return False
     end = at + LOG_OVERHEAD + size
@@ -91,12 +91,13 @@ cdef bint read_message(const uint8_t *at, const uint8_t *end, Message *message) 
     message.attributes = at[MESSAGE_ATTRIBUTES_AT]
     message.timestamp = -1
     if not 0 <= message.magic <= 1:
-        raise CorruptMessage(f"message format v{message.magic} among messages v0 and v1")
+        raise CorruptMessage(f"a message has format v{message.magic}, expected v0 or v1")
     at += MESSAGE_TIMESTAMP_AT
     if message.magic == 1:
         if size < OVERHEAD_V0 + TIMESTAMP_SIZE:
             raise InvalidRecord(
-                f"a message v1 of {size} bytes, the minimum is {int(OVERHEAD_V0 + TIMESTAMP_SIZE)}")
+                f"a message v1 has {size} bytes, but the minimum is "
+                f"{int(OVERHEAD_V0 + TIMESTAMP_SIZE)}")
         message.timestamp = load_int64(at)
         at += TIMESTAMP_SIZE
     at = read_bytes(at, end, &message.key, &message.key_size)
@@ -134,12 +135,12 @@ cdef list unpack(Message *wrapper, int64_t size_max):
             f"message format v{wrapper.magic} does not have codec {codec}")
     packed = copied(wrapper.value, wrapper.value_size)
     if not packed:
-        raise InvalidRecord("a compressed message without a value")
+        raise InvalidRecord("a compressed message has no value")
     if codec == LZ4 and wrapper.magic == 0:
         packed = with_right_checksum(packed)
     view = plain = decompress(codec, packed, size_max)
     if not plain:
-        raise InvalidRecord("a compressed message without content")
+        raise InvalidRecord("a compressed message has no content")
     at = &view[0]
     end = at + view.shape[0]
     while at < end:
@@ -147,7 +148,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
             raise InvalidRecord("a compressed set ends inside a message")
         if inner.magic != wrapper.magic or inner.attributes & CODEC_BITS:
             raise InvalidRecord(
-                f"message v{inner.magic} with attributes {inner.attributes:#x} inside a "
+                f"a message v{inner.magic} with attributes {inner.attributes:#x} is inside a "
                 f"compressed message v{wrapper.magic}, which may hold only uncompressed messages "
                 "of its own format")
         if wrapper.attributes & APPEND_TIME_BIT:

@@ -21,6 +21,7 @@ from ottla.broker.cluster.feature_levels import default_levels
 from ottla.broker.cluster.leaderless import tell_leaderless
 from ottla.broker.cluster.metadata_log import NotController
 from ottla.broker.cluster.recent_ends import RecentEnds
+from ottla.log.storage.run_record import SAID
 from ottla.replication.controller.adoption import end_adoption, outdo_logs, report
 from ottla.replication.controller.brokers import (
     PARTITIONS_AT_A_TIME,
@@ -324,7 +325,7 @@ class Controller:
                 "broker %d is registered, with epoch %d; %s",
                 node_id, broker.epoch,
                 f"lost logs: {len(found.lost)}" if found.lost
-                else f"its last run ended as {found.stop!r}",
+                else SAID[found.stop],
             )
             self.returned.add(node_id)
         self.brokers_changed(sorted(self.metadata.decided.brokers))

@@ -139,7 +139,8 @@ class Elections:
             some = asked[at : at + ASKED_AT_ONCE]
             elected += await self.metadata.decide(elect_longest, some, image)
         log.warning(
-            "%s had no trusted replica; the replica with the longest log now leads %d of them",
+            "%s had no replica that surely has all committed records: the replica with the longest"
+            " log now leads %d of them",
             counted(len(due), "partition"), elected,
         )
         return elected < len(partitions)

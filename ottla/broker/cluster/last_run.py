@@ -96,8 +96,8 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH):
         log.warning(
-            "the last run ended as %r: no replica here is trusted to be complete until it has"
-            " caught up with others", stop,
+            "%s: no replica here is trusted to be complete until it has caught up with others",
+            run_record.SAID[stop],
         )
     if lost:
         log.warning(

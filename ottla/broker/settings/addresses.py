@@ -70,7 +70,7 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
 
 
 def parse_http_address(text: str, setting: str = "ottla.http.listener") -> tuple[str, int]:
-    """The value of a setting: `host:port`, an IPv6 address in brackets. Raises SettingsError."""
+    """The value of a setting: `host:port`; an IPv6 address has brackets. Raises SettingsError."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or "/" in host:
         raise SettingsError(setting, f"{text!r} is not of the form host:port")
@@ -89,8 +89,8 @@ def check_zookeeper(text: str) -> None:
         if wrong:
             raise SettingsError(
                 "zookeeper.connect",
-                f"{server.strip()!r} in {text!r} is not of the form host:port, an IPv6 address in"
-                " brackets",
+                f"{server.strip()!r} in {text!r} is not of the form host:port (write an IPv6"
+                " address in brackets: [::1]:2181)",
             )
     if "," in chroot or not {".", ".."}.isdisjoint(chroot.split("/")):
         raise SettingsError(
@@ -133,7 +133,7 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
         if address.host and is_everywhere(address.host):
             raise SettingsError(
                 "advertised.listeners",
-                f"clients cannot reach {address.host}; name the host",
+                f"clients cannot reach {address.host}; set a name or an address of this machine",
             )
 
 

@@ -78,7 +78,7 @@ class BrokerSettings(ListenerSettings):
     log_dir: Names = setting(
         "log.dir", ("/tmp/kafka-logs",), help="The data directory if log.dirs is not set.")
     socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", 104_857_600, at_least=1, help="The largest request.")
+        "socket.request.max.bytes", 104_857_600, at_least=1, help="Maximum bytes of a request.")
     socket_listen_backlog_size: int = setting(
         "socket.listen.backlog.size", 50, at_least=1,
         help="Connections that may wait to be accepted.")
@@ -118,7 +118,8 @@ class BrokerSettings(ListenerSettings):
     connections_max_idle_ms: Long = setting(
         "connections.max.idle.ms", 600_000, help="Idle connections are closed after this time.")
     fetch_max_bytes: int = setting(
-        "fetch.max.bytes", 57_671_680, at_least=1024, help="The largest reply to a fetch.")
+        "fetch.max.bytes", 57_671_680, at_least=1024,
+        help="Maximum bytes of records in a reply to a fetch.")
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", 1000, at_least=0,
         help="Maximum incremental fetch sessions (KIP-227).")
@@ -271,7 +272,7 @@ class BrokerSettings(ListenerSettings):
         " alone.")
     replica_fetch_response_max_bytes: int = setting(
         "replica.fetch.response.max.bytes", 10_485_760, at_least=0,
-        help="The largest reply to a follower.")
+        help="Maximum bytes of records in a reply to a follower.")
     replica_fetch_backoff_ms: int = setting(
         "replica.fetch.backoff.ms", 1000, at_least=0,
         help="Maximum delay of a follower between failed attempts.")

@@ -119,10 +119,10 @@ class TopicConfig(Settings):
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes", ARRAY_MAX, at_least=1, at_most=ARRAY_MAX,
         synonyms=("max.decompressed.message.bytes",),
-        help="Maximum size of a record in a compressed batch; a whole batch may have 128 MiB.")
+        help="Maximum bytes of a decompressed record; a decompressed batch may have 128 MiB.")
     max_message_bytes: int = setting(
         "max.message.bytes", 1_048_588, at_least=0, synonyms=("message.max.bytes",),
-        help="The largest record batch that is accepted, as it is sent and as it is stored.")
+        help="Maximum bytes of a record batch, as it is sent and as it is stored.")
     message_timestamp_after_max_ms: Long = setting(
         "message.timestamp.after.max.ms", 3_600_000, at_least=0,
         synonyms=("log.message.timestamp.after.max.ms",),

@@ -127,12 +127,12 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group may be deleted and its offsets expire."""
+        """Whether a client may delete the group, and the offsets may expire."""
         return self.state is ClassicState.EMPTY
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group may be removed once it has no offsets."""
+        """Whether the coordinator may delete the group once the group has no offsets."""
         return self.is_empty and not self.pending_joins
 
     @property

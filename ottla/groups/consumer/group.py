@@ -103,7 +103,7 @@ class ConsumerGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Whether the group may be removed once it has no offsets."""
+        """Whether the coordinator may delete the group once the group has no offsets."""
         return not self.members
 
     @property

@@ -103,19 +103,19 @@ cdef class Producers:
         if state is None and epoch >= -1:
             return self.check_unknown(batch)
         if state is None:
-            raise InvalidProducerEpoch(f"producer epoch {epoch} is below -1 (none)")
+            raise InvalidProducerEpoch(f"producer epoch {epoch} is below -1, which means no epoch")
         if epoch < state.epoch:
             reached("a batch of a fenced producer")
             raise InvalidProducerEpoch(
-                f"producer {state.producer_id} now has epoch {state.epoch}, "
-                f"a batch with epoch {epoch} comes from an instance that has been fenced")
+                f"producer {state.producer_id} now has epoch {state.epoch}: "
+                f"the batch has epoch {epoch}, so a fenced instance of the producer sent it")
         if epoch != state.epoch:
             # A new epoch begins at sequence 0, unless the old epoch is unknown.
             if first > 0 and state.epoch != -1:
                 reached("a new epoch began in the middle of its sequence")
                 raise OutOfOrderSequence(
                     f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, "
-                    "not 0")
+                    "expected 0")
             return self.check_transactional(batch, state)
         if first < 0:
             # A coordinator's own batch, such as the offsets of a transaction: only clients have to
@@ -139,15 +139,16 @@ cdef class Producers:
                     # id and write the records a second time.
                     reached("a batch was repeated whose offset is not known any more")
                     raise DuplicateSequence(
-                        f"producer {state.producer_id} sent sequences up to {last} before; "
-                        "the offset is no longer known")
+                        f"producer {state.producer_id} has already sent the batch that ends with "
+                        f"sequence {last}; the batch's offset is no longer known")
                 reached("a batch came out of order")
                 raise OutOfOrderSequence(
-                    f"producer {state.producer_id} sent sequence {first} after "
-                    f"{state.last_sequences[state.kept - 1]}, not the next one")
+                    f"producer {state.producer_id} sent sequence {first}, expected "
+                    f"{sequence_after(state.last_sequences[state.kept - 1], 1)}")
         elif first != 0 and epoch != -1:
             raise OutOfOrderSequence(
-                f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, not 0")
+                f"producer {state.producer_id} begins epoch {epoch} with sequence {first}, "
+                "expected 0")
         return self.check_transactional(batch, state)
 
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2:

@@ -80,7 +80,8 @@ cdef class OffsetLookup:
             if next_entry < index.count:
                 end = index.position_of(next_entry)
                 if index.key_of(next_entry) < offset or end > size - fields.HEADER_SIZE:
-                    raise IndexDamaged(f"{index.path}: the entry after {offset} is wrong")
+                    raise IndexDamaged(
+                        f"{index.path}: the entry after that of offset {offset - 1} is wrong")
             if 0 < end - position <= enough:
                 batch_size[0] = end - position
                 return position
@@ -101,7 +102,9 @@ cdef class OffsetLookup:
         cdef Py_ssize_t held = 0, at = 0, reads = 0
         cdef int64_t batch, previous = -1, began = position
         if expected != UNLED and not 0 <= position <= size - fields.HEADER_SIZE:
-            raise IndexDamaged(f"{index.path} points to {position}, after the end of the log")
+            raise IndexDamaged(
+                f"{index.path} points to position {position}, but no batch fits there: the "
+                f"log file has {size} bytes")
         while position + fields.HEADER_SIZE <= size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, size - position), position)
@@ -110,19 +113,24 @@ cdef class OffsetLookup:
                 if held < fields.HEADER_SIZE:
                     break
                 if reads > READS_MAX and position - began > index_interval:
-                    raise IndexDamaged(f"the index of {file.path} lacks entries after {began}")
+                    raise IndexDamaged(
+                        f"the index of {file.path} lacks entries after position {began}")
             if expected != UNLED:
                 if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
                     raise IndexDamaged(
-                        f"{index.path}: no batch at {position} ends with offset {expected}")
+                        f"{index.path}: no batch at position {position} ends with offset "
+                        f"{expected}")
                 expected = UNLED
             batch = fields.total_size(chunk + at)
             if (batch < fields.HEADER_SIZE or batch > size - position
                     or fields.magic(chunk + at) != 2
                     or fields.base_offset(chunk + at) <= previous):
                 raise SegmentDamaged(
-                    f"{file.path}: at {position}, after offset {previous}, there is no valid batch "
-                    f"but size {batch} and magic {fields.magic(chunk + at)}", position)
+                    f"{file.path}: the bytes at position {position} are not a valid batch: size "
+                    f"{batch} ({size - position} bytes are left), "
+                    f"magic {fields.magic(chunk + at)}, base offset "
+                    f"{fields.base_offset(chunk + at)} (must be above {previous})",
+                    position)
             previous = fields.last_offset(chunk + at)
             if previous >= offset:
                 self.after_gap = fields.base_offset(chunk + at) > offset

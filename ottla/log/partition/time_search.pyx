@@ -304,7 +304,8 @@ cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, i
                 if timestamp != HIGHEST:
                     break
     if cut_off:
-        raise CorruptMessage(f"a record of the batch at {fields.base_offset(batch)} is cut off")
+        raise CorruptMessage(
+            f"a record of the batch at offset {fields.base_offset(batch)} is cut off")
     if newest_offset < 0:
         return None
     return newest_offset, newest, fields.leader_epoch(batch)

@@ -100,9 +100,10 @@ cdef class SegmentScrub:
         if fields.leader_epoch(batch) < self.epoch:
             self.blame_the_last(
                 self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)
-            return f"leader epoch {fields.leader_epoch(batch)} comes after {self.epoch}"
+            return f"leader epoch falls to {fields.leader_epoch(batch)} from {self.epoch}"
         if fields.base_offset(batch) < self.end_offset:
-            problem = f"base offset {fields.base_offset(batch)} comes after {self.end_offset - 1}"
+            problem = (f"base offset is {fields.base_offset(batch)},"
+                       f" but the previous batch ends with offset {self.end_offset - 1}")
             self.blame_the_last(self.jumped and fields.base_offset(batch) >= self.jump_offset)
             return problem
         return None

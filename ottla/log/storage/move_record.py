@@ -58,9 +58,10 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
             continue
         except ValueError as error:
             raise StorageRefused(
-                f"{path} is damaged ({error}). It says which partition's valid copy is in this log "
-                "directory. If a directory here ends with -future, rename it to the partition's "
-                "name, move the copy in the other log directory away, and remove the file."
+                f"{path} is damaged ({error}). This file names a partition whose valid copy is in "
+                f"{target.path}. If the name of a directory in {target.path} ends with -future, "
+                "rename that directory to the partition's name, and move the partition's directory "
+                f"out of the other log directory. Then remove {path}."
             ) from error
         finish_move(disk, target, [each for each in online if each is not target], record)
         if len(online) == len(directories):

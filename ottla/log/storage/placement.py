@@ -50,8 +50,8 @@ class Placement:
         unnamed = [home for home, topic_id in zip(homes, ids, strict=True) if topic_id is None]
         if ids[0] == ids[1] or any(home.has_records(key) for home in unnamed):
             raise StorageRefused(
-                f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move one"
-                " of them away: the broker cannot know which is the right one."
+                f"partition {key[0]}-{key[1]} is in {directory.path} and in {first.path}. Move the"
+                " wrong copy out of its log directory: the broker cannot know which copy is right."
             )
         self.rivals.setdefault(key, []).append(directory)
 

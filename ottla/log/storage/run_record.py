@@ -27,6 +27,12 @@ CLEAN, CRASH, MACHINE, LOST = STOPS = ("clean", "crash", "machine", "lost")
 """How a broker's last run ended, from harmless to bad. `clean`: a clean stop. `crash`: the process
 died, but its writes are not lost. `machine`: the machine stopped, and unflushed writes may be lost.
 `lost`: no log can be relied on, for example because the log directories were replaced."""
+SAID = {
+    CLEAN: "the last run ended cleanly",
+    CRASH: "the last run ended with a crash of the broker",
+    MACHINE: "the machine stopped without warning during the last run",
+    LOST: "no log of the last run can be relied on",
+}
 FLUSHED = "always"
 
 

@@ -99,7 +99,8 @@ def _check_networks(image: MetadataImage, update: FeatureUpdate) -> None:
     if hosts:
         raise _refused(
             update,
-            f"Brokers of that version ignore ACLs for networks. Remove these first: {hosts[0]}"
+            "At this level, brokers ignore ACLs with networks as hosts. Remove the ACLs with these"
+            f" hosts first: {hosts[0]}"
             + (f" and {len(hosts) - 1} more." if len(hosts) > 1 else "."),
         )
 

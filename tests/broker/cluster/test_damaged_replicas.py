@@ -184,7 +184,7 @@ def test_a_leader_checks_the_bytes_that_a_follower_refuses_and_hands_over(
         return state(cluster, leader).leader != leader
 
     cluster.until(handed_over, "another one leads")
-    assert f"node {leader} sent the batch at offset 6 does not match its checksum" in caplog.text
+    assert f"node {leader} sent a batch at offset 6, which does not match" in caplog.text
     assert "this broker or a follower could not read offset 6" in caplog.text
     in_sync(cluster, 1, 2, 3)
     assert write(cluster, b"after") == 0

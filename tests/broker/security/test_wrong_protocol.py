@@ -21,14 +21,14 @@ LISTENERS = {
     "sasl.enabled.mechanisms": "PLAIN",
 }
 HINTS = {
-    ("PLAINTEXT", "SSL"): "perhaps it expects TLS or a login: security.protocol is PLAINTEXT here",
+    ("PLAINTEXT", "SSL"): "TLS or a login: this client has security.protocol=PLAINTEXT",
     ("PLAINTEXT", "SASL_PLAINTEXT"): "perhaps it expects TLS or a login",
     ("PLAINTEXT", "SASL_SSL"): "perhaps it expects TLS or a login",
-    ("SSL", "PLAINTEXT"): "perhaps this port has no TLS: security.protocol is SSL here",
+    ("SSL", "PLAINTEXT"): "perhaps this port has no TLS: this client has security.protocol=SSL",
     ("SSL", "SASL_PLAINTEXT"): "perhaps this port has no TLS",
     ("SSL", "SASL_SSL"): "perhaps it expects a login or a client certificate",
     ("SASL_PLAINTEXT", "PLAINTEXT"): "the broker does not offer SASL mechanism PLAIN",
-    ("SASL_PLAINTEXT", "SSL"): "perhaps it expects TLS: security.protocol is SASL_PLAINTEXT here",
+    ("SASL_PLAINTEXT", "SSL"): "expects TLS: this client has security.protocol=SASL_PLAINTEXT",
     ("SASL_PLAINTEXT", "SASL_SSL"): "perhaps it expects TLS",
     ("SASL_SSL", "PLAINTEXT"): "perhaps this port has no TLS",
     ("SASL_SSL", "SASL_PLAINTEXT"): "perhaps this port has no TLS",

@@ -149,8 +149,8 @@ def test_a_lone_broker_says_that_topics_have_one_replica() -> None:
 @pytest.mark.parametrize(("connect", "reason"), [
     ("z:2181:2181", "'z:2181:2181' in .* is not of the form host:port"),
     ("z:port/ottla", "'z:port' in .* is not of the form host:port"),
-    ("::1/ottla", "an IPv6 address in brackets"),
-    ("[::1/ottla", "an IPv6 address in brackets"),
+    ("::1/ottla", "write an IPv6 address in brackets"),
+    ("[::1/ottla", "write an IPv6 address in brackets"),
     ("a:1,,b:2", "'' in 'a:1,,b:2' is not of the form"),
     ("/ottla", "'' in '/ottla' is not of the form"),
     ("a:2181/ottla,b:2181/ottla", "write one, after the last server"),

@@ -76,7 +76,7 @@ def test_no_level_is_set_whose_brokers_would_ignore_an_acl_that_exists() -> None
 
     one, other = RuleSet(rule("10.0.0.0/8"), True), RuleSet(rule("2001:db8::/32"), True)
     both = image.apply([RuleSet(rule("192.0.2.1"), True), one, other])
-    with pytest.raises(ProtocolError, match=r"Remove these first: 10\.0\.0\.0/8 and 1 more\.$"):
+    with pytest.raises(ProtocolError, match=r"these hosts first: 10\.0\.0\.0/8 and 1 more\.$"):
         lower(both, NETWORKS_FROM - 1)
     assert lower(both, NETWORKS_FROM) == [FeatureSet(name, NETWORKS_FROM)]
     left = both.apply([one._replace(present=False), other._replace(present=False)])

@@ -122,8 +122,8 @@ class TlsSettings:
             raise SettingsError(
                 "ssl.truststore.location",
                 f"brokers would refuse each other's certificates on listener {listener}:"
-                f" {reason}; it must contain the authority that signed the certificate of"
-                " ssl.keystore.…",
+                f" {reason}; the trust store must contain the authority that signed the"
+                " certificate in ssl.keystore.…",
             ) from error
         finally:
             context.check_hostname = before
@@ -199,7 +199,7 @@ def _key(settings: ListenerSettings) -> tuple[str, str]:
     if inline is not None:
         if settings.ssl_keystore_certificate_chain is None:
             raise SettingsError(
-                "ssl.keystore.certificate.chain", "has to be set together with the key"
+                "ssl.keystore.certificate.chain", "has to be set together with ssl.keystore.key"
             )
         chain_setting = "ssl.keystore.certificate.chain"
         chain = pem_blocks(chain_setting, settings.ssl_keystore_certificate_chain)

@@ -7,30 +7,102 @@ Brokers use this module too, so it imports only argparse until there is an error
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
+
+
+def whole(text: str) -> int:
+    """The argparse type of a number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """The argparse type of a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
+    return int(text)
+
+
+def decimal(text: str) -> float:
+    """The argparse type of a number that may have a fraction."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number")
+    return found
 
 
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors have one line and suggest similar flags and choices. Parsers
     of sub-commands are of this class, too, and report errors under their own name."""
 
+    _given: Sequence[str] = ()
+    """The command line, for error messages."""
+
+    @property
+    def flags(self) -> Mapping[str, argparse.Action]:
+        """The flags by their names."""
+        return self._option_string_actions
+
+    def commands(self) -> list[argparse.ArgumentParser]:
+        """The parsers of the sub-commands."""
+        choices = [action.choices for action in self._get_positional_actions()]
+        return [one for named in choices if isinstance(named, Mapping) for one in named.values()]
+
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Reports unknown arguments, as `parse_args` does. argparse's own method returns them."""
-        if args is not None:
-            self._check_flags(args)
+        args = sys.argv[1:] if args is None else args
+        self._check_flags(args)
+        self._given = args
         chosen, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            from ottla.client.similar_names import similar
-
-            near = similar(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+        if unknown and not self._take_more(chosen, unknown):
+            self.error(self._unrecognized(unknown))
         return chosen, []
 
+    def _take_more(self, chosen: argparse.Namespace, words: Sequence[str]) -> bool:
+        """Adds words that follow a flag to an argument that takes any number of words, such as
+        the second file of `FILE --flag FILE`. Returns whether this was possible."""
+        end = words.index("--") if "--" in words else len(words)
+        more = [*words[:end], *words[end + 1:]]
+        many = [each for each in self._get_positional_actions() if each.nargs in ("*", "+")]
+        if not many or any(_is_flag(word) for word in words[:end]):
+            return False
+        setattr(chosen, many[-1].dest, [*getattr(chosen, many[-1].dest), *more])
+        return True
+
+    def _unrecognized(self, words: Sequence[str]) -> str:
+        from ottla.client.other_words import ours
+        from ottla.client.similar_names import similar
+
+        flag = next(filter(_is_flag, words), words[0]).partition("=")[0]
+        near = ours(flag, self.flags) or similar(flag, self.flags)
+        return f"unrecognized arguments: {' '.join(words)}{near}"
+
     def error(self, message: str) -> NoReturn:
+        if "arguments are required" in message and (unknown := self._unknown_flags()):
+            # argparse reports a missing argument first, and its flag may be the misspelled one
+            message = f"{self._unrecognized(unknown)}; {message}"
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def _unknown_flags(self) -> list[str]:
+        """The flags in the command line that the command does not have."""
+        words = takewhile("--".__ne__, self._given)
+        flags = [word.partition("=")[0] for word in words if word[:2] == "--" and " " not in word]
+        return [
+            flag for flag in flags if not any(
+                known == flag or (self.allow_abbrev and known.startswith(flag))
+                for known in self.flags
+            )
+        ]
 
     def _check_flags(self, args: Sequence[str]) -> None:
         """Reports a flag such as `--topic orders` if the command takes the topic without a flag."""
@@ -39,7 +111,7 @@ class Parser(argparse.ArgumentParser):
             name = flag.removeprefix("--").removesuffix("s")
             if word == "--":
                 return
-            if not name or flag[:2] != "--" or flag in self._option_string_actions:
+            if not name or flag[:2] != "--" or flag in self.flags:
                 continue
             for action in self._get_positional_actions():
                 if name == action.dest.removesuffix("s") and action.choices is None:
@@ -59,3 +131,7 @@ class Parser(argparse.ArgumentParser):
             if near := similar(str(value), map(str, action.choices or ())):
                 error.message = f"invalid choice: {str(value)!r}{near}"
             raise
+
+
+def _is_flag(word: str) -> bool:
+    return word[:1] == "-" and len(word) > 1

@@ -309,9 +309,6 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
      "updates need a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
-    ("slice --topic six --limit 0", "0 is not valid for limit: it must be at least 1"),
-    ("archive --topic six --path {new} --records-per-batch -5",
-     "-5 is not valid for records_per_batch: it must be at least 1"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
      "the schema registry does not answer: http://127.0.0.1:1"),
@@ -427,6 +424,15 @@ def test_a_file_is_checked_whole_with_what_its_steps_make(
     assert refusal(capfd, "run", file).startswith(f"{file}, step 2 (replay): topic again not found")
     said = refusal(capfd, "run", file, "-b", "127.0.0.1:1")
     assert "no broker answers at 127.0.0.1:1" in said
+
+
+def test_a_count_in_a_file_is_at_least_1(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The command line itself refuses such a count."""
+    step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"\nrecords_per_batch = -5'
+    said = refusal(capfd, "run", file_of(broker, tmp_path, step))
+    assert "-5 is not valid for records_per_batch: it must be at least 1" in said
 
 
 def test_a_check_where_pyspark_is_not_installed_says_so(

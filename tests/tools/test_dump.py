@@ -35,6 +35,8 @@ def test_files_are_named_without_a_flag_too(tmp_path: Path, capsys: Capture) -> 
     named = dumped(capsys, "--files", path)
     assert dumped(capsys, path) == named
     assert len(dumped(capsys, "--deep-iteration", path)) > 1     # a flag in front takes no file
+    both = dumped(capsys, "--print-data-log", path, path)
+    assert dumped(capsys, path, "--print-data-log", path) == both
     assert run("dump") == 2
     assert capsys.readouterr().err == (
         "ottla log dump: name the files to print: ottla log dump FILE; see ottla log dump --help\n")

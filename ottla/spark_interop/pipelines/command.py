@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from ottla.client.command_line import Parser
+from ottla.client.command_line import Parser, count, decimal
 from ottla.client.interrupts import Interrupts, handled, status_of
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError, SparkUnavailable
@@ -73,7 +73,7 @@ def _add(to: argparse.ArgumentParser, option: Option) -> None:
     if option.kind in ("list", "table"):
         more["nargs"] = "+"
     if option.kind in ("count", "number"):
-        more["type"] = {"count": int, "number": float}[option.kind]
+        more["type"] = {"count": count, "number": decimal}[option.kind]
     to.add_argument(flag, metavar=option.kind.upper(), **more)
 
 

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE
-from ottla.client.command_line import Parser
+from ottla.client.command_line import Parser, count, whole
 from ottla.client.interrupts import interruptible, status_of
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
@@ -37,20 +37,6 @@ def main(arguments: list[str]) -> int:
     if words in commands:
         return run(commands[words], arguments[2:])
     return show_verbs(noun, commands, arguments[1:])
-
-
-def whole(text: str) -> int:
-    """A number from 0 on."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
-    return int(text)
-
-
-def count(text: str) -> int:
-    """A number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
-    return int(text)
 
 
 def with_unit(read: Callable[[str], float], shown: Callable[[float], float]) -> Value:

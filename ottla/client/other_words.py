@@ -1,0 +1,92 @@
+"""Flags that Apache Kafka's tools and other programs have, and that users try here too."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+SERVERS = ("--bootstrap-server",)
+BEGINNING = ("--offset beginning", "--to beginning", "--starting earliest")
+END = ("--offset end", "--to end", "--starting latest")
+LIMIT = ("--count", "--records", "--limit")
+LISTENERS = "--override listeners=PLAINTEXT://HOST:PORT"
+
+WORDS: dict[str, tuple[str, ...]] = {
+    "--assume-yes": ("--yes",),
+    "--at": ("--offset @TIME", "--to @TIME", "--since"),
+    "--batch-size": ("--batch-bytes", "--records-per-batch"),
+    "--beginning": BEGINNING,
+    "--broker": SERVERS,
+    "--broker-list": SERVERS,
+    "--brokers": SERVERS,
+    "--by-duration": ("--to @TIME",),
+    "--client-config": ("--command-config",),
+    "--codec": ("--compression",),
+    "--compression-codec": ("--compression",),
+    "--config-file": ("--command-config",),
+    "--consumer-config": ("--command-config", "--from-config"),
+    "--consumer-property": ("--property",),
+    "--consumer.config": ("--command-config", "--from-config"),
+    "--data-dir": ("--override log.dirs=DIR",),
+    "--destination": ("--to", "--path"),
+    "--earliest": BEGINNING,
+    "--end": ("--exit", "--to end", "--until"),
+    "--eof": ("--exit",),
+    "--execute": ("--yes",),
+    "--force": ("--yes",),
+    "--from": ("--offset OFFSET", "--to OFFSET", "--since", "--starting", "--source", "--at"),
+    "--from-beginning": BEGINNING,
+    "--from-end": END,
+    "--group-id": ("--group",),
+    "--json": ("--output json",),
+    "--latest": END,
+    "--limit": LIMIT[:2],
+    "--listeners": (LISTENERS,),
+    "--log-dirs": ("--override log.dirs=DIR",),
+    "--max-messages": LIMIT,
+    "--messages": LIMIT,
+    "--num-records": LIMIT,
+    "--port": (LISTENERS, "--listen HOST:PORT"),
+    "--producer-config": ("--command-config", "--to-config"),
+    "--producer-property": ("--property",),
+    "--producer.config": ("--command-config", "--to-config"),
+    "--record-size": ("--size",),
+    "--replicas": ("--replication-factor",),
+    "--request-required-acks": ("--acks",),
+    "--rf": ("--replication-factor",),
+    "--servers": SERVERS,
+    "--shift-by": ("--to +N",),
+    "--since": ("--offset @TIME", "--to @TIME", "--at"),
+    "--source": ("--from",),
+    "--start": BEGINNING,
+    "--start-offset": ("--offset OFFSET",),
+    "--throughput": ("--rate",),
+    "--time": ("--at",),
+    "--timeout-ms": ("--timeout",),
+    "--to-datetime": ("--to @TIME",),
+    "--to-earliest": BEGINNING,
+    "--to-latest": END,
+    "--to-offset": ("--to OFFSET", "--offset OFFSET"),
+    "--whitelist": ("--topics",),
+}
+"""For each of these flags, ours that have the same purpose, some with the value that they need. A
+command suggests the first flag that it has."""
+
+TAKES: dict[str, tuple[str | None, ...]] = {
+    "--offset": ("OFFSET",), "--output": (None, "FORMAT"), "--override": ("KEY=VALUE",),
+    "--to": ("OFFSET",),
+}
+"""What these flags take in the commands that take the values in WORDS. In other commands, they
+have another meaning."""
+
+
+def ours(flag: str, known: Mapping[str, argparse.Action]) -> str:
+    """Returns "; similar: --to beginning" for --to-earliest if the command knows --to, "" if the
+    command knows no flag with the purpose of `flag`."""
+    for text in WORDS.get(flag, ()):
+        name, _, value = text.partition(" ")
+        if name in known and (not value or known[name].metavar in TAKES.get(
+            name, (known[name].metavar,)
+        )):
+            return f"; similar: {text}"
+    return ""

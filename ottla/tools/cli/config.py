@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError
@@ -81,12 +82,23 @@ def set_values(options: Namespace) -> None:
     values = without_units(typed)
     if kind == configs.BROKER_LOGGER:
         values = {logger: level.upper() for logger, level in values.items()}
+    if kind == configs.BROKER:
+        check_spelling(values)
     with connect(options) as cluster, as_typed(typed):
         note = configs.alter(cluster, kind, name, values, dry_run=options.dry_run)
     shown = ", ".join(f"{key}={value}" for key, value in values.items())
     done(options, f"set {shown} of {options.entity}")
     if note:
         print(note, file=sys.stderr)
+
+
+def check_spelling(names: Iterable[str]) -> None:
+    """Raises ClientError for an unknown setting of a broker that resembles a known one. Brokers
+    accept any name, as Apache Kafka does, since it may be a setting of a plug-in."""
+    from ottla.broker.settings.config import why_unknown
+
+    if wrong := [why for why in why_unknown(names) if "; did you mean " in why]:
+        raise ClientError(f"{'; '.join(wrong)} (kafka-configs accepts any name, for plug-ins)")
 
 
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:

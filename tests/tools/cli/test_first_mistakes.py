@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from ottla.tools.cli.config import check_spelling
 from ottla.tools.zookeeper import local
 from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
 from tests.broker.running import RunningBroker
@@ -132,23 +133,28 @@ def test_mistyped_names_of_all_kinds_are_answered_by_similar_ones(
     assert done.status == 1 and not done.out and expected in done.err.splitlines()[-1], done
 
 
-def test_a_brokers_setting_that_nobody_knows_is_taken_as_kafka_does_and_said(ottla: Ottla) -> None:
+def test_a_misspelled_setting_of_a_broker_is_refused_except_by_kafkas_tool(ottla: Ottla) -> None:
     [known] = json.loads(ottla.ok("cluster info -o json"))
-    note = ("without effect in Ottla: num.io.threadz; num.io.threadz is not a setting of Kafka"
-            " or Ottla; did you mean num.io.threads?")
+    why = "num.io.threadz is not a setting of Kafka or Ottla; did you mean num.io.threads?"
     for name in (known["broker"], "default"):
-        done = ottla(f"config set broker/{name} num.io.threadz=2")
-        assert done.status == 0 and done.err.splitlines()[-2:] == [
-            f"set num.io.threadz=2 of broker/{name}", note]
-        ottla.ok(f"config reset broker/{name} num.io.threadz")
+        for more in ("", " --dry-run"):
+            assert ottla(f"config set broker/{name} num.io.threadz=2{more}") == (1, "", (
+                f"ottla config set: {why} (kafka-configs accepts any name, for plug-ins)\n"))
     done = ottla(f"config set broker/{known['broker']} listeners=PLAINTEXT://localhost:9093")
     assert done.status == 0
     assert done.err.splitlines()[-1] == "only read at start, from the properties: listeners"
     done = ottla(f"kafka-configs --bootstrap-server {ottla.address} --alter --entity-type brokers"
                  f" --entity-name {known['broker']} --add-config num.io.threadz=2")
     assert done.out == f"Completed updating config for broker {known['broker']}.\n"
-    assert done.err.splitlines()[-1] == note
+    assert done.err.splitlines()[-1] == f"without effect in Ottla: num.io.threadz; {why}"
     ottla.ok(f"config reset broker/{known['broker']} num.io.threadz")
+
+
+def test_a_brokers_setting_of_a_plug_in_is_taken_with_a_note(ottla: Ottla) -> None:
+    done = ottla("config set broker/default acme.auditor.url=x")
+    assert done.status == 0 and "without effect in Ottla: acme.auditor.url" in done.err, done
+    ottla.ok("config reset broker/default acme.auditor.url")
+    check_spelling(["listener.name.internal.ssl.keystore.location", "config.providers.x"])
 
 
 def test_every_partition_that_cannot_be_trimmed_is_named_with_its_offsets(ottla: Ottla) -> None:

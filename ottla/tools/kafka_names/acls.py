@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import Refused
+from ottla.client.similar_names import similar
 from ottla.tools.admin import acls
 from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
 from ottla.tools.kafka_names.common import connect
@@ -179,10 +180,11 @@ def wanted(options: Options, *, needed: bool) -> Wanted:
         operations = [operation_of(one) for one in options.all("operation")] or ["ALL"]
         all_rules = rules(options, operations, needed=needed)
         for pattern in found:
-            if not set(operations) <= set(SUPPORTED[pattern.resource]):
+            known = SUPPORTED[pattern.resource]
+            if wrong := [one for one in options.all("operation") if operation_of(one) not in known]:
                 raise UsageError(
-                    f"ResourceType {pattern.resource} only supports operations "
-                    f"[{', '.join(SUPPORTED[pattern.resource])}]"
+                    f"--operation {wrong[0].strip()}: ResourceType {pattern.resource} only supports"
+                    f" operations [{', '.join(known)}]{similar(wrong[0].strip(), known)}"
                 )
         return dict.fromkeys(found, all_rules)
     result: Wanted = {}

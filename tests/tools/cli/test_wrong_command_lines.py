@@ -131,6 +131,10 @@ def test_kafkas_tools_add_the_similar_names_on_stderr(strict: Ottla, line: str) 
 @pytest.mark.parametrize(("line", "said"), [
     ("kafka-topics {} --list --topci t", "topci is not a recognized option; similar: topic"),
     ("kafka-features {} descrbe", "invalid choice: 'descrbe'; similar: describe; see"),
+    ("kafka-acls {} --add --allow-principal User:a --topic t --operation Write --operation Raed",
+     "kafka-acls: --operation Raed: ResourceType TOPIC only supports operations [WRITE, CREATE, "),
+    ("kafka-acls {} --add --allow-principal User:a --topic t --operation Raed",
+     ", DELETE]; similar: READ; see kafka-acls --help"),
     ("kafka-features {} nothing", "invalid choice: 'nothing' (choose from "),
     ("kafka-configs {} --alter --user u --add-config consumer_byte_rat=1",
      "Set(consumer_byte_rat); similar: consumer_byte_rate"),

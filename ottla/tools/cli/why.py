@@ -10,8 +10,9 @@ from __future__ import annotations
 import ipaddress
 import json
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from urllib.request import urlopen
 from ottla.client.errors import ClientError, Unreachable, check, reason_of
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.cli.bootstrap import connect
+from ottla.tools.cli.cluster_check import runs
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
@@ -75,13 +77,25 @@ def topic(options: Namespace) -> None:
         for one in found:
             print(f"topic {one['topic']}: {counted(len(one['partitions']), 'partition')}")
             _print_list("now", (
-                f"partition {part['partition']}: {each['text']}"
-                for part in one["partitions"] for each in part["now"]
+                f"{which}: {text}" for which, text in by_text(
+                    (part["partition"], each["text"])
+                    for part in one["partitions"] for each in part["now"]
+                )
             ), "nothing is wrong with it")
             _print_list("what happened", (
-                f"{moment(each['at_ms'])}  partition {each['partition']}: {each['text']}"
-                for each in one["events"]
+                f"{at}  {which}: {text}"
+                for at, events in groupby(one["events"], lambda each: moment(each["at_ms"]))
+                for which, text in by_text((each["partition"], each["text"]) for each in events)
             ), "nothing is known")
+
+
+def by_text(found: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
+    """The partitions of each text, such as `partitions 0-2,5`, in the order of the texts."""
+    partitions: dict[str, set[int]] = {}
+    for index, text in found:
+        partitions.setdefault(text, set()).add(index)
+    for text, indexes in partitions.items():
+        yield f"partition{'s' * (len(indexes) > 1)} {runs(sorted(indexes))}", text
 
 
 def together(answers: list[Document]) -> Document:

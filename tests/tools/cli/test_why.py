@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ottla.client.errors import ClientError
-from ottla.tools.cli.why import of_broker, together
+from ottla.tools.cli.why import by_text, of_broker, together
 
 
 def answer(broker: int, leads: bool, **event: Any) -> dict[str, Any]:
@@ -30,3 +30,9 @@ def test_the_answer_of_another_broker_is_refused() -> None:
     assert of_broker(answer(2, True), 2, 2)["broker"] == 2
     with pytest.raises(ClientError, match="broker 1 answered instead of broker 2"):
         of_broker(answer(1, True), 2, 1)
+
+
+def test_partitions_with_the_same_sentence_share_a_line() -> None:
+    found = [(0, "a"), (2, "a"), (0, "b"), (1, "a"), (5, "a"), (4, "c"), (5, "a")]
+    assert list(by_text(found)) == [
+        ("partitions 0-2,5", "a"), ("partition 0", "b"), ("partition 4", "c")]

@@ -36,6 +36,8 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 """Kinds of coordinators, FindCoordinator's key_type."""
 
 BACKOFF_SECONDS = 0.1
+SILENT_SECONDS = 1.0
+"""How long a client waits for its first broker before it reports that it waits."""
 MOVED = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_CONTROLLER,
@@ -66,7 +68,10 @@ class ClusterClient:
         patience_seconds: float | None = None,
         security: Security = UNPROTECTED,
         retry_refused: bool = True,
+        waiting: Callable[[str], None] | None = None,
     ) -> None:
+        """`waiting` is called, at most once, with the reason if the first connection takes longer
+        than a second because brokers refuse connections."""
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.connect_seconds = connect_seconds
@@ -74,6 +79,7 @@ class ClusterClient:
         self.patience_seconds = request_seconds if patience_seconds is None else patience_seconds
         self.security = security
         self.retry_refused = retry_refused
+        self.waiting = waiting
         self.brokers: dict[int, Address] = {}
         self.racks: dict[int, str | None] = {}
         self.controller_id = -1
@@ -88,10 +94,12 @@ class ClusterClient:
             if self._first is not None:
                 self._first.retire()
             self._first = self._bootstrap()
+            self.waiting = None
         return self._first
 
     def _bootstrap(self) -> Connection:
-        deadline = time.monotonic() + self.connect_seconds
+        begun = time.monotonic()
+        deadline = begun + self.connect_seconds
         # If the bootstrap addresses do not answer, other known brokers are tried.
         heard = [known for known in self.brokers.values() if known not in self.bootstrap]
         addresses = [*self.bootstrap, *heard]
@@ -107,11 +115,12 @@ class ClusterClient:
             # A broker that refuses connections may be starting, and will listen soon.
             refused = [isinstance(one.__cause__, ConnectionRefusedError) for one in failures]
             late = time.monotonic() + BACKOFF_SECONDS >= deadline
+            said = f"cannot reach a broker at {'; '.join(map(str, failures))}"
             if late or not any(refused) or not self.retry_refused:
-                said = "; ".join(map(str, failures))
-                raise NoBroker(
-                    f"cannot reach a broker at {said}", refused=all(refused)
-                ) from failures[-1]
+                raise NoBroker(said, refused=all(refused)) from failures[-1]
+            if time.monotonic() - begun >= SILENT_SECONDS and self.waiting is not None:
+                self.waiting(said)
+                self.waiting = None
             time.sleep(BACKOFF_SECONDS)
 
     def _connect(self, address: Address, seconds: float, *, wait: bool) -> Connection:

@@ -335,6 +335,38 @@ def test_a_bootstrap_address_that_is_silent_leaves_time_for_the_others(
     assert given == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.parametrize("answers_after", [0.5, 3.0, 60.0])
+def test_a_client_that_waits_for_its_first_broker_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, answers_after: float
+) -> None:
+    told: list[tuple[float, str]] = []
+    now = 0.0
+    cluster = ClusterClient("a:1", waiting=lambda reason: told.append((now, reason)))
+    found = object()
+
+    def refused(address: Address, seconds: float, *, wait: bool) -> object:
+        if now >= answers_after:
+            return found
+        raise Unreachable("a:1: connection refused") from ConnectionRefusedError()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(cluster, "_connect", refused)
+    monkeypatch.setattr("ottla.client.cluster.time.monotonic", lambda: now)
+    monkeypatch.setattr("ottla.client.cluster.time.sleep", sleep)
+    if answers_after > cluster.connect_seconds:
+        with pytest.raises(Unreachable):
+            cluster.any()
+    else:
+        assert cluster.any() is found
+        assert cluster.waiting is None, "a later wait is not reported: a screen may be open"
+    assert [reason for _, reason in told] == (
+        ["cannot reach a broker at a:1: connection refused"] * (answers_after > 1))
+    assert all(1.0 <= at < 1.2 for at, _ in told)
+
+
 def test_whichever_broker_starts_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = ClusterClient("a:1,b:2")
     asked: list[str] = []

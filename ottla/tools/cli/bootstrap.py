@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 
 from ottla.client.addresses import default_addresses
 from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
+from ottla.tools.printable import printable
 
 
 def properties_of(options: Namespace) -> dict[str, str]:
@@ -40,6 +42,13 @@ def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
     """A client of the cluster that the common flags name."""
     properties = properties_of(options)
     patience = options.timeout if options.timeout is not None else 5.0
+
+    def waiting(reason: str) -> None:
+        print(
+            f"{printable(reason)}; trying for {patience:g} s, as it may be starting (--timeout)",
+            file=sys.stderr,
+        )
+
     return ClusterClient(
         address_of(options, properties),
         client_id=properties.get("client.id", "ottla"),
@@ -47,4 +56,5 @@ def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
         patience_seconds=patience,
         security=Security.from_properties(properties),
         retry_refused=retry,
+        waiting=waiting if sys.stderr is not None and sys.stderr.isatty() else None,
     )

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
 
+from ottla.tools.cli.bootstrap import connect
 from ottla.tools.stream.outages import QUIET_SECONDS, Outages
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
@@ -61,6 +63,20 @@ def test_an_outage_is_told_once_with_its_reason(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == (
         "cannot reach a broker at h:1,h:2: failed to resolve 'h:1': Name or service not known;"
         " waiting\n")
+
+
+@pytest.mark.parametrize(("terminal", "printed"), [
+    (True, "no broker\\x1b; trying for 5 s, as it may be starting (--timeout)\n"), (False, ""),
+])
+def test_a_command_on_a_terminal_says_that_it_waits_for_its_first_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool,
+    printed: str,
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    waiting = connect(Namespace(bootstrap_server="h:1", command_config="", timeout=None)).waiting
+    if waiting is not None:
+        waiting("no broker\x1b")
+    assert capsys.readouterr().err == printed
 
 
 def test_a_producer_says_what_it_waits_for_and_what_was_not_acknowledged(

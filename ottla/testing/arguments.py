@@ -60,6 +60,35 @@ def check_error(error: ErrorCode) -> ErrorCode:
     return error
 
 
+def check_request(message: object) -> None:
+    """Raises TypeError unless this is a request that a client can send."""
+    kind = message if isinstance(message, type) else type(message)
+    if kind.__name__.endswith("Request") and hasattr(kind, "API_KEY"):
+        if kind is not message:
+            return
+        name = kind.__name__
+        raise TypeError(f"request({name}): expected a message, not its class: write {name}(…)")
+    wanted = "MetadataRequest"
+    if isinstance(message, str):
+        from ottla.testing.names import api_key_of
+        from ottla.wire.apis import APIS
+
+        given = message.removesuffix("Request")
+        wanted = f"{APIS[api_key_of(given) or 0].name}Request"
+    raise TypeError(
+        f"request({message!r}): expected a request of ottla.wire.messages, such as {wanted}(…)")
+
+
+def configs_of(configs: object) -> dict[str, str]:
+    """A topic's settings, as texts; raises TypeError unless they are a mapping, or None."""
+    if configs is None:
+        return {}
+    if not isinstance(configs, Mapping):
+        raise TypeError(
+            f'configs={configs!r}: expected a mapping, such as configs={{"retention.ms": 1000}}')
+    return {str(name): str(value) for name, value in configs.items()}
+
+
 def delay_of(seconds: object) -> float:
     """The length of a delay; raises TypeError or ValueError if no delay can have it."""
     length = finite("seconds", seconds)

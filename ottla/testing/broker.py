@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Never, Self
 from ottla.testing.arguments import (
     check_broker,
     check_error,
+    check_request,
+    configs_of,
     delay_of,
     milliseconds,
     requests_of,
@@ -288,8 +290,8 @@ class Broker:
         topic = CreateTopicsRequest.Topic(
             name=name, num_partitions=partitions, replication_factor=1,
             configs=[
-                CreateTopicsRequest.Topic.Config(name=key, value=str(value))
-                for key, value in (configs or {}).items()
+                CreateTopicsRequest.Topic.Config(name=key, value=value)
+                for key, value in configs_of(configs).items()
             ],
         )
         made = self.request(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)).topics[0]
@@ -309,9 +311,10 @@ class Broker:
 
     def request(self, message: Any, version: int | None = None) -> Any:
         """Send one of `ottla.wire.messages` to the broker, bypassing the proxy, and return the
-        response."""
+        response. Raises TypeError for anything else, such as the name of an API."""
         from ottla.client.connection import Connection
 
+        check_request(message)
         self._running()
         with Connection((HOST, self._broker_port), client_id="ottla.testing") as connection:
             return connection.call(message, version)

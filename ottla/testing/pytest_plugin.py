@@ -61,11 +61,16 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
 
         raise pytest.UsageError(
             f"@pytest.mark.{MARKER}: it does not take {strange[0]}{similar(strange[0], known)}")
-    name = ottla_broker.create_topic(unused_name(request), **given)
-    yield name
-    ottla_broker.heal()
     from ottla.client.errors import Refused
 
+    try:
+        name = ottla_broker.create_topic(unused_name(request), **given)
+    except (TypeError, ValueError, Refused) as error:
+        if not given:
+            raise
+        raise pytest.UsageError(f"@pytest.mark.{MARKER}: {error}") from error
+    yield name
+    ottla_broker.heal()
     try:
         ottla_broker.delete_topic(name)
     except Refused:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ottla.testing import Broker
+from ottla.testing import Broker, BrokerFailed
 from ottla.testing.names import api_key_of, error_of, settings_of
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import MetadataRequest
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,22 @@ def test_a_mistyped_setting_is_answered_by_a_similar_one() -> None:
         Broker({"num.partition": 3})
     for name in ("listener.name.tls.ssl.client.auth", "log.retention.ms", "ssl.keystore.type"):
         Broker({name: "1"})
+
+
+def test_a_request_that_is_only_a_name_is_answered_by_the_message() -> None:
+    broker: Any = Broker()
+    for given, shown in (
+        ("Metadata", r"'Metadata'\): expected a request .*such as MetadataRequest\(…\)"),
+        ("create_topics", r"such as CreateTopicsRequest\(…\)"),
+        (3, r"request\(3\): expected a request of ottla\.wire\.messages"),
+        (MetadataRequest, r"not its class: write MetadataRequest\(…\)"),
+    ):
+        with pytest.raises(TypeError, match=shown):
+            broker.request(given)
+    with pytest.raises(ValueError, match=r"'Metadat' is not an API .* did you mean Metadata"):
+        broker.request("Metadat")
+    with pytest.raises(BrokerFailed, match="not running"):
+        broker.request(MetadataRequest(topics=None))
 
 
 def test_one_import_is_enough() -> None:

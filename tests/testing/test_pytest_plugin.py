@@ -30,6 +30,14 @@ def test_that_finds_all_well(ottla_broker, ottla_topic):
 def test_that_misspells(ottla_topic):
     pass
 
+@pytest.mark.ottla_topic(partitions="three")
+def test_that_miscounts(ottla_topic):
+    pass
+
+@pytest.mark.ottla_topic(configs="retention.ms=1")
+def test_that_gives_a_text(ottla_topic):
+    pass
+
 def test_that_needs_no_broker():
     pass
 """
@@ -54,6 +62,10 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
     assert "ERROR test_it.py::test_that_misspells" in printed
     assert "ottla_topic(partitions=1, configs={})" in printed
     assert "it does not take partitons; did you mean partitions?" in printed
+    marker = "UsageError: @pytest.mark.ottla_topic"
+    assert printed.count(marker) == 3, printed
+    assert "ottla_topic's topic: partitions='three': expected a whole number" in printed
+    assert "ottla_topic's topic: configs='retention.ms=1': expected a mapping" in printed
 
 
 def test_the_sample_project_passes() -> None:

@@ -29,12 +29,13 @@ SEARCH = {
     "max_records": "budget: the maximum number of records to read",
     "max_bytes": "budget: the maximum number of bytes to read",
     "max_seconds": "budget: how many seconds the search may take",
-    "isolation": "read_uncommitted or read_committed",
+    "isolation": "whether to leave out records of open and aborted transactions",
 }
 HANGING = {"minutes": "the minimum age of the transaction's newest record, in minutes"}
 HISTORY = {
-    "kind": "total, topic or group", "name": "the name of the topic or group",
-    "measure": "lag, lag_bytes, lag_seconds, offset, bytes, records_per_second",
+    "kind": "what the history is of, total if left out",
+    "name": "the name of the topic or group",
+    "measure": "what was measured, lag if left out",
     "seconds": "how many seconds to go back",
 }
 
@@ -111,7 +112,19 @@ TABLE = (
     Entry("POST", "/reassignments", changes.reassign, {}, ("topic", "replicas")),
     Entry("DELETE", "/reassignments", changes.cancel_reassignment, {}, ("topic", "partition")),
 )
-KINDS: dict[str, dict[str, Any]] = {
+TEXT: dict[str, Any] = {"type": "string"}
+NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
+IN_PATHS = {"broker": NUMBER, "offset": NUMBER, "partition": NUMBER}
+IN_QUERIES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(
+        ("limit", "max_records", "max_bytes", "max_seconds", "minutes", "seconds"), NUMBER),
+    "kind": {"type": "string", "enum": [*reads.KINDS]},
+    "measure": {"type": "string", "enum": [*reads.MEASURES]},
+    "isolation": {"type": "string", "enum": [*reads.ISOLATIONS]},
+    "part": {"type": "string", "enum": ["value", "key"]},
+    "path": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 8},
+}
+IN_BODIES: dict[str, dict[str, Any]] = {
     "partitions": {"type": "integer"}, "replication_factor": {"type": "integer"},
     "first_offset": {"type": "integer"}, "minutes": {"type": "integer"},
     "replicas": {"type": "object", "additionalProperties": {
@@ -124,6 +137,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "topics": {"type": "array", "items": {"type": "string"}},
     "headers": {"type": "array", "items": {"type": "object"}},
     "offsets": {"type": "array", "items": {"type": "object"}},
+    "key": {"type": ["string", "null"]}, "value": {"type": ["string", "null"]},
 }
 
 
@@ -138,12 +152,12 @@ def openapi() -> dict[str, Any]:
          ("user", "password", "mechanism")),
         ("/session", "delete", "Log out.", {}, ()),
         ("/stream", "get", "Server-sent events: the values of up to 8 paths, and their changes.",
-         {"path": "a path of this API without /api/v1; may be repeated"}, ()),
+         {"path": "paths of this API without /api/v1; one for each path"}, ()),
         ("/topics/{topic}/live", "get", "Server-sent events: records as they are written.",
          SEARCH, ()),
         ("/topics/{topic}/partitions/{partition}/records/{offset}", "get",
-         "The unchanged bytes of a record's value or key, as a download.", {"part": "value or key"},
-         ()),
+         "The unchanged bytes of a record's value or key, as a download.",
+         {"part": "which of the two, the value if left out"}, ()),
     )
     for path, method, summary, query, body in others:
         made = described(path, summary, query, body)
@@ -177,11 +191,12 @@ def described(
     """The OpenAPI description of a path."""
     names = [part.partition("}")[0] for part in path.split("{")[1:]]
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": IN_PATHS.get(name, TEXT)}
         for name in names
     ]
     parameters += [
-        {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+        {"name": name, "in": "query", "description": text,
+         "schema": IN_QUERIES.get(name, TEXT)}
         for name, text in query.items()
     ]
     found: dict[str, Any] = {
@@ -194,7 +209,7 @@ def described(
         },
     }
     if body:
-        fields = {name: KINDS.get(name, {"type": "string"}) for name in body}
+        fields = {name: IN_BODIES.get(name, TEXT) for name in body}
         schema: dict[str, Any] = {
             "type": "object", "properties": fields, "additionalProperties": False,
         }

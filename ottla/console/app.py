@@ -175,7 +175,7 @@ def part_of(request: ApiRequest, query: str, names: dict[str, str]) -> ApiReques
 
 async def download(request: ApiRequest) -> Response:
     """The value of one record, or its key, byte for byte."""
-    topic = request.path("topic")
+    topic, name = request.path("topic"), request.one_of("part", ("value", "key"))
     partition, offset = (int(request.path(name)) for name in ("partition", "offset"))
     if partition > 1 << 30 or offset > 1 << 62:
         raise BadRequest("there is no such record", 404, "NOT_FOUND")
@@ -186,7 +186,6 @@ async def download(request: ApiRequest) -> Response:
     message = await asyncio.get_running_loop().run_in_executor(
         request.service.search_threads, read_one, dict(request.visitor.properties), bootstrap,
         topic, partition, offset)
-    name = "key" if request.query("part") == "key" else "value"
     part = message.key() if name == "key" else message.value()
     if part is None:
         raise BadRequest(f"the record's {name} is null", 404, "NULL")

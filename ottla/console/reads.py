@@ -34,6 +34,9 @@ from ottla.tools.admin.topics import leaders
 
 SEARCHES_MAX = 2
 """The most searches of one user at a time."""
+KINDS = ("total", "topic", "group")
+MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset", "bytes", "records_per_second")
+ISOLATIONS = ("read_uncommitted", "read_committed")
 Row = dict[str, Any]
 
 
@@ -226,10 +229,10 @@ async def tokens(request: ApiRequest) -> Row:
 
 async def history(request: ApiRequest) -> Row:
     """The history of one entity: `kind` total, topic or group, its `name`, and the `measure`."""
-    kind, name = request.query("kind") or "total", request.query("name") or ""
+    kind, name = request.one_of("kind", KINDS), request.query("name") or ""
+    measure = request.one_of("measure", MEASURES)
     if not await exists(request, kind, name):
         raise BadRequest(f"{kind} {name!r} does not exist, or you may not see it", 404)
-    measure = request.query("measure") or "lag"
     seconds = request.number("seconds", 3600, 7 * 86400)
     watched, recorder = request.service.history, request.service.sessions.recorder
     if recorder is not None and recorder is not request.visitor:
@@ -259,9 +262,7 @@ def wanted_of(request: ApiRequest) -> Wanted:
     parts = given.split(",") if given else []
     if not all(one.isdecimal() and len(one) < 10 for one in parts) or len(parts) > 10_000:
         raise BadRequest(f"partition={given}: expected numbers separated by commas")
-    isolation = request.query("isolation") or "read_uncommitted"
-    if isolation not in ("read_uncommitted", "read_committed"):
-        raise BadRequest(f"isolation={isolation}: expected read_uncommitted or read_committed")
+    isolation = request.one_of("isolation", ISOLATIONS)
     usual = Budget()
     wanted = Wanted(
         request.path("topic"),

@@ -4,7 +4,7 @@ failed."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from ottla.client.errors import ClientError, NotSupported, Refused, TimedOut, Unreachable
 from ottla.client.similar_names import similar
+from ottla.console.filters import BadFilter
 from ottla.console.sessions import LoginRefused
 from ottla.wire.errors import ErrorCode
 
@@ -64,6 +65,14 @@ class ApiRequest:
         if not text.isdecimal() or len(text) > 18 or int(text) > most:
             raise BadRequest(f"{name}={text}: expected a whole number, at most {most}")
         return int(text)
+
+    def one_of(self, name: str, known: Sequence[str]) -> str:
+        """One of these words; the first one if the parameter is missing. Raises BadRequest."""
+        text = self.query(name) or known[0]
+        if text not in known:
+            raise BadRequest(
+                f"{name}={text[:200]}: expected {', '.join(known[:-1])} or {known[-1]}")
+        return text
 
     def flag(self, name: str) -> bool:
         """Whether a parameter is `true`."""
@@ -145,6 +154,8 @@ def answer_of(error: Exception) -> tuple[int, dict[str, str]]:
     status, code = 400, "FAILED"
     if isinstance(error, BadRequest):
         status, code = error.status, error.code
+    elif isinstance(error, BadFilter):
+        code = "BAD_REQUEST"
     elif isinstance(error, LoginRefused):
         status, code = (429 if error.later else 401), "LOGIN_REFUSED"
     elif isinstance(error, Refused):

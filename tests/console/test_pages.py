@@ -215,6 +215,27 @@ def next_change(answer: Any) -> Any:
     return json.loads(line[6:])
 
 
+@pytest.mark.parametrize("wrong", [
+    "/topics/orders/records?regex=(", "/topics/orders/records?json=order",
+    "/topics/orders/records?limit=x", "/topics/orders/records?isolation=none",
+    "/history?measure=lags", "/history?kind=x",
+    "/topics/orders/partitions/0/records/0?part=x",
+])  # fmt: skip
+def test_every_bad_parameter_has_the_same_code(console: Console, wrong: str) -> None:
+    answer = console.ask(wrong)
+    assert (answer.status, answer.json["error"]) == (400, "BAD_REQUEST"), answer
+
+
+def test_a_parameter_that_must_be_a_number_is_described_as_one(console: Console) -> None:
+    for entry in TABLE:
+        described = openapi()["paths"][PREFIX + entry.path][entry.method.lower()]["parameters"]
+        for one in described:
+            if one["in"] == "query":
+                asked = f"{entry.path.format(topic='orders')}?{one['name']}=x"
+                refused = "expected a whole number" in console.ask(asked).json.get("message", "")
+                assert (one["schema"]["type"] == "integer") is refused, asked
+
+
 def test_every_path_is_described_and_answers(console: Console) -> None:
     document = console.get("/openapi.json")
     assert document == openapi()

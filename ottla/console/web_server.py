@@ -1,17 +1,22 @@
 """uvicorn with limits for slow clients: on connections, and on the time to send a request and to
-read its answer."""
+read its answer. What is not HTTP is logged once a minute at most."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ottla.wire.apis import APIS
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -30,6 +35,47 @@ SEND_BUFFER_SIZE = 256 << 10
 WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 """States of a client that has sent its whole request."""
 
+NOTE_SECONDS = 60.0
+"""The shortest time between two log lines about connections that do not speak HTTP."""
+OF_UVICORN = ("Invalid HTTP request received.", "Unsupported upgrade request.",
+              "No supported WebSocket library detected.")
+"""The beginnings of uvicorn's warnings that `Refusals` replaces: uvicorn logs one for each
+connection."""
+
+log = logging.getLogger("ottla.console")
+
+
+class Refusals:
+    """Logs which connections were refused: at most a line a minute, with the number of others."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._next = now()
+        self._others = 0
+
+    def note(self, what: str) -> None:
+        """Log that a connection was refused, or count it."""
+        if self._now() < self._next:
+            self._others += 1
+            return
+        more = counted(self._others, "other connection")
+        log.warning("%s%s", what, f"; {more} refused since the last such line" if self._others
+                    else "")
+        self._next, self._others = self._now() + NOTE_SECONDS, 0
+
+
+def not_http(begin: bytes, client: tuple[str, int] | None) -> str:
+    """What probably sent these bytes to the console's port, and what to do."""
+    who = f" at {client[0]}" if client else ""
+    key = int.from_bytes(begin[4:6], "big")
+    if begin[:1] == b"\0" and len(begin) >= 6 and key in APIS:
+        return (f"a Kafka client{who} sent {APIS[key].name} to the console's port, which serves"
+                " HTTP only: give it the address of a broker")
+    if begin[:2] == b"\x16\x03":
+        return (f"a client{who} used TLS on the console's port, which has none: use http://, or"
+                " start the console with --certificate and --key")
+    return f"a client{who} sent an invalid HTTP request, which begins with {begin!r}"
+
 
 class BoundedProtocol(H11Protocol):
     """A connection that is closed if its request does not arrive in time, or if its client does not
@@ -41,6 +87,9 @@ class BoundedProtocol(H11Protocol):
     """Connections without a complete request, including idle ones."""
     stalled: dict[BoundedProtocol, None] = {}
     """Connections whose client does not read the answer."""
+    refusals = Refusals()
+    begin = b""
+    """The first bytes of the request that is being received."""
     late: asyncio.TimerHandle | None = None
     stuck: asyncio.TimerHandle | None = None
 
@@ -55,6 +104,7 @@ class BoundedProtocol(H11Protocol):
         """Read a request, or a part of it."""
         if self in self.waiting and self.late is None:
             self._expect()                          # the next request begins
+        self.begin = self.begin or data[:16]
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -63,8 +113,18 @@ class BoundedProtocol(H11Protocol):
         if self.conn.their_state in WHOLE:
             self._cease()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP, and say so in the log."""
+        self.refusals.note(not_http(self.begin, self.client))
+        super().send_400_response(msg)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        who = f" at {self.client[0]}" if self.client else ""
+        self.refusals.note(f"a client{who} asked for WebSocket, which the console does not have")
+
     def on_response_complete(self) -> None:
         """Wait for the next request."""
+        self.begin = b""
         super().on_response_complete()              # may start a request that has arrived already
         if self.conn.their_state in WHOLE or self.transport.is_closing():
             return
@@ -142,8 +202,14 @@ class Server(uvicorn.Server):
             self.ready()
 
 
+def is_logged(record: logging.LogRecord) -> bool:
+    """Whether uvicorn may log this; `Refusals` logs the others."""
+    return not str(record.msg).startswith(OF_UVICORN)
+
+
 def server(app: ASGIApp, options: Options, ready: Any) -> Server:
     """A server of this application; the caller passes a socket to `serve`."""
+    logging.getLogger("uvicorn.error").addFilter(is_logged)
     return Server(uvicorn.Config(
         app, http=BoundedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, date_header=False, proxy_headers=False, backlog=1024,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import h11
@@ -16,6 +17,8 @@ from ottla.console.web_server import (
     REQUEST_SECONDS,
     STALL_SECONDS,
     BoundedProtocol,
+    Refusals,
+    not_http,
 )
 from tests.console.consoles import Console
 from tests.waiting import until
@@ -98,6 +101,37 @@ def test_an_endless_request_is_cut_off(console: Console) -> None:
         raw.sendall(b"GET /" + b"a" * 200_000)
         assert raw.recv(100)[:12] in (b"HTTP/1.1 400", b"")
     assert console.ask("/topics", "POST", b"[" * 9_000_000).status == 413
+
+
+def test_clients_that_do_not_speak_http_are_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    refusals = Refusals(lambda: now)
+    for second in (0, 1, 59, 61, 130):
+        now = float(second)
+        refusals.note(f"refused at {second}")
+    assert caplog.messages == [
+        "refused at 0",
+        "refused at 61; 2 other connections refused since the last such line",
+        "refused at 130",
+    ]
+    hello = (30).to_bytes(4) + (18).to_bytes(2) + b"\0\3"
+    assert not_http(hello, ("10.0.0.7", 4711)).startswith(
+        "a Kafka client at 10.0.0.7 sent ApiVersions to the console's port")
+    assert "used TLS on the console's port" in not_http(b"\x16\x03\x01\x02\0\x01", None)
+    assert "invalid HTTP request, which begins with b'\\x00\\x01'" in not_http(b"\0\1", None)
+
+
+def test_a_kafka_client_does_not_fill_the_log(console: Console) -> None:
+    before = Path(console.log.name).read_text()
+    for _ in range(5):
+        with socket.create_connection(("localhost", console.port), 20) as raw:
+            raw.sendall((30).to_bytes(4) + (18).to_bytes(2) + b"\0\3" + b"x" * 26)
+            assert raw.recv(100)[:12] == b"HTTP/1.1 400"
+    logged = Path(console.log.name).read_text().removeprefix(before)
+    assert "uvicorn" not in logged and logged.count("refused") <= 1, logged
+    assert "ottla.console: a client at 127.0.0.1" in (before + logged) or "a Kafka client" in logged
 
 
 class Timer:

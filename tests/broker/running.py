@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,16 @@ TIMEOUT_SECONDS = 20.0
 
 NODE_ID = 4
 """Neither the default nor a partition's index, so that a mix-up is found."""
+
+
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """A port on 127.0.0.1 for a listener whose setting must name it. Until the block ends, the
+    kernel gives the port to nobody else: a socket is bound to it that does not listen."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield int(kept.getsockname()[1])
 
 
 def end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

@@ -149,18 +149,17 @@ def test_a_log_on_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
 
 def test_logs_in_json_are_one_object_a_line(tmp_path: Path) -> None:
     """Warnings that have a frame as text, the ready line, and the console's, too."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    listener = ("--override", f"ottla.console.listener=127.0.0.1:{port}")
+    listener = ("--override", "ottla.console.listener=127.0.0.1:0")
     service = Service(tmp_path, "--log-format", "json", *listener)
     assert service.process.stdout is not None
     ready, console = (json.loads(service.process.stdout.readline()) for _ in range(2))
     assert ready["message"].startswith("ottla ready: node 4 on PLAINTEXT://")
     assert console["message"].startswith("ottla console of localhost:")
+    port = int(console["message"].rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"no request\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 400"
-    service.wait_for('"logger": ?"uvicorn.error", ?"message": ?"Invalid HTTP request received."')
+    service.wait_for('"logger": ?"ottla.console", ?"message": ?"a client at 127.0.0.1 sent an inv')
     assert service.stop() == 0
     lines = [json.loads(line) for line in service.text().splitlines()]
     for line in (ready, console, *lines):

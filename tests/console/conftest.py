@@ -9,18 +9,26 @@ from confluent_kafka import Producer
 
 from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import groups, offsets, topics
+from tests.broker.running import kept_port
 from tests.broker.service import Service
-from tests.console.consoles import Console, free_port
+from tests.console.consoles import Console
 
 SETTINGS = ("--override", "message.max.bytes=60000000", "--override",
          "group.initial.rebalance.delay.ms=0", "--override", "offsets.topic.num.partitions=2")
 
 
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def http_port() -> Iterator[int]:
+    """A port for a broker's HTTP listener. The console finds it in the broker's settings."""
+    with kept_port() as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory, http_port: int) -> Iterator[str]:
     """A broker with two topics and a group without members."""
     service = Service(tmp_path_factory.mktemp("broker"), *SETTINGS,
-                      "--override", f"ottla.http.listener=localhost:{free_port()}")
+                      "--override", f"ottla.http.listener=localhost:{http_port}")
     host, port = service.ready()
     address = f"{host}:{port}"
     with ClusterClient(address) as cluster:

@@ -15,8 +15,9 @@ from ottla.client.errors import ClientError
 from ottla.console.connections import Connections, Target
 from ottla.console.guard import Guard
 from ottla.console.sessions import FAILURES_MAX, LIFE_SECONDS, LoginRefused, Sessions
+from tests.broker.running import kept_port
 from tests.broker.service import Service
-from tests.console.consoles import Console, free_port
+from tests.console.consoles import Console
 from tests.waiting import until
 
 USERS = 'required user_root="r" user_ann="a" user_bob="b"'
@@ -33,11 +34,20 @@ SECURED = {
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+def secured_http_port() -> Iterator[int]:
+    """The console's other broker has a port of its own."""
+    with kept_port() as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def secured(
+    tmp_path_factory: pytest.TempPathFactory, secured_http_port: int
+) -> Iterator[Console]:
     """A console of a broker whose users log in; ann may read one topic."""
     folder = tmp_path_factory.mktemp("secured")
     (folder / "server.properties").write_text(
-        f"log.dirs={folder / 'data'}\nottla.http.listener=localhost:{free_port()}\n"
+        f"log.dirs={folder / 'data'}\nottla.http.listener=localhost:{secured_http_port}\n"
         + "".join(f"{name}={value}\n" for name, value in SECURED.items()))
     service = Service(folder)
     assert service.process.stdout is not None

@@ -21,8 +21,7 @@ from ottla.console.broker_reports import refusals
 from ottla.console.cluster_pages import connection_rows, status_reports
 from ottla.tools.admin import topics
 from ottla.tools.command import main
-from tests.broker.running import RunningBroker
-from tests.console.consoles import free_port
+from tests.broker.running import RunningBroker, kept_port
 
 HERE, FAR = "192.0.2.1", "198.51.100.7"
 NAMING = [
@@ -34,9 +33,8 @@ NAMING = [
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[RunningBroker]:
-    address = f"127.0.0.1:{free_port()}"
-    with RunningBroker(
-        tmp_path, ottla_http_listener=address, ottla_http_networks="203.0.113.0/24",
+    with kept_port() as port, RunningBroker(
+        tmp_path, ottla_http_listener=f"127.0.0.1:{port}", ottla_http_networks="203.0.113.0/24",
         ottla_http_names="Broker.example",
     ) as running:
         yield running

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from ottla.broker.cluster.metadata_checkpoint import MARK
 from ottla.tools.commands.table import read
-from tests.broker.running import RunningBroker
+from tests.broker.running import RunningBroker, kept_port
 from tests.broker.security.logging_in import SaslBroker
 from tests.tools.browse.screens import Screen
 from tests.tools.cli.member_directory import member_directory
@@ -122,15 +121,11 @@ def console(folder: Path) -> None:
 
 def whys(folder: Path) -> None:
     """The address of the HTTP port comes from the broker's settings."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as chosen,
-        RunningBroker(folder / "first", **OVERRIDES) as without,
-    ):
-        port = chosen.getsockname()[1]
+    with RunningBroker(folder / "first", **OVERRIDES) as without:
         refused = Ottla(f"127.0.0.1:{without.port}")
         refused.ok("topic create orders --partitions 1")
         assert "set its ottla.http.listener" in refused(EXAMPLES["topic why"]).err
-    with RunningBroker(
+    with kept_port() as port, RunningBroker(
         folder / "data", ottla_http_listener=f"127.0.0.1:{port}",
         group_initial_rebalance_delay_ms=0,
     ) as broker:

@@ -158,7 +158,10 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
     try:
         config = BrokerConfig.of(sources)
     except (SettingsError, OSError) as error:
-        _complain(error, sources.as_typed(error))
+        for warning in error.warnings if isinstance(error, SettingsError) else ():
+            log.warning("%s", warning)
+        for each in (error, *(error.others if isinstance(error, SettingsError) else ())):
+            _complain(each, sources.as_typed(each))
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)

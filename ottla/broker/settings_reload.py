@@ -28,7 +28,9 @@ async def reload(
     except (SettingsError, OSError) as error:
         from ottla.client.errors import reason_of  # imported only after an error
 
-        log.error("reload: %s; all settings are unchanged", reason_of(error))
+        others = error.others if isinstance(error, SettingsError) else ()
+        log.error("reload: %s; all settings are unchanged",
+                  "; ".join(map(reason_of, (error, *others))))
         return
     for name, (old, new) in reloaded.changed.items():
         if is_secret(name):

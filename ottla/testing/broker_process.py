@@ -98,7 +98,8 @@ def main() -> int:
     try:
         config = BrokerConfig.load(None, settings)
     except SettingsError as error:
-        log.error("%s", error)
+        for each in (error, *error.others):
+            log.error("%s", each)
         return 1
     for warning in config.warnings:
         log.warning("%s", warning)

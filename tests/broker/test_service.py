@@ -249,6 +249,19 @@ def test_what_ends_a_start_is_said_without_numbers(tmp_path: Path) -> None:
             assert service.text().splitlines()[-1] == f"ottla: {said}"
 
 
+def test_a_start_tells_every_bad_value_and_every_warning_at_once(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text("num.partitions=0\nlog.retentoin.ms=1\nnode.id=x\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "ottla.broker.main", "server", "start", "p"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )
+    assert done.returncode == 2
+    warning, *errors = done.stderr.splitlines()
+    assert "log.retentoin.ms is not a setting of Kafka or Ottla" in warning
+    assert sorted(line.partition(": '")[0] for line in errors) == [
+        "ottla: node.id", "ottla: num.partitions"]
+
+
 def test_a_missing_file_of_settings_is_named(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "ottla.broker.main", "server", "start", "no.properties"],

@@ -36,7 +36,7 @@ from ottla.broker.settings.broker import (
     BrokerSettings,
 )
 from ottla.broker.settings.cordoned import check_cordoned, is_cordoned
-from ottla.broker.settings.declaration import Setting, SettingsError, did_you_mean
+from ottla.broker.settings.declaration import Problems, Setting, SettingsError, did_you_mean
 from ottla.broker.settings.group_rules import check_group_settings, known_assignors
 from ottla.broker.settings.kafka_settings import OUTSIDE_THE_TABLE, kafka_settings
 from ottla.broker.settings.listener_settings import idle, is_dynamic, listener_limits
@@ -95,50 +95,19 @@ class BrokerConfig(BrokerSettings):
         self.static = dict(texts)
         self.warnings: list[str] = []
         self.sources = Sources()
-        super().__init__(texts)
-        self._check_ids()
-        self.super_user_names = _principals(self.super_users if self.authorizer_class_name else "")
-        self._check_others()
-        self._listeners, self._advertised = self._addresses()
-        self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
-        self.listener_limits = listener_limits([each.name for each in self._listeners], texts)
-        self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
-        self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
-        self.warnings += check_group_settings(self)
-        if not self.zookeeper_connect and self.default_replication_factor > 1:
-            self.warnings.append(
-                f"default.replication.factor is {self.default_replication_factor}, but this broker"
-                " has no cluster (zookeeper.connect is not set): topics have one replica"
-            )
-        if self.zookeeper_connect:
-            check_zookeeper(self.zookeeper_connect)
-        check_cordoned(self.cordoned_log_dirs, [*map(str, self.log_directories())])
-        if self.authorizer_class_name not in ("", *AUTHORIZERS):
-            raise SettingsError(
-                "authorizer.class.name",
-                f"{self.authorizer_class_name!r} is not available, only {AUTHORIZERS[0]} is",
-            )
-        if self.replica_selector_class not in (None, LEADER_SELECTOR, RACK_AWARE_SELECTOR):
-            raise SettingsError(
-                "replica.selector.class",
-                f"{self.replica_selector_class!r} is not available, only {RACK_AWARE_SELECTOR} and"
-                f" {LEADER_SELECTOR} are",
-            )
-        strange = set(self.ottla_metrics_compat) - METRICS_FAMILIES
-        if strange:
-            known = " and ".join(sorted(METRICS_FAMILIES))
-            text = f"{min(strange)!r} is not available, only {known} are"
-            raise SettingsError("ottla.metrics.compat", text)
-        if self.ottla_http_listener:
-            parse_http_address(self.ottla_http_listener)
-        for network in self.ottla_http_networks:
-            try:
-                parse_network(network)
-            except ValueError as error:
-                raise SettingsError("ottla.http.networks", f"{network!r}: {error}") from error
-        if self.ottla_console_listener:
-            parse_http_address(self.ottla_console_listener, "ottla.console.listener")
-        log_config({}, self.topic_defaults())
+        problems = Problems()
+        super().__init__(texts, problems)
+        self._check_others(problems)
+        for check in (
+            self._check_ids, self._read_super_users, self._read_addresses, self._check_groups,
+            self._check_cluster, self._check_classes, self._check_http,
+        ):
+            with problems:
+                check()
+        if not problems.found:
+            with problems:
+                log_config({}, self.topic_defaults())
+        problems.tell(self.warnings)
         self._cached: tuple[Layers, dict[str, str], LogConfig] | None = None
 
     @classmethod
@@ -166,13 +135,66 @@ class BrokerConfig(BrokerSettings):
                 "node.id", f"is {self.node_id} but broker.id is {self.broker_id}: remove broker.id"
             )
 
-    def _check_others(self) -> None:
+    def _read_super_users(self) -> None:
+        self.super_user_names = _principals(self.super_users if self.authorizer_class_name else "")
+
+    def _read_addresses(self) -> None:
+        self._listeners, self._advertised = self._addresses()
+        names = [each.name for each in self._listeners]
+        self.listener_limits = listener_limits(names, self.static)
+
+    def _check_groups(self) -> None:
+        self.group_consumer_assignors = known_assignors(self.group_consumer_assignors)
+        self.group_consumer_migration_policy = self.group_consumer_migration_policy.lower()
+        self.warnings += check_group_settings(self)
+
+    def _check_cluster(self) -> None:
+        if self.zookeeper_connect:
+            check_zookeeper(self.zookeeper_connect)
+        elif self.default_replication_factor > 1:
+            self.warnings.append(
+                f"default.replication.factor is {self.default_replication_factor}, but this broker"
+                " has no cluster (zookeeper.connect is not set): topics have one replica"
+            )
+        check_cordoned(self.cordoned_log_dirs, [*map(str, self.log_directories())])
+
+    def _check_classes(self) -> None:
+        if self.authorizer_class_name not in ("", *AUTHORIZERS):
+            raise SettingsError(
+                "authorizer.class.name",
+                f"{self.authorizer_class_name!r} is not available, only {AUTHORIZERS[0]} is",
+            )
+        if self.replica_selector_class not in (None, LEADER_SELECTOR, RACK_AWARE_SELECTOR):
+            raise SettingsError(
+                "replica.selector.class",
+                f"{self.replica_selector_class!r} is not available, only {RACK_AWARE_SELECTOR} and"
+                f" {LEADER_SELECTOR} are",
+            )
+        strange = set(self.ottla_metrics_compat) - METRICS_FAMILIES
+        if strange:
+            known = " and ".join(sorted(METRICS_FAMILIES))
+            text = f"{min(strange)!r} is not available, only {known} are"
+            raise SettingsError("ottla.metrics.compat", text)
+
+    def _check_http(self) -> None:
+        self.max_connections_by_host = limits_by_host(self.max_connections_per_ip_overrides)
+        if self.ottla_http_listener:
+            parse_http_address(self.ottla_http_listener)
+        for network in self.ottla_http_networks:
+            try:
+                parse_network(network)
+            except ValueError as error:
+                raise SettingsError("ottla.http.networks", f"{network!r}: {error}") from error
+        if self.ottla_console_listener:
+            parse_http_address(self.ottla_console_listener, "ottla.console.listener")
+
+    def _check_others(self, problems: Problems) -> None:
         """Check the properties that BrokerSettings does not declare, and collect warnings about
-        properties that are unknown, have no effect, or repeat an entry. Raises SettingsError."""
+        properties that are unknown, have no effect, or repeat an entry."""
         unused: list[str] = []
         unknown: list[str] = []
-        served = self._served_protocols()
-        unused += idle(self.static, served)
+        with problems:
+            unused += idle(self.static, self._served_protocols())
         for name, text in self.static.items():
             if name in OF_AUTHORIZERS and not self.authorizer_class_name:
                 unused.append(name)
@@ -187,23 +209,27 @@ class BrokerConfig(BrokerSettings):
                 unused.append(name)
             elif name in kafka_settings("broker"):
                 setting = kafka_settings("broker")[name].setting
-                setting.parse(text)
-                self._note_repetition(setting, text)
+                with problems:
+                    setting.parse(text)
+                    self._note_repetition(setting, text)
                 if name not in TOPIC_DEFAULTS:
                     unused.append(name)
             elif name in TopicConfig.declared and name in TOPIC_DEFAULTS:
                 # Kafka's table does not have this setting yet.
-                TopicConfig.declared[name].parse(text)
+                with problems:
+                    TopicConfig.declared[name].parse(text)
             elif name in kafka_settings("removed"):
                 unused.append(name)
             else:
                 unknown += why_unknown([name])
         if unknown and len(unknown) == len(self.static):
-            raise SettingsError(
-                shown(next(iter(self.static))),
-                "Kafka and Ottla know neither this setting nor any other in the file: is it the"
-                " right file?",
-            )
+            with problems:
+                raise SettingsError(
+                    shown(next(iter(self.static))),
+                    "Kafka and Ottla know neither this setting nor any other in the file: is it the"
+                    " right file?",
+                )
+            return
         self.warnings += unknown
         if unused:
             self.warnings.append(f"without effect in Ottla: {', '.join(sorted(unused))}")

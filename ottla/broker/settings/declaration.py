@@ -13,7 +13,7 @@ follow from the declaration.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ottla.wire.units import to_write
@@ -50,9 +50,38 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 class SettingsError(ValueError):
     """A property whose value is not allowed; the message names it and the allowed values."""
 
+    others: Sequence[SettingsError] = ()
+    """The errors about the other properties that were read."""
+    warnings: Sequence[str] = ()
+    """What was noticed besides the errors."""
+
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
         self.name = name
+
+
+class Problems:
+    """Errors about properties, so that one reading reports all of them. A `with` block ends at the
+    first error in it, which is kept."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, SettingsError] = {}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, SettingsError):
+            return False
+        self.found.setdefault(str(error), error)
+        return True
+
+    def tell(self, warnings: Sequence[str] = ()) -> None:
+        """Raises the first error, with the others and the warnings; does nothing without one."""
+        if self.found:
+            first, *others = self.found.values()
+            first.others, first.warnings = others, list(warnings)
+            raise first
 
 
 class Setting:
@@ -219,13 +248,18 @@ class Settings:
         cls.declared = {**cls.declared, **own}
         cls.defaults = {s.attribute: s.default for s in cls.declared.values()}
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        """Set the properties in `texts` that are declared here. Raises SettingsError."""
+    def __init__(self, texts: Mapping[str, str], problems: Problems | None = None) -> None:
+        """Set the properties in `texts` that are declared here. Errors are added to `problems`, and
+        those settings have their defaults; without `problems`, raises SettingsError."""
         values = self.__dict__
         values.update(self.defaults)
+        found = Problems() if problems is None else problems
         for name, declared in self.declared.items():
             if name in texts:
-                values[declared.attribute] = declared.parse(texts[name])
+                with found:
+                    values[declared.attribute] = declared.parse(texts[name])
+        if problems is None:
+            found.tell()
 
     def value(self, name: str) -> Any:
         """The value of the setting with this name in Kafka's spelling."""

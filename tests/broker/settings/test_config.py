@@ -206,6 +206,18 @@ def test_a_bad_value_is_an_error_that_names_the_property_and_what_it_allows(
     assert allowed in message
 
 
+def test_all_bad_values_and_the_warnings_are_told_together() -> None:
+    with pytest.raises(SettingsError) as raised:
+        config("num.partitions=0", "num.io.threads=many", "listeners=PLAINTEXT://:9092x",
+               "node.id=7", "broker.id=8", "ottla.http.networks=x", "log.retentoin.ms=1")
+    names = [error.name for error in (raised.value, *raised.value.others)]
+    assert sorted(names) == [
+        "listeners", "node.id", "num.io.threads", "num.partitions", "ottla.http.networks"]
+    [unknown, _] = raised.value.warnings
+    assert "did you mean log.retention.ms?" in unknown
+    assert raised.value.others[0].others == (), "one list of them"
+
+
 def test_values_are_read_as_kafka_reads_them() -> None:
     broker = config("auto.create.topics.enable= FALSE ", "num.partitions=+4",
                     "log.dirs= /a , /b", "group.consumer.migration.policy=Upgrade")

@@ -67,7 +67,7 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
     check.look_at_names()
     topic_id = check.read_topic_id()
     check.read_epochs()
-    check.segments()
+    opened = check.segments()
     check.repeats.tell(report)
     checked = Checked(
         max(bases[0] if bases else 0, known.log_start or 0),
@@ -76,6 +76,15 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
     )  # fmt: skip
     if checked.sound and not bases:     # compare_checkpoints reports lost segments
         report.say(f"{path}: no segments")
+    elif checked.sound and opened < len(bases):
+        unread = counted(len(bases) - opened, "segment")
+        report.say(
+            f"{path}: {counted(opened, 'closed segment')}, "
+            f"{counted(check.batches, 'batch', 'batches')}, {size_text(check.size)}: sound; "
+            f"{unread} not checked, which a broker may be writing"
+            if opened else
+            f"{path}: not checked: a broker may be writing its {unread}"
+        )
     elif checked.sound:
         report.say(
             f"{path}: {counted(len(bases), 'segment')}, "
@@ -197,9 +206,9 @@ class PartitionCheck:
             found.assign(epoch, offset)
         return found
 
-    def segments(self) -> None:
+    def segments(self) -> int:
         """Checks every segment. While a broker is running, checks only closed and durable
-        segments."""
+        segments. Returns the number of checked segments."""
         start = self.bases[0] if self.bases else 0
         producers = self.snapshot(start) or Producers()
         self.end_offset = start
@@ -208,7 +217,7 @@ class PartitionCheck:
             if self.known.online:
                 point = self.known.recovery_point or 0
                 if following is None or following > point:
-                    return
+                    return number
             if number:
                 self.compare_snapshot(base, producers)
             try:
@@ -218,6 +227,7 @@ class PartitionCheck:
                     raise
         if not self.known.online:
             self.compare_snapshot(self.end_offset, producers)
+        return len(self.bases)
 
     def segment(self, base: int, following: int | None, producers: Producers) -> None:
         """Checks one segment, and that the next segment begins where this one ends."""

@@ -13,6 +13,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 
 from ottla.client.errors import reason_of
+from ottla.client.similar_names import similar
 from ottla.tools.check_directory import (
     DirectoryLocked,
     bytes_in,
@@ -53,20 +54,21 @@ def is_partition(path: str) -> bool:
 
 
 def run(options: Namespace) -> int:
-    """Check the named directories."""
+    """Check the named directories, each partition once."""
+    for path in filter(os.path.isfile, options.directories):
+        print(f"ottla log verify: {path} is a file: name its directory: ottla log verify"
+              f" {shlex.quote(os.path.dirname(path) or '.')}", file=sys.stderr)
+        return 2
     report = Report(options.quiet)
-    partitions = 0
+    found: dict[str, str] = {}
     try:
-        for path in options.directories:
+        # Whole directories first: a partition that is named besides its directory is in it.
+        for path in sorted(options.directories, key=is_partition):
             path = path.rstrip("/") or "/"
-            if os.path.isfile(path):
-                print(f"ottla log verify: {path} is a file: name its directory: ottla log verify"
-                      f" {shlex.quote(os.path.dirname(path) or '.')}", file=sys.stderr)
-                return 2
             if is_partition(path):
-                partitions += verify_partition(path, options, report)
+                verify_partition(path, options, report, found)
             else:
-                partitions += verify_directory(path, options, report)
+                verify_directory(path, options, report, found)
     except DirectoryLocked as error:
         print(
             f"ottla log verify: {error}. Stop it, or check only closed segments with --online",
@@ -78,37 +80,60 @@ def run(options: Namespace) -> int:
     except OSError as error:
         print(f"ottla log verify: {reason_of(error)}", file=sys.stderr)
         return 2
-    if partitions == 0 and (options.partition or report.errors == 0):
-        print("ottla log verify: no such partition exists", file=sys.stderr)
-        return 2
+    missing = set(options.partition) - set(found.values())
+    if missing or (not found and report.errors == 0):
+        what = f"has no partition {', '.join(sorted(missing))}" if missing else "has no partitions"
+        print(f"ottla log verify: {', '.join(options.directories)} {what}"
+              f"{nearest(missing, options)}", file=sys.stderr)
+        if not report.errors:
+            return 2
     report.say(
-        f"{counted(partitions, 'partition')}, {size_text(report.bytes_done)} read: "
+        f"{counted(len(found), 'partition')}, {size_text(report.bytes_done)} read: "
         f"{counted(report.errors, 'error')}, {counted(report.notes, 'note')}"
     )
     return 1 if report.errors else 0
 
 
-def verify_directory(path: str, options: Namespace, report: Report) -> int:
-    """Check one of log.dirs; returns the number of checked partitions."""
+def nearest(missing: set[str], options: Namespace) -> str:
+    """The end of the message about a missing partition: similar names in the directories."""
+    known = [
+        os.path.basename(place) for path in options.directories if not is_partition(path)
+        for place in partitions_in(path).values()
+    ]
+    return similar(min(missing), known) if missing else ""
+
+
+def verify_directory(
+    path: str, options: Namespace, report: Report, found: dict[str, str]
+) -> None:
+    """Check one of log.dirs, and add the names of the checked partitions to `found`, by path."""
     with nullcontext() if options.online else held(path):
+        places = partitions_in(path)
+        if found.keys() & set(map(os.path.realpath, places.values())):
+            return                      # the same directory, named twice
         report.bytes_due += sum(
             bytes_in(place)
-            for (topic, index), place in partitions_in(path).items()
+            for (topic, index), place in places.items()
             if not options.partition or f"{topic}-{index}" in options.partition
         )
         checked = check_directory(
             path, set(options.partition), options.online, options.deep, report
         )
-        return len(checked.partitions)
+        for topic, index in checked.partitions:
+            found[os.path.realpath(places[topic, index])] = f"{topic}-{index}"
 
 
-def verify_partition(path: str, options: Namespace, report: Report) -> int:
-    """Check a single partition's directory, with the checkpoints beside it."""
+def verify_partition(
+    path: str, options: Namespace, report: Report, found: dict[str, str]
+) -> None:
+    """Check a single partition's directory, with the checkpoints beside it; add it to `found`."""
     parent, name = os.path.split(os.path.abspath(path))
+    if os.path.realpath(path) in found or (options.partition and name not in options.partition):
+        return
+    found[os.path.realpath(path)] = name
     with nullcontext() if options.online else held(parent):
         topic, _, number = name.rpartition("-")
         key = topic or name, int(number) if number.isdecimal() else 0
         report.bytes_due += bytes_in(path)
         around = read_directory(parent, Report(quiet=True, now=lambda: 0.0))
         check_partition(path, known_of(around, key, options.online), options.deep, report)
-        return 1

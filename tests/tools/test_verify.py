@@ -51,6 +51,24 @@ def test_a_sound_directory_serves_be_sound(data: Path, capsys: Capture) -> None:
     assert {path: path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
 
 
+def test_a_partition_that_is_named_twice_is_counted_once(data: Path, capsys: Capture) -> None:
+    for named in ((data / "t-0", data), (data, data), (data / "t-0", f"{data}/t-0/")):
+        status, printed = verified(capsys, *named)
+        assert status == 0 and "\n1 partition, " in printed, printed
+        assert printed.count("t-0: 2 segments") == 1
+
+
+def test_segments_that_are_not_opened_are_not_called_sound(data: Path, capsys: Capture) -> None:
+    (data / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    _, printed = verified(capsys, data, "--online")
+    assert "t-0: 1 closed segment, 2 batches, " in printed
+    assert "sound; 1 segment not checked, which a broker may be writing" in printed
+    (data / "recovery-point-offset-checkpoint").unlink()
+    _, printed = verified(capsys, data, "--online")
+    assert "t-0: not checked: a broker may be writing its 2 segments" in printed
+    assert "sound" not in printed
+
+
 def test_a_file_is_answered_by_the_command_for_its_directory(data: Path, capsys: Capture) -> None:
     [file, *_] = sorted((data / "t-0").glob("*.log"))
     assert run("verify", file) == 2
@@ -243,9 +261,12 @@ def test_a_directory_that_a_broker_uses_is_left_alone(data: Path, capsys: Captur
 
 def test_what_is_not_there_cannot_be_looked_at(data: Path, capsys: Capture) -> None:
     assert verified(capsys, data / "none")[0] == 2
-    assert verified(capsys, "--partition", "none-0", data)[0] == 2
+    status, printed = verified(capsys, "--partition", "tt-0", "--partition", "t-0", data)
+    assert status == 2 and printed.splitlines()[-1] == (
+        f"ottla log verify: {data} has no partition tt-0; similar: t-0")
     shutil.rmtree(data / "t-0")
-    assert verified(capsys, data)[0] == 2
+    status, printed = verified(capsys, data)
+    assert status == 2 and printed == f"ottla log verify: {data} has no partitions\n"
 
 
 def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:

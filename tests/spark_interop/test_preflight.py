@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost
-from ottla.spark_interop.pipelines import archive, command, progress, steps
+from ottla.spark_interop.pipelines import archive, command, progress, replay, steps
 from ottla.spark_interop.pipelines.table import Entry
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
@@ -69,6 +70,26 @@ def test_a_replay_into_the_archived_topic_itself_is_refused(
     assert refusal(capsys, *words, "--create") == (
         "the archive was made from six, which would have its records twice: name another topic, or"
         " delete this one and replay with --create")
+
+
+def test_a_second_replay_of_the_same_name_is_refused_before_a_jvm_starts(
+    capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
+) -> None:
+    archive, topic = archive_at(tmp_path, 1), broker.create_topic("replayed")
+    cluster = Cluster(broker.bootstrap_servers)
+    about = json.loads((archive / "_ottla" / "table.json").read_text())
+    earlier = replay.destination(cluster, topic, None, about, "archive of another")
+    progress.prepare(cluster)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    told = progress.value(7, earlier.source, {topic: cluster.topic_id(topic)})
+    producer.produce(progress.TOPIC, told, earlier.key(0), earlier.partition)
+    assert producer.flush(30) == 0
+    words = ["replay", "--bootstrap", broker.bootstrap_servers, "--path", archive, "--topic", topic]
+    assert refusal(capsys, *words) == (
+        "`replay-replayed` has written to replayed from another source (archive of another), not"
+        " from archive of six  : give this pipeline a name of its own with --name (name=)")
+    with pytest.raises(AssertionError, match="a JVM would have started"):
+        command.main(["pipeline", *map(str, words), "--name", "second"])
 
 
 def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(

@@ -207,6 +207,9 @@ def _check_written(
         _check_own_topic(cluster, progress.TOPIC, progress.PARTITIONS, ("READ", "WRITE"))
         if step.name == "mirror":
             _check_own_topic(cluster, f"{names[0]}.offsets", 1, ("WRITE",))
+    place = _local(given["path"]) if step.name == "replay" else None
+    if place is not None and (archived := recorded.about(place)) is not None:
+        replay.refuse_other_source(cluster, names[0], archived, given)
 
 
 def _check_own_topic(

@@ -8,6 +8,7 @@ stopped, and does nothing once the replay is complete.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -65,11 +66,7 @@ def replay(
     cluster, begin = Cluster.reached(bootstrap), time.monotonic()
     files = Files(spark, path)
     archived = Table.open(files, "archive").about
-    into = transactional.Destination(
-        cluster, topic, name or f"replay-{topic}",
-        source=_source(archived, since, until, time_zone),
-        source_cluster=archived.get("cluster", ""),
-    )  # fmt: skip
+    into = destination(cluster, topic, name, archived, _source(archived, since, until, time_zone))
     refuse_own_topic(cluster, topic, archived)
     done = transactional.positions(into)
     try:
@@ -107,6 +104,26 @@ def check_options(rate: float | None, timestamps: str | None) -> None:
         raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
     if rate is not None and not rate > 0:
         raise PipelineError("the rate must be a number of records per second above 0")
+
+
+def destination(
+    cluster: Cluster, topic: str, name: str | None, archived: dict[str, Any], source: str
+) -> transactional.Destination:
+    """The topic to write, for the archive that `archived` describes."""
+    return transactional.Destination(
+        cluster, topic, name or f"replay-{topic}", source=source,
+        source_cluster=archived.get("cluster", ""),
+    )  # fmt: skip
+
+
+def refuse_other_source(
+    cluster: Cluster, topic: str, archived: dict[str, Any], given: Mapping[str, Any]
+) -> None:
+    """PipelineError if a replay of this name has written other records to the topic. `given` are
+    the options of `replay`."""
+    source = _source(
+        archived, given.get("since"), given.get("until"), given.get("time_zone") or "UTC")
+    transactional.positions(destination(cluster, topic, given.get("name"), archived, source))
 
 
 def refuse_own_topic(cluster: Cluster, topic: str, archived: dict[str, Any]) -> None:

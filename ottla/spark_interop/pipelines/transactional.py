@@ -162,14 +162,14 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     if to.source and entry.source != to.source:
         raise PipelineError(
             f"`{to.writer}` has written to {to.topic} from another source ({entry.source}), not "
-            f"from {to.source}: give this pipeline a name of its own"
+            f"from {to.source}: give this pipeline a name of its own with --name (name=)"
         )
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):
         raise PipelineError(
             f"`{to.writer}` has written to an earlier {again[0]}, which was deleted and created"
-            " again "
-            "or has another name now: give this pipeline a name of its own and new topics"
+            " again or has another name now: give this pipeline a name of its own with --name"
+            " (name=), and new topics"
         )
     return None if again else entry.position
 

@@ -257,7 +257,8 @@ def _same_life(target: Table, into: transactional.Destination) -> None:
     if not begun and transactional.positions(replace(into, source="")):  # written by any path
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, but {target.files.root} has no "
-            "checkpoint of it: restore that directory, or give the pipeline another name and topic"
+            "checkpoint of it: restore that directory, or give the pipeline another name (--name,"
+            " name=) and topic"
         )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ottla.spark_interop.errors import PipelineError
-from ottla.spark_interop.pipelines.columns import check_columns, check_expressions, columns_of
+from ottla.spark_interop.pipelines.columns import (
+    check_columns,
+    check_expressions,
+    columns_of,
+    type_in,
+)
 from ottla.spark_interop.topics import OWN
 from ottla.spark_interop.value_format import Format
 
@@ -25,6 +30,13 @@ AVRO = '{"type": "record", "name": "x", "fields": [{"name": "a", "type": "int"}]
 ])
 def test_the_columns_of_a_schema_are_known_without_spark(given: Format, names: list[str]) -> None:
     assert columns_of(given) == [*names, *OWN]
+
+
+def test_the_type_of_a_column_is_known_if_the_schema_is_ddl() -> None:
+    given = Format("json", SCHEMA)
+    assert [type_in(given, name) for name in ("Carrier", "`odd name`", "time_hour", "no")] == [
+        "string", "struct", "timestamp", None]
+    assert type_in(Format("avro", AVRO), "a") is None
 
 
 @pytest.mark.parametrize("given", [

@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost
-from ottla.spark_interop.pipelines import archive, command, progress, replay, steps
+from ottla.spark_interop.pipelines import archive, command, progress, replay, steps, windows
+from ottla.spark_interop.pipelines.files import LocalFiles
 from ottla.spark_interop.pipelines.table import Entry
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
@@ -357,6 +358,9 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
      "by: there is no column carier; known are carrier, dep_delay; did you mean carrier"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
      " --time-column time", "time_column: there is no column time; known are carrier, dep_delay"),
+    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
+     " --time-column carrier", "time_column: carrier is of type STRING, but the event time must be"
+     " a TIMESTAMP: declare carrier as TIMESTAMP in the schema"),
     ("slice --topic six --format json --schema at:TIMESTMP",
      "the schema's column at: there is no type TIMESTMP; did you mean TIMESTAMP?"),
 ])  # fmt: skip
@@ -485,6 +489,20 @@ def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(
     told = capfd.readouterr()
     assert json.loads(told.out) == [{"step": "archive", "records": 7}]
     assert told.err == "ottla pipeline: step 2 of 2 (latest): records are gone\n"
+
+
+def test_the_summary_of_an_archive_names_its_figures() -> None:
+    assert archive.labelled({"0": [3, 9, 5]}) == {"0": {"first": 3, "last": 9, "records": 5}}
+
+
+def test_a_run_without_new_records_still_knows_the_watermark(tmp_path: Path) -> None:
+    files = LocalFiles(tmp_path)
+    assert windows.known_watermark(files) is None
+    batches = tmp_path / windows.CHECKPOINT / "offsets"
+    batches.mkdir(parents=True)
+    for number, reached_ms in enumerate((1_357_084_800_123, windows.AFTER_ALL_MS)):
+        (batches / str(number)).write_text(f'v1\n{{"batchWatermarkMs":{reached_ms}}}\n{{}}')
+        assert windows.known_watermark(files) == "2013-01-02T00:00:00.123Z"
 
 
 def test_offsets_deleted_before_they_were_read_are_gaps() -> None:

@@ -68,10 +68,10 @@ def archive(
     repeats. With `allow_gaps` the run continues if retention removed unread records, and `verify`
     shows the gap. `options` are options of Spark's source.
 
-    Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: [first, last,
-    records]}} of this run, but "partitions" of the whole archive. Raises PipelineError for a
-    missing topic, a path that belongs to another topic, or a full disk; DataLost for records that
-    retention removed.
+    Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: {"first",
+    "last", "records"}}} of this run, but "partitions" of the whole archive. Raises PipelineError
+    for a missing topic, a path that belongs to another topic, or a full disk; DataLost for records
+    that retention removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
@@ -110,7 +110,15 @@ def archive(
         "files": len(new),
         "bytes": sum(entry.bytes for entry in new),
         "seconds": round(time.monotonic() - begin, 3),
-        "partitions": table.totals(target.live),
+        "partitions": labelled(table.totals(target.live)),
+    }
+
+
+def labelled(totals: table.Ranges) -> dict[str, dict[str, int]]:
+    """The first and last offset and the number of records of each partition, for a summary."""
+    return {
+        partition: dict(zip(("first", "last", "records"), figures, strict=True))
+        for partition, figures in totals.items()
     }
 
 

@@ -42,6 +42,8 @@ TOKEN = re.compile(
     r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; numbers; a struct's field
     r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"                  # a name, a function's, or an argument's
 )
+FIELD = re.compile(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)")
+"""The name and the type of a field of a DDL."""
 NEAR = 0.75
 """An error suggests a known name if its similarity to the wrong name is at least this (0 to 1)."""
 
@@ -58,6 +60,17 @@ def columns_of(given: Format) -> list[str] | None:
     elif text and given.name == "json":
         found = [_field(part) for part in parts(text)]
     return None if found is None or "" in found else [*found, *OWN]
+
+
+def type_in(given: Format, name: str) -> str | None:
+    """The type of a column in the schema as DDL, such as `string`; None if it is not known."""
+    if given.name != "json" or not isinstance(given.schema, str) or given.text.startswith("{"):
+        return None
+    for part in parts(given.text):
+        found = FIELD.match(part)
+        if found is not None and found[1].strip("`").lower() == name.strip("`").lower():
+            return found[2].lower()
+    return None
 
 
 def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
@@ -137,7 +150,7 @@ def parts(text: str) -> Iterator[str]:
 
 def _field(part: str) -> str:
     """The name of a field of a DDL, "" if it cannot be parsed; PipelineError for a wrong type."""
-    found = re.match(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)", part)
+    found = FIELD.match(part)
     if found is None:
         return ""
     type_ = found[2].lower()

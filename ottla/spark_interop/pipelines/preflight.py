@@ -130,6 +130,8 @@ def _check_columns(given: Mapping[str, Any], format: Format) -> None:
     columns.check_columns(known, given.get("by") or (), "by")
     if given.get("time_column"):
         columns.check_columns(known, [given["time_column"]], "time_column")
+        if (kind := columns.type_in(format, given["time_column"])) is not None:
+            windows.check_time_column(given["time_column"], kind)
     columns.check_expressions(known, given.get("aggregates") or {}, "aggregates")
 
 

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,8 @@ def windows(
         writer = figures.writeStream.outputMode("update" if updates else "append")
         shown = query_run.Progress(f"windows {topic}", progress)
         _run(writer.foreachBatch(write), target, every, shown, report, final)
+        if report.get("watermark") is None:     # nothing new to read
+            report["watermark"] = known_watermark(target.files)
     return report | {"seconds": round(time.monotonic() - begin, 3)}
 
 
@@ -183,6 +186,30 @@ def _close_all(target: Table) -> bool:
     return True
 
 
+def known_watermark(files: Readable) -> str | None:
+    """The watermark of the newest batch in the checkpoint, apart from the batch that closes all
+    windows; in Spark's form. None before the first batch."""
+    last = query_run.newest(files, CHECKPOINT, "offsets")
+    for number in () if last is None else (last, last - 1):
+        if number >= 0 and files.exists(f"{CHECKPOINT}/offsets/{number}"):
+            lines = files.read(f"{CHECKPOINT}/offsets/{number}").splitlines()
+            reached_ms = int(json.loads(lines[1])["batchWatermarkMs"])
+            if reached_ms != AFTER_ALL_MS:
+                at = datetime.fromtimestamp(reached_ms / 1000, UTC)
+                return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None
+
+
+def check_time_column(name: str, kind: str) -> None:
+    """PipelineError unless a column of this type of Spark can be the event time."""
+    if not kind.lower().startswith("timestamp"):
+        raise PipelineError(
+            f"time_column: {name} is of type {kind.upper()}, but the event time must be a"
+            f" TIMESTAMP: declare {name} as TIMESTAMP in the schema, or name another column;"
+            " without --time-column it is the record's timestamp"
+        )
+
+
 def check_options(
     topic: str, to: str | None, updates: bool, final: bool, every: str | None
 ) -> None:
@@ -230,6 +257,8 @@ def _aggregated(
     window, slide, session_gap = lengths
     if not aggregates:
         raise PipelineError("name at least one aggregate, e.g. records = count(*)")
+    if (kind := dict(stream.dtypes).get(time_column)) is not None:
+        check_time_column(time_column, kind)
     try:
         at = f.col(time_column)
         events = stream.observe(

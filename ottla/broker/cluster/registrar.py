@@ -17,7 +17,14 @@ from ottla.broker.cluster.last_run import FoundLogs, judge
 from ottla.broker.cluster.recent_ends import SESSION_LASTS
 from ottla.log.storage import run_record
 from ottla.log.storage.log_directory import StorageRefused
-from ottla.replication.coordination import CoordinationError, Delete, NoNode, SessionState
+from ottla.replication.coordination import (
+    ConnectionLost,
+    CoordinationError,
+    Delete,
+    NoNode,
+    NotConnected,
+    SessionState,
+)
 from ottla.replication.metadata import Endpoint, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
@@ -101,16 +108,17 @@ class Registrar:
     async def _register_once_free(self, registration: Registration) -> None:
         """Register. If a process with this node id and other log directories has a session, wait
         for the session's end: it may be a former process of this broker, whose disk was replaced.
+        If the connection to ZooKeeper breaks, wait for the next one.
 
-        Raises DuplicateBroker if the session does not end in the time in which the session of a
-        dead process ends.
+        Raises DuplicateBroker, NotConnected or ConnectionLost if this is still so after the time in
+        which the session of a dead process ends.
         """
         timeout_ms = self.coordination.session_timeout_ms
         seconds = max(
             self.config.initial_broker_registration_timeout_ms, timeout_ms * SESSION_LASTS
         ) / 1000
         deadline = self.loop.time() + seconds
-        waits = False
+        waits = lost = False
         while True:
             try:
                 await register(self.coordination, registration)
@@ -124,6 +132,13 @@ class Registrar:
                         "%s. Waiting up to %.0f s for the end of its session, in case this broker"
                         " replaces it", error, seconds)
                 waits = True
+            except (NotConnected, ConnectionLost) as error:
+                if self.loop.time() >= deadline:
+                    raise
+                if not lost:
+                    log.warning("%s: this broker tries to register for up to %.0f s",
+                                error, seconds)
+                lost = True
             await asyncio.sleep(REGISTER_AGAIN_SECONDS)
 
     async def _outlast_others(self) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,23 @@ def test_a_new_broker_whose_first_start_was_killed_raises_no_leader_epochs(
     cluster.until(lambda: 4 in log.image.brokers, "it is known")
     assert log.image.topics["t"] == topic
     assert log.image.next_producer_id - next_id < PRODUCER_IDS_SKIPPED, "no more than blocks"
+
+
+def test_a_start_whose_connection_breaks_registers_over_the_next_one(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut_first(registrar: Registrar, *arguments: Any) -> None:
+        session = registrar.coordination
+        assert isinstance(session, MemoryCoordination)
+        session.cut()
+        cluster.loop.call_soon(session.join)        # runs once a registration has failed
+        await registered(registrar, *arguments)
+
+    registered = Registrar.register
+    monkeypatch.setattr("ottla.broker.cluster.registrar.REGISTER_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(Registrar, "register", cut_first)
+    cluster.start(4)
+    assert path_of(4) in cluster.zookeeper.nodes
 
 
 def test_a_start_that_does_not_reach_zookeeper_ends_when_it_is_asked_to_stop(

@@ -263,7 +263,7 @@ def leftovers_cleaned_up(page: Page, served: Console) -> None:
     shown(page, f"{served.url}/clean-up")
     row(page, "No member of the group reads this topic.").get_by_role(
         "button", name="delete offsets").click()
-    act(page, "Delete", "It is deleted.", "billing")
+    act(page, "Delete", "The offsets are deleted.", "billing")
 
 
 def users_and_their_rights_changed(page: Page, served: Console) -> None:

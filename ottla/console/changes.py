@@ -337,7 +337,7 @@ async def change_quota(request: ApiRequest) -> Row:
                   for one in set_to.values())
     if not entity or not numbers or not all(isinstance(one, str) for one in reset) or not all(
             one is None or isinstance(one, str) for one in entity.values()):
-        raise BadRequest("expected an entity, numbers to set and names to reset")
+        raise BadRequest("expected an entity, numbers in set, and names of quotas in reset")
     await request.visitor.connections.run(configs.alter_quotas, entity, set_to, reset)
     return DONE
 

@@ -146,7 +146,7 @@ def wire_problem(column: str, known: Schemas) -> Any:
         THEN 'the value is not in Confluent''s wire format: it does not begin with byte 0 and an id'
         WHEN cast(conv(hex(substring({column}, 2, 4)), 16, 10) as bigint) NOT IN ({ids})
         THEN concat('schema id ', conv(hex(substring({column}, 2, 4)), 16, 10),
-        ' is unknown (known: {known.ids}); a query that starts again takes new schemas') END"""
+        ' is unknown (known: {known.ids}); restart the query to read new schemas') END"""
     )
 
 

@@ -29,7 +29,9 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
             highest = max(highest, reported[done][0])
             done += 1
         if offset < highest:
-            what = f"end offset {offset} after {highest}, leader epoch {group[1]}"
+            what = (
+                f"end offset {offset} after end offset {highest}, both in leader epoch {group[1]}"
+            )
             found.append(Anomaly("end_offset_regress", where(op, group[0]), what))
     return found
 
@@ -56,8 +58,8 @@ def _offsets(group: Any, rows: list[Any]) -> list[Anomaly]:
         newest = sure[before]
         # A commit of this offset that may have followed `newest` explains the result.
         if not any(b <= ended and e >= newest[3] for b, e in by_offset.get(offset, ())):
-            has = "nothing" if offset == -1 else offset
-            text = f"group {group[0]} has {has}, although {newest[1]} had been committed"
+            has = "no committed offset" if offset == -1 else f"the committed offset {offset}"
+            text = f"group {group[0]} has {has}, although it had committed offset {newest[1]}"
             anomalies.append(Anomaly("offset_commit_loss", where(op, group[1]), text))
     return anomalies
 

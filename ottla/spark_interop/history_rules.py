@@ -62,9 +62,9 @@ RULES = {
     "circular_in_real_time": "reads and the order of real time together form a circle",
     "end_offset_regress": "a visible end offset went back within a leader epoch",
     "offset_commit_loss": "a group's committed offset is less than an offset committed before",
-    "double_ownership": "two members had one partition in one generation",
+    "double_ownership": "two members had the same partition in the same generation",
     "zombie_write": "a producer wrote after a newer epoch of its id was acknowledged",
-    "split_leadership": "two brokers led one partition in one leader epoch",
+    "split_leadership": "two brokers led the same partition in the same leader epoch",
 }
 
 
@@ -228,7 +228,8 @@ def _lost(
         what = f"value {value} sent to offset {must[value]} by {where(writer[value].op)}"
         if value not in seen and offset is not None and offset <= passed:
             lost.add(value)
-            found.append(Anomaly("lost_write", f"key {key}", f"{what}; readers got to {passed}"))
+            what += f"; readers got to offset {passed}"
+            found.append(Anomaly("lost_write", f"key {key}", what))
         elif reads and value in final - committed and all(read.committed_only for read in reads):
             stuck.add(value)
             found.append(Anomaly("stuck_read_committed", f"key {key}", what))
@@ -244,7 +245,9 @@ def _lost(
     for read in finals:
         end = max(read.offsets, default=-1)
         if end < last.get(read.op, -1):
-            what = f"the final read ends at {end}, but offset {last[read.op]} was acknowledged"
+            what = (
+                f"the final read ends at offset {end}, but offset {last[read.op]} was acknowledged"
+            )
             found.append(Anomaly("stale_end", where(read.op, key), what))
     return lost
 
@@ -295,7 +298,7 @@ def _sends(key: Hashable, sends: list[Sends]) -> list[Anomaly]:
             if offset is None:
                 continue
             if offset <= last:
-                what = f"offset {offset} after {last} of {where(op)}"
+                what = f"offset {offset} after offset {last} of {where(op)}"
                 anomalies.append(Anomaly("nonmonotonic_send", where(send.op, key), what))
             last, op = offset, send.op
         before[send.op[0]] = last, op
@@ -328,7 +331,7 @@ def _polls(
         for offset in poll.offsets:
             if last is not None and not last < offset <= due[last]:
                 rule = "nonmonotonic_poll" if offset <= last else "poll_skip"
-                what = f"offset {offset} after {last}"
+                what = f"offset {offset} after offset {last}"
                 anomalies.append(Anomaly(rule, where(poll.op, key), what))
             last = offset
     return anomalies

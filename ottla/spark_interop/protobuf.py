@@ -105,8 +105,8 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
             if number not in compiled:
                 known = ", ".join(map(str, sorted(compiled)))
                 raise ValueError(
-                    f"schema id {number} is unknown (known: {known}); a query that starts again "
-                    f"reads new schemas"
+                    f"schema id {number} is unknown (known: {known}); restart the query to read "
+                    "new schemas"
                 )
         try:
             if framed:

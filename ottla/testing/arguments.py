@@ -45,7 +45,7 @@ def whole(name: str, number: object, least: int = 0) -> int:
 
 
 def finite(name: str, amount: object) -> float:
-    """The number; raises TypeError or ValueError if this is no finite number, such as 0.5."""
+    """The number; raises TypeError or ValueError unless it is a finite number such as 0.5."""
     if isinstance(amount, bool) or not isinstance(amount, Real):
         raise TypeError(f"{name}={amount!r}: expected a number, such as {name}=0.5")
     if not math.isfinite(amount):

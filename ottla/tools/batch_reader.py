@@ -111,7 +111,7 @@ def read_batches(
             _, length, _, magic, _ = START.unpack(start + bytes(4))
             if length < LEGACY_OVERHEAD:
                 raise DamagedFile(
-                    f"{path} at {position}: a batch declares {length} bytes, fewer than "
+                    f"{path} at byte {position}: a batch declares {length} bytes, fewer than "
                     f"the minimum of {LEGACY_OVERHEAD}",
                     position,
                 )
@@ -127,13 +127,13 @@ def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
     if magic < 2:
         if magic == 1 and len(data) < LOG_OVERHEAD + LEGACY_OVERHEAD + 8:
             raise DamagedFile(
-                f"{path} at {position}: a message v1 has only {len(data)} bytes, fewer than its"
-                " header", position)
+                f"{path} at byte {position}: a message of format v1 has only {len(data)} bytes,"
+                " fewer than its header", position)
         return LegacyBatch(data)
     try:
         return BatchView(data)
     except ProtocolError as error:
-        raise DamagedFile(f"{path} at {position}: {error}", position) from error
+        raise DamagedFile(f"{path} at byte {position}: {error}", position) from error
 
 
 def codec_name(codec: int) -> str:

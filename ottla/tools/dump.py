@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--files", metavar="FILE,FILE,…", action="append", default=[],
-        help="Kafka's flag for them: files with commas between them",
+        help="the same as FILE, as a list separated by commas (Kafka's flag)",
     )  # fmt: skip
     for flag, what in flags:
         parser.add_argument(flag, action="store_true", help=what)
@@ -67,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max-message-size", type=positive, default=5 << 20, metavar="BYTES",
-        help="the largest batch that an index entry may point to (5242880)",
+        help="the largest batch in bytes that an index entry may point to (5242880)",
     )  # fmt: skip
 
 

@@ -345,7 +345,7 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("mirror --topic six --checkpoint {new}", "six would be mirrored into itself"),
     ("quality-report", "name a topic with its bootstrap address, or an archive"),
     ("quality-report --archive {archive} --since 2013-06-01",
-     "a report about an archive has all of its records: leave out since and until"),
+     "a report about an archive covers all of its records: leave out since and until"),
     ("archive --topic six --path {new} --by dat", "'dat' is not valid for by: use hour or date"),
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",

@@ -118,7 +118,7 @@ function Clean({ row }) {
   return html`<${Act} plain label=${offsets ? "delete offsets" : "delete group"} danger title=${offsets ? `Delete offsets of ${row.group} for ${row.topic}` : `Delete ${row.group}`}
     text=${row.reason} verb="Delete" confirm=${row.group} send=${async () => {
       await ask(offsets ? `${base}/topics/${part(row.topic)}` : base, "DELETE", { confirm: row.group });
-      return "It is deleted.";
+      return "The offsets are deleted.";
     }} />`;
 }
 

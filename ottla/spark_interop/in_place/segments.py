@@ -180,8 +180,8 @@ def committed_batches(
                 if producer_id in undecided and _aborts(batch):
                     raise UnindexedAbort(
                         f"{segment.path}: the transaction of producer {producer_id} that ends at"
-                        f" offset {base} was aborted, but is not in the transaction index: read"
-                        " the topic from the broker once: the broker then repairs the index"
+                        f" offset {base} was aborted, but is not in the transaction index; read"
+                        " the topic from the broker once, so that the broker repairs the index"
                     )
                 undecided.discard(producer_id)
             elif header.last_offset >= start and not aborted_here:
@@ -240,7 +240,7 @@ def _size(chunk: memoryview, at: int, where: str) -> int:
     """The size of the batch that begins at `at`, after checking its length field."""
     header = BatchHeader(chunk[at:])
     if header.magic < 2:
-        raise SegmentGone(f"{where}: batches of format v{header.magic}")
+        raise SegmentGone(f"{where}: the batch has format v{header.magic}, expected v2")
     if not HEADER_BYTES <= header.size <= BATCH_BYTES_MAX:
         raise CorruptMessage(
             f"{where}: the batch's size is {header.size} bytes, expected {HEADER_BYTES} to"

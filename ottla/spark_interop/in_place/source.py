@@ -237,7 +237,10 @@ class InPlaceReader(DataSourceReader):
             self._check_end(offsets, last)
         back = {p: (o, ends[p]) for p, o in starts.items() if o > ends[p] and ends[p] < last[p]}
         if back:
-            raise PipelineError(f"the range starts after its end in these partitions: {back}")
+            raise PipelineError(
+                "the range starts after its end in these partitions (partition: (start, end)):"
+                f" {back}"
+            )
         return (
             {p: max(o, first[p]) for p, o in starts.items()},
             {p: min(o, last[p]) for p, o in ends.items()},
@@ -253,7 +256,8 @@ class InPlaceReader(DataSourceReader):
         if beyond:
             raise DataLost(
                 f"{self.topic} ends at {log_ends}, but the query asked for {beyond}: was the topic "
-                "deleted and created again? failOnDataLoss=false reads what there is"
+                "deleted and created again? With failOnDataLoss=false, the query reads the records "
+                "that exist"
             )
 
     def _resolve(self, which: str, first: dict[int, int], last: dict[int, int]) -> dict[int, int]:

@@ -182,7 +182,8 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
     [partition, *others] = set(statistics["partition"])
     if others:
         raise PipelineError(
-            f"{files.at(name)} mixes partitions: remove the source option that splits tasks"
+            f"{files.at(name)} has records of several partitions, but each file must have those of"
+            " one: remove the option that changes how Spark divides the topic into tasks"
         )
     return {str(partition): [min(statistics["offset"]), max(statistics["offset"]), footer.num_rows]}
 
@@ -223,7 +224,7 @@ def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
 
 
 def check_options(topic: str, starting: str | None) -> None:
-    """PipelineError unless Spark can begin to read the topic there."""
+    """Raises PipelineError unless Spark can begin to read the topic there."""
     if starting is None or starting.strip().lower() in ("earliest", "latest"):
         return
     try:
@@ -477,6 +478,6 @@ def _compare(
         offsets = [row.offset for row in some.collect()]
         parts[str(partition)]["missing"] = offsets
         report["problems"].append(
-            f"partition {partition} lacks {counted(count, 'record')} of the topic, first at"
-            f" {offsets[0]}"
+            f"partition {partition} lacks {counted(count, 'record')} of the topic, the first"
+            f" at offset {offsets[0]}"
         )

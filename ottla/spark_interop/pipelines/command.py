@@ -53,8 +53,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     run.add_argument("file", metavar="FILE", help="the file")
-    _add(run, Option("bootstrap", "the steps' common address, instead of the file's"))
-    run.add_argument("--check", action="store_true", help="check the file and end")
+    _add(run, Option("bootstrap", "the cluster's address, instead of the one in the file"))
+    run.add_argument("--check", action="store_true", help="check the steps, and run none of them")
     _add_common(run)
     return root
 

@@ -100,7 +100,7 @@ def dead_letter(
 
 
 def check_options(topic: str, to: str, dead_letters: str, share_max: float | None) -> None:
-    """PipelineError for topics that must differ, or a share that no batch can exceed."""
+    """Raises PipelineError for topics that must differ, or a share that no batch can exceed."""
     if to == dead_letters:
         raise PipelineError(f"good and bad records would both go to {to}: name two topics")
     if topic in (to, dead_letters):

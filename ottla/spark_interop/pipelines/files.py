@@ -18,7 +18,7 @@ TAIL_BYTES = 64 * 1024  # read from the end of a Parquet file: most footers fit 
 
 
 class Readable(Protocol):
-    """What the checks of recorded facts need of a directory tree."""
+    """A directory tree, with the operations that the checks of `recorded` use."""
 
     root: str
 

@@ -110,7 +110,7 @@ def claim_of(
 
 
 def check_target(here: Cluster, topic: str, there: Cluster, target: str) -> None:
-    """PipelineError if a topic would be mirrored into itself."""
+    """Raises PipelineError if a topic would be mirrored into itself."""
     if target == topic and here.id() == there.id():
         raise PipelineError(f"{topic} would be mirrored into itself: name another topic with to=")
 

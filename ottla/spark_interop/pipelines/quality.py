@@ -68,7 +68,7 @@ def quality_report(
         source = topic
         frame = topics.read_topic(spark, bootstrap, topic, format=given, since=since, until=until)
     else:
-        raise PipelineError(f"the address of the cluster with topic {topic} is missing")
+        raise PipelineError(f"topic {topic} needs the address of its cluster: give bootstrap")
     try:
         report = {"source": source, **measure(frame)}
     except Exception as error:
@@ -81,13 +81,13 @@ def quality_report(
 def check_options(
     topic: str | None, archive: str | Path | None, since: Any, until: Any
 ) -> None:
-    """PipelineError for a report about nothing, and for times that would be ignored."""
+    """Raises PipelineError for a report about nothing, and for times that would be ignored."""
     if topic is None and archive is None:
         raise PipelineError("name a topic with its bootstrap address, or an archive")
     if archive is not None and not (since is None and until is None):
         raise PipelineError(
-            "a report about an archive has all of its records: leave out since and until, or name"
-            " the topic instead"
+            "a report about an archive covers all of its records: leave out since and until, or"
+            " name the topic instead"
         )
 
 
@@ -203,7 +203,8 @@ def page(report: dict[str, Any]) -> str:
     head = ["partition", "records", "first", "last", "gaps", "twice"]
     rows = [[p, *(x[n] for n in head[1:])] for p, x in report["partitions"].items()]
     parts += ["<h2>Offsets</h2>", table(head, rows)]
-    parts += ["<h2>Records older than an earlier record, by up to</h2>", plot(report["lateness"])]
+    late = "Records that are older than an earlier record of their partition, by how much at most"
+    parts += [f"<h2>{late}</h2>", plot(report["lateness"])]
     head = ["bytes", "least", "median", "90 %", "99 %", "most"]
     rows = [[kind, *sizes] for kind, sizes in report["bytes"].items() if sizes]
     parts += ["<h2>Sizes</h2>", table(head, rows)]

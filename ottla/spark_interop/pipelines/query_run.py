@@ -35,19 +35,19 @@ CAUSES = {
     ),
     "No space left on device": (
         PipelineError,
-        "the file system of the sink is full. Nothing was committed of the last batch: make room "
+        "the file system of the sink is full. The last batch was not committed: make room "
         "and run the same command again",
     ),
     "Multiple streaming jobs detected": (
         PipelineError,
-        "another run of this pipeline has the same checkpoint: stop one of the two, and run the "
+        "another run of this pipeline uses the same checkpoint: stop one of the two, and run the "
         "same command again",
     ),
     "Timeout of": (PipelineError, "the brokers did not answer in time; run the same command again"),
     "is not a Parquet file": (DataLost, "a file is damaged"),
     "Checksum error": (DataLost, "a file is damaged"),
     "could not verify page checksum": (DataLost, "a file is damaged"),
-    "bad record at": (PipelineError, "mode failfast ends at the first bad record"),
+    "bad record at": (PipelineError, "mode failfast ends the query at the first bad record"),
 }
 
 

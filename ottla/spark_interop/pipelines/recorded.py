@@ -68,7 +68,7 @@ def _json(files: LocalFiles, name: str) -> Any:
 def check_table(
     place: Path, known: Mapping[str, Any], step: Step, given: Mapping[str, Any]
 ) -> None:
-    """PipelineError if a table was written from another topic, or with other options."""
+    """Raises PipelineError if a table was written from another topic, or with other options."""
     cluster, topic = Cluster.of(given["bootstrap"]), given["topic"]
     for name, wanted in {"kind": step.name, "topic": topic}.items():
         if known.get(name) != wanted:
@@ -172,7 +172,7 @@ def _text(value: Any) -> str:
 
 
 def check_checkpoint(place: Path, step: Step, given: Mapping[str, Any]) -> None:
-    """PipelineError if a checkpoint outside a table belongs to other topics."""
+    """Raises PipelineError if a checkpoint outside a table belongs to other topics."""
     topic, source = given["topic"], Cluster.of(given.get("bootstrap") or given["source"])
     files = LocalFiles(place)
     if not files.exists(table.CLAIM):
@@ -192,7 +192,7 @@ def check_checkpoint(place: Path, step: Step, given: Mapping[str, Any]) -> None:
 
 
 def _check_topics(place: Path, topic: str) -> None:
-    """PipelineError if another query's checkpoint reads other topics."""
+    """Raises PipelineError if another query's checkpoint reads other topics."""
     if not any((place / "commits").glob("[0-9]*")):
         return
     read = sorted(offsets_from_checkpoint(place))

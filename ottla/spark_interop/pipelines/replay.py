@@ -99,7 +99,7 @@ def replay(
 
 
 def check_options(rate: float | None, timestamps: str | None) -> None:
-    """PipelineError for a rate or a choice of timestamps that is not valid."""
+    """Raises PipelineError for a rate or a choice of timestamps that is not valid."""
     if timestamps not in (None, "original", "now"):
         raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
     if rate is not None and not rate > 0:
@@ -127,7 +127,7 @@ def refuse_other_source(
 
 
 def refuse_own_topic(cluster: Cluster, topic: str, archived: dict[str, Any]) -> None:
-    """PipelineError if the topic is the one from which the archive was made."""
+    """Raises PipelineError if the topic is the one from which the archive was made."""
     if archived.get("topic_id") == cluster.topic_ids([topic])[topic] is not None:
         raise PipelineError(
             f"the archive was made from {topic}, which would have its records twice: name another"

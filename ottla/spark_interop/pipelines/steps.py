@@ -58,13 +58,14 @@ EVERY = Option(
     "every", "run until stopped, at this interval, e.g. '1 minute'; else end when all is read"
 )
 BATCH = Option(
-    "records_per_batch", "maximum of a batch: limits memory, and the work that a crash repeats",
+    "records_per_batch",
+    "the most records in a batch; limits memory, and the work that is repeated after a crash",
     "count",
 )
 GAPS = Option("allow_gaps", "continue after records that were deleted unread", "flag")
 SINCE = Option("since", "begin at this time: 2013-06-01, 2013-06-01T12:30+02:00 or epoch ms")
 UNTIL = Option("until", "end before this time")
-ZONE = Option("time_zone", "the zone of times that name none; UTC by default")
+ZONE = Option("time_zone", "the time zone of since and until, if they name none; UTC by default")
 FORMAT = (
     Option("format", "raw, text, json, avro or protobuf"),
     Option("schema", "DDL (json), or a file .ddl, .json, .avsc, .proto"),
@@ -87,7 +88,8 @@ STEPS = (
     Step(
         "compact", AT + "archive", "compact", "merge the small files of an archive",
         "ottla pipeline compact --path flights-archive",
-        (ARCHIVE, Option("small_bytes", "files below this are small, 64 MiB by default", "count"),
+        (ARCHIVE,
+         Option("small_bytes", "files with fewer bytes are small, 64 MiB by default", "count"),
          Option("files_min", "do not merge fewer small files than this, 2 by default", "count")),
     ),
     Step(

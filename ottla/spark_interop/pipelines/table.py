@@ -242,7 +242,7 @@ def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destinatio
 
 
 def check_claim(checkpoint: Readable, about: dict[str, Any], to: transactional.Destination) -> None:
-    """PipelineError if a checkpoint belongs to topics with other names or ids."""
+    """Raises PipelineError if a checkpoint belongs to topics with other names or ids."""
     if checkpoint.exists(CLAIM):
         known = json.loads(checkpoint.read(CLAIM))
         check_same(checkpoint, known, about)
@@ -256,7 +256,7 @@ def target_ids(to: transactional.Destination) -> dict[str, str | None]:
 
 
 def check_targets(files: Readable, known: dict[str, Any], to: transactional.Destination) -> None:
-    """PipelineError if a topic that was written to has been created again since."""
+    """Raises PipelineError if a topic that was written to has been created again since."""
     if TARGETS not in known:
         return
     for name, now in target_ids(to).items():
@@ -270,7 +270,7 @@ def check_targets(files: Readable, known: dict[str, Any], to: transactional.Dest
 
 
 def check_same(files: Readable, known: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """PipelineError if a directory belongs to another topic than this run.
+    """Raises PipelineError if a directory belongs to another topic than this run.
 
     Properties that an older version did not record are not compared.
     """
@@ -285,7 +285,7 @@ def check_same(files: Readable, known: dict[str, Any], wanted: dict[str, Any]) -
             label = LABELS.get(key, key)
             raise PipelineError(
                 f"{files.root} was written with {label} {known[key]}, but this run has {value}: "
-                "its checkpoint does not match; name another path"
+                "this run cannot continue from that directory's checkpoint; name another path"
             )
 
 

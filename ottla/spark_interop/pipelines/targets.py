@@ -89,7 +89,7 @@ def prepare(
 
 
 def raise_missing(cluster: Cluster, topic: str) -> None:
-    """PipelineError for a topic that does not exist and that the run was not told to create."""
+    """Raises PipelineError for a missing topic that the run was not told to create."""
     try:
         cluster.partitions(topic)
     except PipelineError as error:
@@ -98,12 +98,12 @@ def raise_missing(cluster: Cluster, topic: str) -> None:
 
 
 def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
-    """PipelineError if a topic has too few partitions for the records to be written."""
+    """Raises PipelineError if a topic has too few partitions for the records to be written."""
     there = len(cluster.partitions(topic))
     if there < needed:
         raise PipelineError(
             f"{topic} has {counted(there, 'partition')}, but records keep their partition, and"
-            f" this run writes to partition {needed - 1}: it needs at least {needed}"
+            f" this run writes to partition {needed - 1}: it needs at least {needed} partitions"
         )
 
 

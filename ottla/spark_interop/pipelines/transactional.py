@@ -48,7 +48,8 @@ class Origin:
     topic_id: str
 
     def check(self) -> None:
-        """PipelineError if the topic was created again: rows may come from the old or new topic."""
+        """Raises PipelineError if the topic was created again: rows may come from the old or the
+        new topic."""
         check_ids(self.cluster, {self.topic: self.topic_id})
 
 
@@ -84,7 +85,7 @@ class Destination:
         return [self.topic] if self.aside is None else [self.topic, self.aside]
 
     def check(self) -> None:
-        """PipelineError if the topic that rows are read from was created again."""
+        """Raises PipelineError if the topic that rows are read from was created again."""
         if self.origin is not None:
             self.origin.check()
 
@@ -167,9 +168,9 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):
         raise PipelineError(
-            f"`{to.writer}` has written to an earlier {again[0]}, which was deleted and created"
-            " again or has another name now: give this pipeline a name of its own with --name"
-            " (name=), and new topics"
+            f"`{to.writer}` has not written to the present topic {again[0]}, but to an earlier one"
+            " of this name or to a topic of another name: give this pipeline a name of its own with"
+            " --name (name=), and new topics"
         )
     return None if again else entry.position
 
@@ -461,7 +462,7 @@ class Lane:
 
 
 def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
-    """PipelineError if a topic was created again since the beginning.
+    """Raises PipelineError if a topic was created again since the beginning.
 
     A broker that has just started may not know every topic yet, so a difference counts only if it
     is still there after SETTLED_SECONDS.

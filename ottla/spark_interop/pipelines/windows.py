@@ -158,7 +158,7 @@ def _schema_text(given: Format) -> str:
 def check_final(
     files: Readable, about: Mapping[str, Any], origin: transactional.Origin, final: bool
 ) -> None:
-    """PipelineError if all windows are closed but there are, or may be, more records."""
+    """Raises PipelineError if all windows are closed but there are, or may be, more records."""
     if not about.get(FINAL):
         return
     ends = {str(p): end for p, end in origin.cluster.ends(origin.topic).items()}
@@ -213,11 +213,11 @@ def check_time_column(name: str, kind: str) -> None:
 def check_options(
     topic: str, to: str | None, updates: bool, final: bool, every: str | None
 ) -> None:
-    """PipelineError for options that contradict each other."""
+    """Raises PipelineError for options that contradict each other."""
     if updates and to is None:
         raise PipelineError("updates need a topic: give to=; windows in Parquet are final")
     if final and every is not None:
-        raise PipelineError("with final the run ends at the end of the topic: do not give every")
+        raise PipelineError("final ends the run at the end of the topic: leave out every")
     if to == topic:
         raise PipelineError(f"{topic} would be written to while it is read: name another topic")
 
@@ -280,14 +280,14 @@ def _aggregated(
 
 
 def _same_life(target: Table, into: transactional.Destination) -> None:
-    """PipelineError if the progress topic has positions but there is no checkpoint. Positions are
-    batch numbers, which a new checkpoint would begin again at 0."""
+    """Raises PipelineError if the progress topic has positions but there is no checkpoint.
+    Positions are batch numbers, which a new checkpoint would begin again at 0."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
     if not begun and transactional.positions(replace(into, source="")):  # written by any path
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, but {target.files.root} has no "
-            "checkpoint of it: restore that directory, or give the pipeline another name (--name,"
-            " name=) and topic"
+            f"checkpoint of `{into.writer}`: restore that directory, or give the pipeline another "
+            "name (--name, name=) and topic"
         )
 
 

@@ -25,9 +25,10 @@ def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dic
         path = max(room, key=lambda each: (room[each], -counts[each]))
         if size > room[path]:
             raise ClientError(
-                f"{place[0]}:{place[1]} has {size} bytes, and no other directory has room for it"
-                f" beside the larger partitions; {sum(sizes.values())} bytes have to move:"
-                f" {', '.join(f'{each or 0} are free in {path}' for path, each in free.items())}"
+                f"{place[0]}:{place[1]} has {size} bytes, for which no other directory would have"
+                f" room after the moves of the larger partitions; {sum(sizes.values())} bytes have"
+                " to move. Free:"
+                f" {', '.join(f'{each or 0} bytes in {path}' for path, each in free.items())}"
             )
         room[path] -= size
         counts[path] += 1

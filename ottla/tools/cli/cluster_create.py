@@ -104,8 +104,8 @@ def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
     configured = {"node.id", "broker.id"} & config.static.keys()
     if config.sources.path is not None and configured and str(config.node_id) != recorded:
         raise ClientError(
-            f"{config.sources.path} has node.id={config.node_id}, {directories[0].path} belongs to"
-            f" broker {recorded}"
+            f"{config.sources.path} has node.id={config.node_id}, but {directories[0].path} belongs"
+            f" to broker {recorded}"
         )
     return recorded
 
@@ -266,8 +266,8 @@ class Creation:
             await self._look(first)
             if self.image is not None:
                 raise ClusterRefused(
-                    f"another program changed ZooKeeper at {self.begun} meanwhile: run this command"
-                    " again"
+                    f"another program changed ZooKeeper at {self.begun} while this command ran: run"
+                    " it again"
                 ) from error
 
     def plan(self) -> list[str]:

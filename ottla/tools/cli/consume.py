@@ -88,8 +88,8 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
         return found
     if found.group and options.offset not in ("beginning", "earliest", "end", "latest"):
         raise WrongUsage(
-            "with --group, --offset must be stored, beginning or end (used where no offset is"
-            " stored)"
+            "with --group, --offset must be stored, beginning or end; the last two apply to"
+            " partitions without a committed offset"
         )
     if found.group:
         say_where_it_goes_on(cluster, found, text)

@@ -94,7 +94,7 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
 
 
 def sent_text(writer: Writer) -> str:
-    """How many records were sent, and how many of these were not acknowledged."""
+    """How many records were acknowledged ("sent"), and how many others were not."""
     lost = writer.sent - writer.written
     text = f"{counted(writer.written, 'record')} sent"
     return text + (f", {lost:,} not acknowledged" if lost else "")

@@ -161,4 +161,4 @@ def delete_user(options: Namespace) -> None:
         if not options.dry_run:
             for mechanism in found:
                 configs.delete_scram(cluster, options.user, names[mechanism])
-    done(options, f"taken {counted(len(found), 'credential')} from user {options.user}")
+    done(options, f"deleted {counted(len(found), 'credential')} of user {options.user}")

@@ -169,7 +169,8 @@ def asked(url: str, path: str) -> Any:
         if isinstance(reason, OSError):
             reason = reason_of(reason)
         raise Unreachable(
-            f"{url}: {reason}; this is the broker's {SETTING}. Give another address with --url"
+            f"{url}: {reason}. Is this the address of the broker's HTTP port ({SETTING})? Give"
+            " another address with --url"
         ) from error
 
 

@@ -25,7 +25,7 @@ STALL_SECONDS = 5.0
 """A refusal is reported after this time without records, once two Fetches in a row were refused: a
 single one may have been sent during an election."""
 QUIET_SECONDS_MAX = 60.0
-"""The longest interval between two such Fetches."""
+"""The longest interval between two Fetches that only look for a refusal."""
 
 
 class Refusals:

@@ -40,12 +40,14 @@ class RehearsalWriter:
             self._topics[topic] = self._look_up(topic)
         partitions, size_max = self._topics[topic]
         if partition is not None and not 0 <= partition < partitions:
-            raise ClientError(f"{topic} has no partition {partition}, only {partitions}")
+            raise ClientError(
+                f"{topic} has no partition {partition}, only 0 to {partitions - 1}"
+            )
         # The size of the record in its own batch, without compression.
         size = len(build_batch([Record(-1, timestamp_ms or 0, key, value, headers)]))
         if size > size_max:
             raise ClientError(
-                f"record {self.sent + 1} has {size} bytes, {SIZE} of {topic} is {size_max}"
+                f"record {self.sent + 1} has {size} bytes, but {SIZE} of {topic} is {size_max}"
             )
         self.sent += 1
         self.size += size

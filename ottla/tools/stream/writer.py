@@ -195,7 +195,7 @@ class Writer:
             self._report_stall()            # in small steps, so that signals are handled
         if self._failure or left:
             failed, self._failure = self._failure, ""
-            why = failed or f"{counted(left, 'record')} left after {CLOSE_SECONDS} s"
+            why = failed or f"{counted(left, 'record')} still unanswered after {CLOSE_SECONDS} s"
             if outage := self._outages.reason():
                 why = f"{outage}; {why}"
             elif not failed:

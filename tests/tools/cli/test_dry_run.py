@@ -71,8 +71,8 @@ def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
 
 @pytest.mark.parametrize(("line", "stdin", "said"), [
     ("produce nothing", b"x\n", "topic 'nothing'"),
-    ("produce orders -p 2", b"x\n", "orders has no partition 2, only 2"),
-    ("produce orders", b"x\n" + bytes(1000), "record 2 has 1070 bytes, max.message.bytes"),
+    ("produce orders -p 2", b"x\n", "orders has no partition 2, only 0 to 1"),
+    ("produce orders", b"x\n" + bytes(1000), "record 2 has 1070 bytes, but max.message.bytes"),
     ("produce orders -i jsonl", b'{"value": "x"}\nno json\n', "line 2: not JSON"),
     ("produce orders -K :", b"no key\n", "no ':' in"),
     ("perf produce nothing", b"", "topic 'nothing'"),

@@ -149,6 +149,29 @@ def shown(page: Page, url: str) -> None:
     page.wait_for_function("() => !document.querySelector('main').innerText.includes('Loading …')")
 
 
+CUT_COLUMNS = """
+() => [...document.querySelectorAll(".scroll")].flatMap((box) => {
+  const wrong = [], heads = [...box.querySelectorAll("th")], view = box.getBoundingClientRect();
+  const note = (head, what) => wrong.push(`${box.ariaLabel}, ${head.innerText}: ${what}`);
+  for (const head of heads) {
+    if (head.clientWidth < 48) note(head, `${head.clientWidth} px wide`);
+    if (head.firstElementChild.scrollWidth > head.clientWidth) note(head, "the heading is cut");
+  }
+  for (const cell of box.querySelectorAll("tr.row > .number, tr.row > td:has(button)")) {
+    if (cell.scrollWidth > cell.clientWidth) note(heads[cell.cellIndex], `cut: ${cell.innerText}`);
+  }
+  if (heads[0].clientWidth < 80) note(heads[0], "a name cannot be read");
+  box.scrollLeft = 1e6;
+  const [first, last] = [heads[0], heads.at(-1)].map((one) => one.getBoundingClientRect());
+  if (first.left < view.left || first.right > last.left) note(heads[0], "does not stay in sight");
+  box.scrollLeft = 0;
+  return wrong;
+})
+"""
+"""What of the tables cannot be read: a column or heading that is cut, a first column that leaves
+the window when the others scroll sideways."""
+
+
 def faults_of(page: Page) -> list[Any]:
     """What axe-core finds: the rule that is broken, and the first element that breaks it."""
     axe = built("node/node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
@@ -241,6 +264,7 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
     change = page.get_by_label("What will change").locator("tbody tr.row")
     change.wait_for()
     assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "100", "70", "-30"]
+    assert page.evaluate("() => document.activeElement.name") == "confirm"
     act(page, "Reset", "1 offset is set.", "resting")
     page.get_by_role("button", name="Reset offsets").click()
     page.locator("dialog [name=file]").set_input_files({

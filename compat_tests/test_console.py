@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 
 from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker, free_port
 from compat_tests.console_browser import (
+    CUT_COLUMNS,
     PAGES,
     PAGES_SHOWN,
     STORIES,
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.one_broker
 SCREENSHOTS = bool(os.environ.get("OTTLA_SCREENSHOTS"))
 PICTURES = ("overview", "topics", "records", "group", "connections")
 PICTURE_SECONDS = 240
-PHONE_WIDTH = 390
+PHONE_WIDTH, LAPTOP_WIDTH, SCREEN_WIDTH = 390, 1280, 1720
 
 
 HERE = (*STORIES, hanging_transaction_ended)
@@ -181,13 +182,39 @@ def test_every_page_works_and_is_accessible(
     asked.done.add(PAGES_SHOWN)
 
 
-def test_every_page_fits_a_phone(browser: Browser, served: Console) -> None:
-    for page in watched(browser, viewport={"width": PHONE_WIDTH, "height": 844}):
-        wide = {}
+@pytest.mark.parametrize("width", [PHONE_WIDTH, LAPTOP_WIDTH, SCREEN_WIDTH])
+def test_every_column_of_every_page_can_be_read(
+    browser: Browser, served: Console, width: int
+) -> None:
+    for page in watched(browser, viewport={"width": width, "height": 844}):
         for name, path in PAGES.items():
             shown(page, served.url + path)
-            wide[name] = page.evaluate("() => document.documentElement.scrollWidth")
-        assert {name for name, width in wide.items() if width > PHONE_WIDTH} == set(), wide
+            assert page.evaluate("() => document.documentElement.scrollWidth") <= width, name
+            assert page.evaluate(CUT_COLUMNS) == [], name
+            for link in page.locator("nav > a, .tabs a").all():
+                box = link.bounding_box()
+                assert box is not None, name
+                assert box["x"] >= 0 and box["x"] + box["width"] <= width, (name, link.inner_text())
+                assert box["height"] < 40, (name, link.inner_text())
+
+
+def test_a_row_that_lights_up_leads_somewhere(page: Page, served: Console) -> None:
+    for path, to in (("/brokers", "**/brokers/1"), ("/topics/orders/groups", "**/groups/billing"),
+                     ("/topics/orders/clients", "**/connections?q=*")):
+        shown(page, served.url + path)
+        page.locator("tr.opens td:nth-child(3)").first.click()
+        page.wait_for_url(to)
+    shown(page, f"{served.url}/connections")
+    page.locator("tr.row").first.wait_for()
+    assert page.locator("tr.opens").count() == 0
+
+
+def test_times_are_told_in_whole_units(page: Page, served: Console) -> None:
+    shown(page, f"{served.url}/topics")
+    assert page.evaluate("""async () => {
+      const { duration } = await import("/static/base.js");
+      return [9.96, 59.6, 599.7, 3599.5, 86399.9].map(duration);
+    }""") == ["10 s", "1 min 0 s", "10 min 0 s", "1 h 0 min", "1 d 0 h"]
 
 
 def test_a_link_shows_the_same_view_and_values_are_text(page: Page, served: Console) -> None:

@@ -8,19 +8,20 @@ const role = (row) => {
 };
 const topicsOf = (row) => [...new Set([...row.produces_to, ...row.fetches_from])];
 const CONNECTIONS = [
-  { key: "client_id", label: "Client id", width: "18%" }, { key: "role", label: "Role", width: "86px" },
-  { key: "software", label: "Software", show: (row) => [row.software, row.software_version].filter(Boolean).join(" ") || "–" },
-  { key: "peer", label: "Address", width: "156px", mono: true }, { key: "principal", label: "User", width: "136px" },
+  { key: "client_id", label: "Client id", width: "18%", least: 136 }, { key: "role", label: "Role", width: "86px" },
+  { key: "software", label: "Software", least: 184, show: (row) => [row.software, row.software_version].filter(Boolean).join(" ") || "–" },
+  { key: "peer", label: "Address", width: "140px", mono: true }, { key: "principal", label: "User", width: "138px" },
   { key: "broker", label: "Broker", width: "64px", number: true },
   { key: "newest_request", label: "Last request", width: "112px" },
-  { key: "topics", label: "Topics", width: "14%", show: (row) => visible(row.topics.join(", ")) || "–", title: (row) => visible(row.topics.join(", ")) },
+  { key: "topics", label: "Topics", width: "14%", least: 100, show: (row) => visible(row.topics.join(", ")) || "–", title: (row) => visible(row.topics.join(", ")) },
   { key: "received_bytes_per_second", label: "In", width: "88px", number: true, show: (row) => `${bytes(row.received_bytes_per_second)}/s`, title: (row) => `${bytes(row.received_bytes)} in all` },
   { key: "sent_bytes_per_second", label: "Out", width: "88px", number: true, show: (row) => `${bytes(row.sent_bytes_per_second)}/s`, title: (row) => `${bytes(row.sent_bytes)} in all` },
   { key: "connected_seconds", label: "Connected", width: "104px", number: true, show: (row) => duration(row.connected_seconds) },
 ];
 
 // The clients that write to a topic or read it.
-const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"].includes(one.key));
+const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"].includes(one.key))
+  .map((one) => (one.key === "client_id" ? { ...one, href: (row) => `/connections?q=${encodeURIComponent(row.client_id)}` } : one));
 CLIENTS.splice(1, 0, { key: "does", label: "Role", width: "120px" });
 export function TopicClients({ base }) {
   const found = useLive(`${base}/clients`);
@@ -31,8 +32,8 @@ export function TopicClients({ base }) {
 
 const Of = () => html`<${Tabs} tabs=${[["Connections", "/connections"], ["Client metrics", "/connections/metrics"]]} />`;
 const METRICS = [
-  { key: "client_id", label: "Client id", width: "16%" }, { key: "client_instance_id", label: "Instance", mono: true },
-  { key: "client_software_name", label: "Software", show: (row) => [row.client_software_name, row.client_software_version].filter(Boolean).join(" ") || "–" },
+  { key: "client_id", label: "Client id", width: "16%" }, { key: "client_instance_id", label: "Instance", mono: true, least: 160 },
+  { key: "client_software_name", label: "Software", least: 184, show: (row) => [row.client_software_name, row.client_software_version].filter(Boolean).join(" ") || "–" },
   { key: "client_source_address", label: "Address", width: "130px", mono: true }, { key: "broker", label: "Broker", width: "70px", number: true },
   { key: "requested_metrics", label: "Requested", show: (row) => visible(row.requested_metrics.join(", ")) || "nothing", title: (row) => visible(row.requested_metrics.join(", ")) },
   { key: "push_interval_ms", label: "Interval", width: "90px", number: true, show: (row) => duration(row.push_interval_ms / 1000) },
@@ -48,10 +49,10 @@ export function ClientMetrics() {
 }
 
 const AUDIT = [
-  { key: "at_ms", label: "Time", width: "196px", mono: true, show: (row) => time(row.at_ms) },
-  { key: "principal", label: "Who", width: "14%" }, { key: "address", label: "From", width: "120px" }, { key: "client_id", label: "Client id", width: "120px" },
-  { key: "api", label: "Request", width: "190px" }, { key: "what", label: "What" },
-  { key: "outcome", label: "Outcome", width: "18%", show: (row) => html`<${State} value=${visible(row.outcome)} good=${["done"]} bad=${[row.refused && visible(row.outcome)]} />` },
+  { key: "at_ms", label: "Time", width: "186px", mono: true, show: (row) => time(row.at_ms) },
+  { key: "principal", label: "Who", width: "14%", least: 138 }, { key: "address", label: "From", width: "104px" }, { key: "client_id", label: "Client id", width: "120px" },
+  { key: "api", label: "Request", width: "176px" }, { key: "what", label: "What", least: 240 },
+  { key: "outcome", label: "Outcome", width: "24%", show: (row) => html`<${State} value=${visible(row.outcome)} good=${["done"]} bad=${[row.refused && visible(row.outcome)]} />` },
   { key: "broker", label: "Broker", width: "70px", number: true },
 ];
 

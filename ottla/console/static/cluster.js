@@ -4,16 +4,16 @@ import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } f
 
 const BROKERS = [
   { key: "broker", label: "Broker", width: "86px", href: (row) => `/brokers/${row.broker}` },
-  { key: "address", label: "Address" },
-  { key: "state", label: "State", width: "150px", show: (row) => html`<${State} value=${row.state} good=${["up"]} bad=${["fenced"]} /> ${row.controller ? html`<span class="soft">controller</span>` : ""}` },
-  { key: "uptime_seconds", label: "Uptime", width: "110px", number: true, show: (row) => duration(row.uptime_seconds) },
+  { key: "address", label: "Address", least: 136 },
+  { key: "state", label: "State", width: "136px", show: (row) => html`<${State} value=${row.state} good=${["up"]} bad=${["fenced"]} /> ${row.controller ? html`<span class="soft">controller</span>` : ""}` },
+  { key: "uptime_seconds", label: "Uptime", width: "102px", number: true, show: (row) => duration(row.uptime_seconds) },
   { key: "leaders", label: "Leaders", width: "80px", number: true, show: (row) => count(row.leaders) },
   { key: "replicas", label: "Replicas", width: "80px", number: true, show: (row) => count(row.replicas) },
   { key: "connections", label: "Connections", width: "112px", number: true, show: (row) => count(row.connections) },
   { key: "bytes", label: "Size", width: "90px", number: true, show: (row) => bytes(row.bytes) },
   { key: "free_bytes", label: "Disk free", width: "90px", number: true, show: (row) => bytes(row.free_bytes) },
-  { key: "rack", label: "Rack", width: "80px" },
-  { key: "version", label: "Version", width: "80px" },
+  { key: "rack", label: "Rack", width: "64px" },
+  { key: "version", label: "Version", width: "72px" },
 ];
 
 const LABELS = {
@@ -54,7 +54,7 @@ export function Overview() {
 }
 
 const DIRECTORIES = [
-  { key: "broker", label: "Broker", width: "80px", number: true }, { key: "path", label: "Directory", mono: true },
+  { key: "broker", label: "Broker", width: "80px", number: true }, { key: "path", label: "Directory", mono: true, least: 200 },
   { key: "error", label: "State", width: "120px", show: (row) => html`<${State} value=${row.error ?? "online"} good=${["online"]} bad=${[row.error]} />` },
   { key: "replicas", label: "Replicas", width: "100px", number: true, show: (row) => count(row.replicas) },
   { key: "size", label: "Size", width: "100px", number: true, show: (row) => bytes(row.size) },
@@ -100,7 +100,7 @@ export function Settings({ rows, path }) {
   const all = param("all") === "1";
   const shown = rows?.filter((row) => all || row.source !== "DEFAULT_CONFIG");
   const columns = [
-    { key: "setting", label: "Setting", mono: true, title: (row) => row.help || row.setting },
+    { key: "setting", label: "Setting", mono: true, least: 220, title: (row) => row.help || row.setting },
     { key: "value", label: "Value", mono: true, show: (row) => (row.sensitive ? "hidden" : visible(row.value ?? "–")) },
     { key: "source", label: "Source", width: "230px", show: (row) => row.source.toLowerCase().replaceAll("_", " ") },
     { key: "default", label: "After a reset", width: "130px", mono: true },

@@ -5,25 +5,54 @@ import uPlot from "./vendor/uplot.mjs";
 
 const ROW = 28, STEP = 2, EXTRA = 2, HEIGHT_MIN = 600;
 
-// Columns: { key, label, width, number, show(row), title(row), href(row), sort }. The address holds the sort order and the search.
+// Columns: { key, label, width, least, number, show(row), title(row), href(row), sort }. The address holds the sort order and the search.
+// A `width` in px is fixed. Other columns share the room that is left, but keep `least` px; a `width` in % says how much of it they get.
+// No column is narrower than its heading. If the window has too little room, all but the first column scroll sideways.
+const LEAST = 120, LEAST_OF_NAMES = 160;
+const pen = document.createElement("canvas").getContext("2d"), headings = new Map();
+function headingWidth(label) {
+  if (!headings.has(label)) {
+    pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
+    headings.set(label, Math.ceil(pen.measureText(`${label} ↓`).width) + 18);
+  }
+  return headings.get(label);
+}
+
+function leastOf({ label, width = "", least }, place) {
+  return Math.max(headingWidth(label), width.endsWith("px") ? parseInt(width, 10) : least ?? (place ? LEAST : LEAST_OF_NAMES));
+}
+
+function widthsOf(columns, least, room) {
+  const free = columns.filter((column) => !column.width).length;
+  const percent = columns.map(({ width = "" }) => (width.endsWith("%") ? parseInt(width, 10) : 0));
+  const rest = Math.max(100 - percent.reduce((a, b) => a + b, 0), 10) / free;
+  const shares = columns.map((column, place) => (column.width ? percent[place] : rest));
+  const left = Math.max(0, room - least.reduce((a, b) => a + b, 0)), all = shares.reduce((a, b) => a + b, 0);
+  return least.map((width, place) => width + (all ? Math.floor(left * shares[place] / all) : 0));
+}
+
 export function Table({ rows, columns, id, label, open, search = true, chosen, sort: usual, tools, name = "" }) {
   const [step, setStep] = useState(0);          // the scroll position, in steps of STEP rows
-  const [height, setHeight] = useState(0);
-  const [cursor, setCursor] = useState(-1);
+  const [{ height, width }, setSize] = useState({ height: 0, width: 0 });
   const box = useRef(null);
   const q = param(name + "q"), sort = param(name + "sort", usual ?? columns[0].key);
+  const view = `${q}\n${sort}`, [held, hold] = useState([-1, view]);        // another search or order leaves the row
+  const cursor = held[1] === view ? held[0] : -1, setCursor = (next) => hold([next, view]);
   const shown = useMemo(() => sorted(filtered(rows ?? [], columns, q), columns, sort), [rows, q, sort, columns.length]);
   useEffect(() => {
-    const watcher = new ResizeObserver(([entry]) => setHeight(entry.contentRect.height));
+    const watcher = new ResizeObserver(([entry]) => setSize(entry.contentRect));
     watcher.observe(box.current);
     return () => watcher.disconnect();
   }, []);
+  const least = columns.map(leastOf), wide = least.reduce((a, b) => a + b, 0), widths = widthsOf(columns, least, width);
+  const linked = columns.find((column) => column.href);
+  const opened = open ?? (linked && ((row) => { const to = linked.href(row); if (to) go(to); }));
   const most = Math.ceil(Math.max(height, HEIGHT_MIN) / ROW) + STEP + 2 * EXTRA;
   const first = Math.max(0, Math.min(step * STEP - EXTRA, shown.length - most));
   const last = Math.min(shown.length, first + most);
   const slot = useSlots(first, last, most);
   const keys = (event) => {
-    const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20 }[event.key];
+    const step = { ArrowDown: 1, ArrowUp: -1, j: 1, k: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity }[event.key];
     if (step) {
       event.preventDefault();
       const next = Math.min(Math.max(cursor + step, 0), shown.length - 1);
@@ -31,7 +60,10 @@ export function Table({ rows, columns, id, label, open, search = true, chosen, s
       const element = box.current, y = next * ROW;
       if (y < element.scrollTop) element.scrollTop = y;
       if (y > element.scrollTop + element.clientHeight - 3 * ROW) element.scrollTop = y - element.clientHeight + 3 * ROW;
-    } else if (event.key === "Enter" && open && shown[cursor]) open(shown[cursor]);
+    } else if (event.key === "Enter" && event.target === box.current && shown[cursor]) {
+      event.preventDefault();
+      if (opened) opened(shown[cursor]); else box.current.querySelector("tr.chosen :is(a, button)")?.focus();
+    }
   };
   return html`
     ${(search || tools) && html`<div class="bar">
@@ -39,14 +71,14 @@ export function Table({ rows, columns, id, label, open, search = true, chosen, s
         onInput=${(event) => setParams({ [name + "q"]: event.target.value })} />`}
       <span class="soft" role="status">${rows ? (shown.length === rows.length ? `${rows.length}` : `${shown.length} of ${rows.length}`) : "…"}</span>
       ${tools}</div>`}
-    <div class="scroll" ref=${box} tabindex="0" role="region" aria-label=${label} onKeyDown=${keys}
+    <div class=${wide > width ? "scroll wide" : "scroll"} ref=${box} tabindex="0" role="region" aria-label=${label} onKeyDown=${keys}
       onScroll=${() => setStep(Math.floor(box.current.scrollTop / (STEP * ROW)))}>
-      <table aria-rowcount=${shown.length}>
-        <colgroup>${columns.map((column) => html`<col style=${column.width ? { width: column.width } : undefined} />`)}</colgroup>
+      <table aria-rowcount=${shown.length} style=${{ minWidth: `${wide}px` }}>
+        <colgroup>${widths.map((one) => html`<col style=${{ width: `${one}px` }} />`)}</colgroup>
         <thead><tr>${columns.map((column) => html`<${Head} column=${column} sort=${sort} name=${name} />`)}</tr></thead>
         <tbody>
           ${first > 0 && html`<tr class="space" aria-hidden="true"><td colspan=${columns.length} style=${{ height: `${first * ROW}px` }}></td></tr>`}
-          ${shown.slice(first, last).map((row, place) => html`<${Row} key=${slot(first + place)} row=${row} columns=${columns} open=${open}
+          ${shown.slice(first, last).map((row, place) => html`<${Row} key=${slot(first + place)} row=${row} columns=${columns} open=${opened}
             index=${first + place + 1} chosen=${chosen === row[id] || cursor === first + place} />`)}
           ${last < shown.length && html`<tr class="space" aria-hidden="true">
             <td colspan=${columns.length} style=${{ height: `${(shown.length - last) * ROW}px` }}></td></tr>`}
@@ -79,7 +111,7 @@ class Row extends Component {
   }
 
   render({ row, columns, open, index, chosen }) {
-    return h("tr", { class: chosen ? "row chosen" : "row", "aria-rowindex": index,
+    return h("tr", { class: `row${open ? " opens" : ""}${chosen ? " chosen" : ""}`, "aria-rowindex": index,
       onClick: open ? (event) => { if (!event.target.closest("a,button")) open(row); } : undefined }, columns.map((column) => cell(row, column)));
   }
 }
@@ -89,7 +121,8 @@ function cell(row, column) {
   const value = row[column.key];
   const plain = value === null || value === undefined ? "–" : visible(String(value));
   const said = column.show ? column.show(row) : plain;
-  const title = column.title ? column.title(row) : typeof value === "string" || typeof value === "number" ? plain : undefined;
+  const title = column.title ? column.title(row) : typeof said === "string" && typeof value !== "number" ? said
+    : typeof value === "string" || typeof value === "number" ? plain : undefined;
   const href = column.href?.(row);
   return h("td", { class: `${column.number ? "number" : ""}${column.mono ? " mono" : ""}`, title }, href ? h("a", { href }, said) : said);
 }
@@ -180,7 +213,7 @@ function Plot({ points, show, label, seconds }) {
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const size = () => ({ width: box.current.clientWidth, height: 136 });
     plot.current = new uPlot({
-      ...size(), legend: { show: false }, padding: [6, 4, 0, 0], cursor: { y: false, drag: { x: false } },
+      ...size(), legend: { show: false }, padding: [6, 20, 0, 0], cursor: { y: false, drag: { x: false } },
       scales: { x: { range: () => [Date.now() / 1000 - seconds, Date.now() / 1000] }, y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.1 : 1] } },
       axes: [{ ...axis, space: 60, size: 24, values: (_, ticks) => ticks.map((one) => clock(one, seconds)) }, { ...axis, size: 58, space: 28, values: (_, ticks) => ticks.map(show) }],
       series: [{}, { label, stroke: color("--accent"), width: 1.5, fill: color("--accent-back"), points: { show: false } }],
@@ -226,10 +259,13 @@ export function Dialogs() {
 }
 
 // A form that makes one request: fields [{ name, label, kind, value, choices, help }], send(values) returns the message to show.
+// Without `send` there is nothing to do but to close it.
 function Action({ title, text, fields = [], confirm, verb = "Do it", danger = false, send, preview, body }) {
   const [values, setValues] = useState(Object.fromEntries(fields.map((one) => [one.name, one.value ?? ""])));
   const [typed, setTyped] = useState("");
   const [state, setState] = useState({});
+  const form = useRef(null);
+  useEffect(() => { if (state.preview) form.current.querySelector("[name=confirm], [type=submit]").focus(); }, [state.preview]);
   const set = (name, value) => { setValues((old) => ({ ...old, [name]: value })); if (preview) setState({}); };
   const act = async (work, done) => {
     setState((old) => ({ ...old, busy: true, error: null }));
@@ -238,19 +274,21 @@ function Action({ title, text, fields = [], confirm, verb = "Do it", danger = fa
   const ready = !confirm || typed === confirm;
   const submit = (event) => {
     event.preventDefault();
-    if (preview && !state.preview) act(preview, (found) => setState({ preview: found }));
+    if (state.busy) return;
+    if (!send) closeDialog();
+    else if (preview && !state.preview) act(preview, (found) => setState({ preview: found }));
     else if (ready) act(send, (said) => { closeDialog(); say(said ?? "Done."); refresh(); });
   };
   const asking = preview && !state.preview;
-  return html`<form onSubmit=${submit}><h2>${title}</h2>${text && html`<p class="soft">${text}</p>`}
+  return html`<form ref=${form} onSubmit=${submit}><h2>${title}</h2>${text && html`<p class="soft">${text}</p>`}
     ${fields.map((one) => html`<${Field} field=${one} value=${values[one.name]} set=${(value) => set(one.name, value)} />`)}
     ${body}
     ${state.preview}
     ${confirm && !asking && html`<label class="block">To confirm, type <b>${visible(confirm)}</b>
       <input name="confirm" autocomplete="off" value=${typed} onInput=${(event) => setTyped(event.target.value)} /></label>`}
     ${state.error && html`<p class="note bad" role="alert">${visible(state.error)}</p>`}
-    <div class="bar"><button type="button" onClick=${closeDialog}>Cancel</button>
-      <button type="submit" class=${danger && !asking ? "danger" : "main"} disabled=${state.busy || (!asking && !ready)}>${asking ? "Show what will change" : verb}</button></div></form>`;
+    <div class="bar">${send && html`<button type="button" onClick=${closeDialog}>Cancel</button>`}
+      <button type="submit" class=${danger && !asking ? "danger" : "main"} disabled=${!asking && !ready} aria-busy=${state.busy ? "true" : undefined}>${asking ? "Show what will change" : verb}</button></div></form>`;
 }
 
 function Field({ field, value, set }) {

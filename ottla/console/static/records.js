@@ -11,9 +11,9 @@ const ENDED = {
 const LIVE_ROWS = 2000;
 const COLUMNS = [
   { key: "timestamp", label: "Time", width: "196px", mono: true, show: (row) => time(row.timestamp), title: (row) => row.timestamp_type ?? "" },
-  { key: "partition", label: "Part.", width: "56px", number: true }, { key: "offset", label: "Offset", width: "96px", number: true },
+  { key: "partition", label: "Part.", width: "56px", number: true }, { key: "offset", label: "Offset", width: "96px", number: true, show: (row) => count(row.offset) },
   { key: "key", label: "Key", width: "18%", mono: true, sort: false, show: (row) => line(row.key), title: () => "" },
-  { key: "value", label: "Value", mono: true, sort: false, show: (row) => line(row.value), title: () => "" },
+  { key: "value", label: "Value", mono: true, least: 240, sort: false, show: (row) => line(row.value), title: () => "" },
   { key: "size", label: "Size", width: "76px", number: true, show: (row) => bytes(row.value?.bytes ?? 0), title: (row) => counted(row.value?.bytes ?? 0, "byte") },
 ];
 
@@ -143,7 +143,7 @@ function Part({ label, data, href }) {
 
 function Detail({ row, name, base }) {
   const at = `/api/v1${base}/partitions/${row.partition}/records/${row.offset}`;
-  return html`<section class="record" aria-label="Record"><div class="bar"><b>${visible(name)}-${row.partition} @ ${row.offset}</b>
+  return html`<section class="record" aria-label="Record"><div class="bar"><b>${visible(name)}-${row.partition} @ ${count(row.offset)}</b>
       <span class="push"></span><${Send} name=${name} base=${base} label="Send again" row=${row} />
       <button onClick=${() => copy(location.href)}>Copy link</button><button aria-label="Close" onClick=${() => setParams({ record: "" })}>✕</button></div>
     <div class="soft">${time(row.timestamp)} ${row.timestamp_type ?? ""}</div>

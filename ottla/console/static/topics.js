@@ -56,7 +56,7 @@ const PRODUCERS = [
   { key: "partition", label: "Partition", width: "90px", number: true }, { key: "producer", label: "Producer id", number: true, width: "130px" },
   { key: "epoch", label: "Epoch", width: "80px", number: true }, { key: "last_sequence", label: "Last sequence", width: "130px", number: true },
   { key: "last_timestamp", label: "Last record", show: (row) => time(row.last_timestamp) },
-  { key: "transaction_start", label: "Open transaction from", number: true },
+  { key: "transaction_start", label: "Open transaction from", number: true, show: (row) => count(row.transaction_start) },
 ];
 
 export function Topic({ name, tab }) {

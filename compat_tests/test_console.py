@@ -198,6 +198,41 @@ def test_every_column_of_every_page_can_be_read(
                 assert box["height"] < 40, (name, link.inner_text())
 
 
+def test_the_keyboard_reaches_everything_in_a_list(page: Page, served: Console) -> None:
+    chosen = page.locator("tr.chosen td:first-child")
+    keyboard = page.keyboard
+    shown(page, f"{served.url}/topics")
+    names = page.locator("tr.row td:first-child").all_inner_texts()
+    for key, place in (("j", 0), ("j", 1), ("ArrowDown", 2), ("k", 1), ("End", -1), ("Home", 0)):
+        keyboard.press(key)
+        assert chosen.inner_text() == names[place], key
+    keyboard.press("/")
+    keyboard.type("orders")
+    for key in ("ArrowDown", "Enter"):
+        page.get_by_role("searchbox").focus()
+        keyboard.press(key)
+        assert chosen.inner_text() == "orders", key
+        assert page.evaluate("() => document.activeElement.ariaLabel") == "Topics"
+    keyboard.press("/")
+    keyboard.press("Escape")
+    assert page.evaluate("() => document.activeElement.ariaLabel") == "Topics"
+    assert page.get_by_role("searchbox").input_value() == "orders"
+    keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders")
+
+    for focus in ("[name=json]", ".record pre", "nav a", ".scroll"):
+        shown(page, f"{served.url}/topics/orders/records?from=oldest&record=0/4")
+        page.locator(focus).first.focus()
+        keyboard.press("Escape")
+        page.get_by_label("Record", exact=True).wait_for(state="detached")
+    keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("next or previous row").wait_for()
+    assert dialog.get_by_role("button").all_inner_texts() == ["Close"]
+    keyboard.press("Enter")
+    dialog.wait_for(state="hidden")
+
+
 def test_a_row_that_lights_up_leads_somewhere(page: Page, served: Console) -> None:
     for path, to in (("/brokers", "**/brokers/1"), ("/topics/orders/groups", "**/groups/billing"),
                      ("/topics/orders/clients", "**/connections?q=*")):

@@ -1,5 +1,5 @@
 // The frame: navigation, login, theme, keyboard, and the page for each address.
-import { html, render, address, go, nameOf, readSession, session, streamState, useEffect, ask } from "./base.js";
+import { html, render, address, go, nameOf, param, readSession, session, setParams, streamState, useEffect, ask } from "./base.js";
 import { Dialogs, Toast, applyTheme, closeDialog, say, themeChosen, useTheme, showDialog } from "./parts.js";
 import { Overview, Brokers, Broker } from "./cluster.js";
 import { Topics, Topic } from "./topics.js";
@@ -46,18 +46,46 @@ function Login() {
     <div class="bar"><button class="main" type="submit">Log in</button></div></form></main>`;
 }
 
-const KEYS = html`<dl>${[["/", "search"], ["j k ↑ ↓", "move in a list"], ["Enter", "open the row"], ["Esc", "close"], ["?", "show this list"],
-  ...PAGES.map(([label, , key]) => [`g ${key}`, label])].map(([key, what]) => html`<div class="bar"><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>`;
+const KEYS = html`<dl class="keys">${[["/", "search"], ["Enter ↓", "from the search to the first row"], ["j k ↓ ↑", "next or previous row"], ["Home End", "first or last row"],
+  ["Enter", "open the row"], ["Esc", "close a record or a dialog, leave the search"], ["?", "show this list"],
+  ...PAGES.map(([label, , key]) => [`g ${key}`, label])].map(([keys, what]) => html`<div>
+    <dt>${keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>`;
+
+// Gives the list of the page the focus, and the key.
+function toList(event, key = event.key) {
+  const list = document.querySelector("main .scroll");
+  if (!list) return;
+  event.preventDefault();
+  list.focus();
+  if (key) list.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }));
+}
+
+function inSight(list) {
+  const { top, bottom } = list?.getBoundingClientRect() ?? {};
+  return top < innerHeight - 60 && bottom > 0;
+}
+
+function listKeys(event) {
+  const { key, target } = event;
+  const search = target.matches("input.find"), list = document.querySelector("main .scroll");
+  if (key === "Escape" && param("record")) { setParams({ record: "" }); toList(event, null); }
+  else if (search && key === "Escape") toList(event, null);
+  else if (search && (key === "ArrowDown" || (key === "Enter" && !target.form))) toList(event, "Home");
+  else if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || list?.contains(target)) return;
+  else if (/^[jk]$/.test(key) || (/^Arrow(Up|Down)$/.test(key) && inSight(list) && !target.closest(".record"))) toList(event);
+}
 
 let before = "";
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || document.querySelector("dialog[open]")) return;
+  if (document.querySelector("dialog[open]")) return;
+  if (before !== "g") listKeys(event);
+  if (/^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
   const key = event.key;
   if (key === "/") {
     event.preventDefault();
     document.querySelector("input.find")?.focus();
-  } else if (key === "?") showDialog({ title: "Keyboard", body: KEYS, verb: "Close", send: async () => "" });
+  } else if (key === "?") showDialog({ title: "Keyboard", body: KEYS, verb: "Close" });
   else if (before === "g") {
     const found = PAGES.find((one) => one[2] === key);
     if (found) go(found[1]);

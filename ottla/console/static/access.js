@@ -22,7 +22,7 @@ const CONNECTIONS = [
 // The clients that write to a topic or read it.
 const CLIENTS = CONNECTIONS.filter((one) => !["role", "newest_request", "topics"].includes(one.key))
   .map((one) => (one.key === "client_id" ? { ...one, href: (row) => `/connections?q=${encodeURIComponent(row.client_id)}` } : one));
-CLIENTS.splice(1, 0, { key: "does", label: "Role", width: "120px" });
+CLIENTS.splice(1, 0, { key: "does", label: "Role", width: "104px" });
 export function TopicClients({ base }) {
   const found = useLive(`${base}/clients`);
   const rows = useMemo(() => found?.rows?.map((row) => ({ ...row, does: [row.writes && "writes", row.reads && "reads"].filter(Boolean).join(", ") })), [found]);

@@ -108,8 +108,6 @@ def windows(
         writer = figures.writeStream.outputMode("update" if updates else "append")
         shown = query_run.Progress(f"windows {topic}", progress)
         _run(writer.foreachBatch(write), target, every, shown, report, final)
-        if report.get("watermark") is None:     # nothing new to read
-            report["watermark"] = known_watermark(target.files)
     return report | {"seconds": round(time.monotonic() - begin, 3)}
 
 
@@ -127,6 +125,8 @@ def _run(
     )  # fmt: skip
     if final and not shown.interrupted and _close_all(target):
         query_run.drain(writer, target.files, CHECKPOINT, every, shown)
+    if report.get("watermark") is None:         # nothing new to read
+        report["watermark"] = known_watermark(target.files)
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -297,7 +297,8 @@ def test_a_mirror_names_its_own_flags_for_an_unreachable_broker(
 
 def test_a_refused_http_port_is_told_without_an_error_number(ottla: Ottla) -> None:
     done = ottla("server connections --url http://127.0.0.1:1")
-    assert done.status == 1 and "127.0.0.1:1: connection refused. Is this the address" in done.err, done
+    assert done.status == 1, done
+    assert "127.0.0.1:1: connection refused. Is this the address" in done.err, done
 
 
 def command(*words: str) -> list[str]:

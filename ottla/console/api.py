@@ -18,7 +18,9 @@ from ottla.console.requests import ApiRequest
 PREFIX = "/api/v1"
 Handler = Callable[[ApiRequest], Awaitable[Any]]
 SEARCH = {
-    "from": "newest, oldest, offset:N, time:MILLISECONDS, or the `next` of an answer",
+    "from": "newest, oldest, offset:N, time:MILLISECONDS (without records that have earlier"
+            " timestamps), or the `next` of an answer",
+    "until": "milliseconds; only records with earlier timestamps",
     "partition": "numbers with commas; all if left out",
     "text": "a text in key or value; case does not matter",
     "regex": "a regular expression (RE2) to find in key or value",

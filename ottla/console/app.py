@@ -30,6 +30,7 @@ from ottla.console.reads import one_record
 from ottla.console.requests import ApiRequest, BadRequest, answer_of
 from ottla.console.search import Reader
 from ottla.console.service import Service
+from ottla.console.shown import kind_of
 
 log = logging.getLogger("ottla.console")
 STATIC = Path(__file__).parent / "static"
@@ -189,8 +190,9 @@ async def download(request: ApiRequest) -> Response:
     part = message.key() if name == "key" else message.value()
     if part is None:
         raise BadRequest(f"the record's {name} is null", 404, "NULL")
+    ending = {"json": "json", "text": "txt"}.get(kind_of(part), "bin")
     return Response(part, media_type="application/octet-stream", headers=NO_STORE | {
-        "Content-Disposition": f'attachment; filename="record-{partition}-{offset}.bin"'})
+        "Content-Disposition": f'attachment; filename="record-{partition}-{offset}.{ending}"'})
 
 
 def read_one(

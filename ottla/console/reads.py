@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from typing import Any
 
@@ -37,6 +38,11 @@ SEARCHES_MAX = 2
 KINDS = ("total", "topic", "group")
 MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset", "bytes", "records_per_second")
 ISOLATIONS = ("read_uncommitted", "read_committed")
+BUSY_SECONDS = 2.0
+LOOK_SECONDS = 0.2
+"""How often a search looks whether its browser has gone."""
+TIME_MAX = 10**18
+"""A timestamp after every record's."""
 Row = dict[str, Any]
 
 
@@ -277,6 +283,7 @@ def wanted_of(request: ApiRequest) -> Wanted:
         ),
         isolation == "read_committed",
         request.service.schemas,
+        request.number("until", 0, TIME_MAX) if request.query("until") else None,
     )
     wanted.filters.tests()
     return wanted
@@ -286,8 +293,7 @@ async def records(request: ApiRequest) -> Row:
     """Records of a topic, searched on the server within a budget."""
     wanted = wanted_of(request)
     visitor = request.visitor
-    if visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
-        raise BadRequest("too many searches are running; wait until one ends", 429, "BUSY")
+    await place_free(visitor)
     bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
     stop = threading.Event()
     visitor.searches += 1
@@ -298,13 +304,23 @@ async def records(request: ApiRequest) -> Row:
     running.add_done_callback(lambda done: ended(visitor, done))
     try:
         while True:
-            done, _ = await asyncio.wait({running}, timeout=0.5)
+            done, _ = await asyncio.wait({running}, timeout=LOOK_SECONDS)
             if done:
                 return running.result()
             if await request.request.is_disconnected():
                 raise BadRequest("the client closed the connection")
     finally:
         stop.set()
+
+
+async def place_free(visitor: Any) -> None:
+    """Waits until the user may start a search: one that a changed filter has replaced ends soon.
+    Raises BadRequest."""
+    until = asyncio.get_running_loop().time() + BUSY_SECONDS
+    while visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
+        if asyncio.get_running_loop().time() >= until:
+            raise BadRequest("too many searches are running; wait until one ends", 429, "BUSY")
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
@@ -317,9 +333,8 @@ def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
 def searched(
     processes: search_process.SearchProcesses, task: search_process.Task, stop: threading.Event
 ) -> Row:
-    """Search in this thread or, if the search has filters, in a process, because a filtered search
-    may read many records."""
-    perform = processes.run if task.wanted.filters.tests() else search_process.perform
+    """Search in this thread or, if the search may read many records, in a process."""
+    perform = processes.run if task.wanted.looks_far else search_process.perform
     return {"key": "id", **perform(task, stop)}
 
 
@@ -364,9 +379,10 @@ def begin_offsets(
 
 
 def given(text: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
-    """The offsets of `PARTITION=OFFSET,…`, each clamped to the range of its partition."""
+    """The offsets of `PARTITION=OFFSET,…`, each clamped to the range of its partition; `since=MS`
+    may follow."""
     found = {}
-    for part in text.split(",") if text else []:
+    for part in filter(None, re.sub(r"\bsince=\d{1,18}$", "", text).split(",")):
         index, _, offset = part.partition("=")
         if not (index.isdecimal() and offset.isdecimal() and len(part) < 40):
             raise BadRequest(f"from=at:{text[:100]}: expected PARTITION=OFFSET,…")

@@ -6,6 +6,7 @@ the search ended, and has the offsets at which the next search continues.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -41,7 +42,7 @@ CLIENT: dict[str, Any] = {
     "fetch.max.bytes": 262_144,
     "message.max.bytes": 262_144,           # of producers, but fetch.max.bytes may not be less
     "queued.max.messages.kbytes": 16384,
-    "queued.min.messages": 1000,
+    "queued.min.messages": 1_000_000,       # the size is the limit: no pause between small records
     "receive.message.max.bytes": 200_000_000,
     "socket.connection.setup.timeout.ms": 5000,
 }
@@ -59,6 +60,8 @@ class Budget:
 ANSWER_SIZE_MAX = 16 << 20
 """Bytes of keys and values that are shown in one answer."""
 RECORDS_MAX, BYTES_MAX, SECONDS_MAX, LIMIT_MAX = 100_000_000, 20 << 30, 300.0, 5000
+LOG_APPEND_TIME = 2
+"""The kind of a timestamp that the broker has set."""
 
 
 @dataclass
@@ -67,6 +70,8 @@ class Spent:
 
     records: int = 0
     bytes: int = 0
+    outside: int = 0
+    """Records that were read and are outside the search's time range."""
     shown: int = 0
     began: float = field(default_factory=time.monotonic)
     ended: str = "end"
@@ -88,13 +93,40 @@ class Wanted:
 
     topic: str
     start: str = "newest"
-    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to continue."""
+    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to continue; it ends
+    with `since=MS` after a search that began at a time."""
     partitions: tuple[int, ...] = ()
     filters: Filters = field(default_factory=Filters)
     limit: int = 100
     budget: Budget = field(default_factory=Budget)
     committed: bool = False
     schemas: Schemas | None = None
+    until: int | None = None
+    """Only records with earlier timestamps."""
+
+    @property
+    def since(self) -> int | None:
+        """Only records with this timestamp or later ones."""
+        match = re.fullmatch(r"(?:time:|at:.*\bsince=)(\d{1,18})", self.start)
+        return int(match[1]) if match is not None else None
+
+    @property
+    def looks_far(self) -> bool:
+        """Whether the search may read many records to find a few."""
+        return bool(self.filters.tests()) or (self.since, self.until) != (None, None)
+
+    def in_time(self, message: Any) -> bool:
+        """Whether a record is in the time range. In a log, timestamps may be in any order."""
+        if self.since is None and self.until is None:
+            return True
+        _, timestamp = message.timestamp()
+        return (self.since or 0) <= timestamp and (self.until is None or timestamp < self.until)
+
+    def passed(self, message: Any) -> bool:
+        """Whether all later records of the partition are too new: where the broker sets the
+        timestamps, they never decrease."""
+        kind, timestamp = message.timestamp()
+        return self.until is not None and kind == LOG_APPEND_TIME and timestamp >= self.until
 
 
 class Reader:
@@ -113,10 +145,11 @@ class Reader:
 
     def read(
         self, topic: str, ranges: Mapping[int, tuple[int, int]], stop: threading.Event,
-        *, endless: bool = False,
+        *, endless: bool = False, passed: Test = lambda _: False,
     ) -> Iterator[Any]:
         """The records of these partitions between two offsets, as they arrive; None after a moment
-        without records. An endless read waits for records that are not written yet."""
+        without records. An endless read waits for records that are not written yet. A partition
+        ends early at a record for which `passed` holds."""
         from confluent_kafka import KafkaError, TopicPartition
 
         remaining = {index: end for index, (begin, end) in ranges.items() if begin < end}
@@ -124,7 +157,7 @@ class Reader:
             [TopicPartition(topic, index, ranges[index][0]) for index in remaining])
         heard = time.monotonic()
         while remaining and not stop.is_set():
-            batch = self.consumer.consume(POLLED_RECORDS, POLL_SECONDS)
+            batch = self._arrived()
             patience = IDLE_SECONDS if self.failure else SILENT_SECONDS
             if not endless and not batch and time.monotonic() - heard > patience:
                 raise ClientError(
@@ -140,10 +173,15 @@ class Reader:
                     continue
                 if error is None and message.offset() < remaining[index]:
                     yield message
-                if message.offset() >= remaining[index] - 1:
+                if message.offset() >= remaining[index] - 1 or (error is None and passed(message)):
                     del remaining[index]
             if not batch:
                 yield None                  # lets the caller check its clock
+
+    def _arrived(self) -> list[Any]:
+        """The records that have arrived; waits for the first one only, for POLL_SECONDS at most."""
+        arrived: list[Any] = self.consumer.consume(POLLED_RECORDS, 0)
+        return arrived or self.consumer.consume(1, POLL_SECONDS)
 
     def close(self) -> None:
         """Close the consumer."""
@@ -173,11 +211,13 @@ def search(
         "ended": spent.ended,
         "scanned": {
             "records": spent.records, "bytes": spent.bytes,
-            "seconds": round(time.monotonic() - spent.began, 3),
+            "seconds": round(time.monotonic() - spent.began, 3), "outside": spent.outside,
         },
         "budget": {"records": wanted.budget.records, "bytes": wanted.budget.bytes,
                    "seconds": wanted.budget.seconds},
-        "next": "at:" + ",".join(f"{index}={offset}" for index, offset in following.items()),
+        "next": "at:" + ",".join(
+            [f"{index}={offset}" for index, offset in following.items()]
+            + [f"since={wanted.since}"] * (wanted.since is not None)),
     }
 
 
@@ -189,10 +229,10 @@ def forward(
     following = {index: begins.get(index, begin) for index, (begin, _) in bounds.items()}
     ranges = {index: (following[index], end) for index, (_, end) in bounds.items()}
     rows = []
-    for message in reader.read(wanted.topic, ranges, stop):
+    for message in reader.read(wanted.topic, ranges, stop, passed=wanted.passed):
         if message is not None:
             following[message.partition()] = message.offset() + 1
-            if counted(message, tests, spent):
+            if counted(message, wanted, tests, spent):
                 rows.append(row_of(message, spent, wanted.schemas))
                 if len(rows) >= wanted.limit:
                     spent.ended = "limit"
@@ -210,7 +250,7 @@ def newest(
     reader: Reader, stop: threading.Event,
 ) -> tuple[list[dict[str, Any]], dict[int, int]]:
     """The newest records that pass the tests, searched backwards in growing steps."""
-    step = NEWEST_STEP if tests else wanted.limit
+    step = NEWEST_STEP if wanted.looks_far else wanted.limit
     lows = {index: end for index, (_, end) in bounds.items()}
     rows: list[dict[str, Any]] = []
     while not stop.is_set() and len(rows) < wanted.limit and spent.ended == "end":
@@ -221,8 +261,8 @@ def newest(
         if not ranges:
             break
         matches: list[dict[str, Any]] = []
-        for message in reader.read(wanted.topic, ranges, stop):
-            if message is not None and counted(message, tests, spent):
+        for message in reader.read(wanted.topic, ranges, stop, passed=wanted.passed):
+            if message is not None and counted(message, wanted, tests, spent):
                 matches.append(row_of(message, spent, wanted.schemas))
                 if len(matches) > 2 * LIMIT_MAX:
                     matches = latest(matches, LIMIT_MAX)
@@ -243,10 +283,13 @@ def latest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     return rows[:count]
 
 
-def counted(message: Any, tests: list[Test], spent: Spent) -> bool:
-    """Counts a record; returns whether it passes all tests."""
+def counted(message: Any, wanted: Wanted, tests: list[Test], spent: Spent) -> bool:
+    """Counts a record; returns whether it is in the time range and passes all tests."""
     spent.records += 1
     spent.bytes += len(message.value() or b"") + len(message.key() or b"")
+    if not wanted.in_time(message):
+        spent.outside += 1
+        return False
     return all(test(message) for test in tests)
 
 

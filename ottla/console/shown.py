@@ -44,6 +44,13 @@ def shown(
     return {"kind": kind, "text": said, "bytes": len(data), "cut": cut, **about}
 
 
+def kind_of(data: bytes) -> str:
+    """The kind of a whole key or value: json, text or hex. Of long data, the beginning decides."""
+    found = shown(data, JSON_MAX)
+    assert found is not None
+    return str(found["kind"])
+
+
 def decoded(data: bytes, cut: bool) -> str | None:
     """The text; None if the data are not UTF-8. An incomplete last character is omitted."""
     for missing in range(4 if cut else 1):

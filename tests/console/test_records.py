@@ -126,6 +126,62 @@ def test_the_newest_record_that_passes_is_found_behind_thousands(console: Consol
     assert offsets(found) == [(1, 1)] and found["ended"] == "end"
 
 
+DAY = 86_400_000
+
+
+@pytest.fixture(scope="module")
+def late(bootstrap: str) -> str:
+    """A topic whose log has a record of the first day after records of the third day."""
+    with ClusterClient(bootstrap) as cluster:
+        topics.create(cluster, "late", partitions=1, replication_factor=1)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, day in enumerate((1, 2, 2, 3, 3, 1, 2, 3)):
+        producer.produce("late", f"day {day}", timestamp=day * DAY + number)
+    producer.flush(60)
+    return "/topics/late/records?from="
+
+
+@pytest.mark.parametrize(
+    ("query", "found", "outside"),
+    [
+        (f"time:{2 * DAY}", [1, 2, 3, 4, 6, 7], 1),
+        (f"time:{2 * DAY}&until={3 * DAY}", [1, 2, 6], 4),
+        (f"oldest&until={2 * DAY}", [0, 5], 6),
+        (f"newest&until={3 * DAY}", [6, 2, 1, 5, 0], 3),
+        (f"time:{2 * DAY}&until={3 * DAY}&text=2&partition=0", [1, 2, 6], 4),
+        (f"time:{3 * DAY}&until={2 * DAY}", [], 5),
+    ],
+)
+def test_a_time_range_has_only_its_records(
+    console: Console, late: str, query: str, found: list[int], outside: int
+) -> None:
+    """Also where timestamps go back in the log; what is outside is counted."""
+    answer = console.get(late + query)
+    assert [offset for _, offset in offsets(answer)] == found
+    assert answer["scanned"]["outside"] == outside and answer["ended"] == "end"
+
+
+def test_a_search_that_goes_on_keeps_its_time_range(console: Console, late: str) -> None:
+    first = console.get(f"{late}time:{2 * DAY}&until={3 * DAY}&limit=2")
+    rest = console.get(f"{late}{first['next']}&until={3 * DAY}")
+    assert [offset for _, offset in offsets(first) + offsets(rest)] == [1, 2, 6]
+    assert console.ask(f"{late}oldest&until=soon").status == 400
+
+
+def test_a_partition_ends_where_the_broker_set_too_late_a_time(
+    console: Console, bootstrap: str
+) -> None:
+    with ClusterClient(bootstrap) as cluster:
+        topics.create(cluster, "stamped", partitions=1, replication_factor=1,
+                      configs={"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for _ in range(3):
+        producer.produce("stamped", "x")
+        producer.flush(60)
+    scanned = console.get("/topics/stamped/records?from=oldest&until=1")["scanned"]
+    assert (scanned["records"], scanned["outside"]) == (1, 1)
+
+
 def test_records_that_are_hard_to_show_are_shown(console: Console, bootstrap: str) -> None:
     with ClusterClient(bootstrap) as cluster:
         topics.create(cluster, "hard", partitions=1, replication_factor=1)
@@ -147,6 +203,11 @@ def test_records_that_are_hard_to_show_are_shown(console: Console, bootstrap: st
     whole = console.ask("/topics/hard/partitions/0/records/0")
     assert whole.body == large and whole.headers["content-type"] == "application/octet-stream"
     assert whole.headers["content-disposition"].startswith("attachment")
+    for at, name in ((0, "0-0.txt"), (1, "0-1.bin"), (5, "0-5.txt")):
+        told = console.ask(f"/topics/hard/partitions/0/records/{at}").headers
+        assert told["content-disposition"] == f'attachment; filename="record-{name}"'
+    told = console.ask("/topics/orders/partitions/1/records/3").headers
+    assert told["content-disposition"].endswith('"record-1-3.json"')
     assert console.ask("/topics/hard/partitions/0/records/4").status == 404
     assert console.ask("/topics/hard/partitions/0/records/99").status == 404
     assert console.ask("/topics/hard", "DELETE", {"confirm": "hard"}).status == 200

@@ -126,6 +126,52 @@ def test_a_fetch_of_a_search_leaves_the_broker_time_for_other_clients() -> None:
     assert CLIENT["fetch.message.max.bytes"] <= CLIENT["fetch.max.bytes"] <= 1 << 18
 
 
+class Arriving:
+    """A consumer at which three records have arrived. It notes how long it is told to wait, and
+    for how many records."""
+
+    def __init__(self) -> None:
+        self.left, self.waits = 3, [(0, 0.0)]
+
+    def assign(self, partitions: Any) -> None:
+        """Nothing to do."""
+
+    def consume(self, count: int, seconds: float) -> list[Any]:
+        self.waits.append((count, seconds))
+        taken, self.left = min(self.left, count), self.left - min(self.left, count)
+        return [Message(3 - self.left - taken + number) for number in range(taken)]
+
+
+class Message:
+    """A record at an offset of partition 0."""
+
+    def __init__(self, offset: int) -> None:
+        self.at = offset
+
+    def partition(self) -> int:
+        return 0
+
+    def error(self) -> None:
+        """There is none."""
+
+    def offset(self) -> int:
+        return self.at
+
+
+def test_a_search_waits_for_no_more_than_one_record() -> None:
+    """consume(500, 0.2) waits 0.2 s for the 500th record at the end of each range."""
+    reader, reading = object.__new__(Reader), Arriving()
+    reader.consumer, reader.failure = reading, None
+    found = list(reader.read("t", {0: (0, 3)}, threading.Event()))
+    assert [message.offset() for message in found] == [0, 1, 2]
+    assert all(count == 1 or seconds == 0 for count, seconds in reading.waits)
+
+
+def test_small_records_do_not_make_a_search_pause() -> None:
+    """Above this number of records in its queue, librdkafka pauses before the next fetch."""
+    assert CLIENT["queued.min.messages"] * 16 >= CLIENT["queued.max.messages.kbytes"] * 1024 // 2
+
+
 @pytest.mark.parametrize("name", ["message.max.bytes", "max.request.size"])
 def test_a_search_takes_the_properties_of_a_producer_of_large_records(name: str) -> None:
     Reader({name: "10485760"}, "127.0.0.1:1", committed=True).consumer.close()

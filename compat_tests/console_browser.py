@@ -346,7 +346,17 @@ def records_taken_home(page: Page, served: Console) -> None:
         text = Path(saved.value.path()).read_text()
         assert "<script>window.hit = 1</script>" in text.splitlines()[line]
     with page.expect_download() as saved:
+        page.get_by_role("button", name="Readable JSON").click()
+    record = json.loads(Path(saved.value.path()).read_text().splitlines()[4])
+    assert record["value"]["order"] == 8 and record["time"].endswith("Z")
+    assert record["headers"] == [{"name": "trace", "value": "t8"}]
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as JSON").click()
+    page.get_by_text("Copied.").wait_for()
+    assert json.loads(page.evaluate("() => navigator.clipboard.readText()")) == record
+    with page.expect_download() as saved:
         page.get_by_role("link", name="download").nth(1).click()
+    assert saved.value.suggested_filename == "record-0-4.json"
     assert json.loads(Path(saved.value.path()).read_bytes())["order"] == 8
 
 

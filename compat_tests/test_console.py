@@ -294,6 +294,41 @@ def test_what_is_typed_while_records_arrive_is_searched_for(page: Page, served: 
     page.get_by_role("status").filter(has_text="1 record;").wait_for()
 
 
+def test_a_changed_filter_ends_the_running_search(page: Page, served: Console) -> None:
+    held: list[Route] = []
+    page.route("**/api/v1/topics/orders/records?text=first*", lambda route: held.append(route))
+    shown(page, f"{served.url}/topics/orders/records")
+    page.get_by_label("Text").fill("first")
+    page.get_by_text("Changed: press Enter to search.").wait_for()
+    page.keyboard.press("Enter")
+    page.locator(".stale tr.row").first.wait_for()
+    page.get_by_text("of at most 10 s").wait_for()
+    page.get_by_label("Text").fill("script")
+    page.keyboard.press("Enter")
+    page.get_by_role("status").filter(has_text="read to the end").wait_for()
+    assert page.locator(".stale").count() == 0 and "text=script" in page.url
+    assert "<script>" in row(page, "").first.inner_text()
+    page.get_by_label("Text").fill("first")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped.").wait_for()
+    assert row(page, "").count() == 0, "the rows of another search"
+
+
+def test_records_of_a_day_are_chosen_by_name(page: Page, served: Console) -> None:
+    shown(page, f"{served.url}/topics/orders/records")
+    first = page.get_by_label("Where to begin")
+    first.select_option("yesterday")
+    page.get_by_role("status").filter(has_text="0 records; read to the end").wait_for()
+    page.get_by_label("until").fill("2099-01-01T00:00:00")
+    page.keyboard.press("Enter")
+    row(page, "").first.wait_for()
+    assert "until=40" in page.url and first.input_value() == "time"
+    first.select_option("the last hour")
+    page.get_by_role("status").filter(has_text="records; ").wait_for()
+    assert "until" not in page.url
+
+
 def test_what_is_hard_to_show_is_text_and_symbols(page: Page, served: Console) -> None:
     producer = Producer({
         "bootstrap.servers": served.get("/session")["bootstrap"], "client.id": HOSTILE,

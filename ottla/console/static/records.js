@@ -1,9 +1,9 @@
 // Records of a topic: searched on the server within a budget that the page shows, or live.
-import { html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useRef, useState, visible, ask } from "./base.js";
+import { html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useMemo, useRef, useState, visible, ask } from "./base.js";
 import { Act, Table, copy, save, csv, say } from "./parts.js";
 
 const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "the whole key"], ["header", "Header", "name or name=value"]];
-const ASKED = ["from", "partition", "limit", "max_records", "max_bytes", "max_seconds", "isolation", ...FILTERS.map((one) => one[0])];
+const ASKED = ["from", "until", "partition", "limit", "max_records", "max_bytes", "max_seconds", "isolation", ...FILTERS.map((one) => one[0])];
 const ENDED = {
   limit: "found the number of records you asked for", end: "read to the end", records: "the budget of records is used up", bytes: "the budget of bytes is used up",
   seconds: "the budget of seconds is used up", answer: "the answer has reached its largest size",
@@ -27,32 +27,59 @@ function queryOf() {
 
 export function Records({ name, partitions }) {
   const base = `/topics/${part(name)}`;
-  const [found, setFound] = useState(null), [busy, setBusy] = useState(null);
+  const [found, setFound] = useState(null), [busy, setBusy] = useState(null), [round, setRound] = useState(0);
   const live = param("live") === "1", chosen = param("record");
   const asked = queryOf().toString();
   useEffect(() => {
     if (live) return undefined;
-    const abort = new AbortController();
-    setBusy(abort);
-    ask(`${base}/records?${asked}`, "GET", undefined, abort.signal).then(setFound, (failed) => {
+    const search = { abort: new AbortController(), began: Date.now() };
+    setBusy(search);
+    ask(`${base}/records?${asked}`, "GET", undefined, search.abort.signal).then(setFound, (failed) => {
       if (failed.name !== "AbortError") setFound({ message: failed.message, error: true });
-    }).finally(() => setBusy((now) => (now === abort ? null : now)));
-    return () => abort.abort();
-  }, [asked, live]);
+      else if (search.stopped) setFound({ rows: [], stopped: true });       // the rows before answered another search
+    }).finally(() => setBusy((now) => (now === search ? null : now)));
+    return () => search.abort.abort();
+  }, [asked, live, round]);
   useTail(live, `${base}/live?${asked}`, setFound);
   const rows = found?.rows ?? (found?.error ? [] : undefined);
   const record = rows?.find((row) => row.id === chosen);
-  return html`<${Query} partitions=${partitions} busy=${busy} live=${live} />
-    ${found?.error && html`<p class="note bad" role="alert">${visible(found.message)}</p>`}
-    <div class="bar"><span class="soft" role="status">${status(found, busy, live)}</span>
-      ${found?.ended && found.ended !== "end" && param("from", "newest") !== "newest" && html`<button onClick=${() => setParams({ from: found.next }, false)}>Continue from there</button>`}
+  const columns = useMemo(() => columnsFor(rows ?? []), [rows]);
+  const searching = busy && !live;
+  return html`<${Query} partitions=${partitions} busy=${searching ? busy : null} live=${live} again=${() => setRound((now) => now + 1)} />
+    ${found?.error && !searching && html`<p class="note bad" role="alert">${visible(found.message)}</p>`}
+    <div class="bar">${searching ? html`<${Searching} search=${busy} />` : html`<span class="soft" role="status">${status(found, live)}</span>`}
+      ${!searching && found?.ended && found.ended !== "end" && param("from", "newest") !== "newest" && html`<button onClick=${() => setParams({ from: found.next }, false)}>Continue from there</button>`}
       <span class="push"></span>
       <${Send} name=${name} base=${base} label="Produce" />
-      ${rows?.length > 0 && html`<button onClick=${() => save(`${name}.jsonl`, rows.map((row) => JSON.stringify(flat(name, row))).join("\n") + "\n", "application/jsonl")}>JSON Lines</button>
-        <button onClick=${() => save(`${name}.csv`, csv(rows.map((row) => flat(name, row)), ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]), "text/csv")}>CSV</button>`}</div>
-    <div class=${record ? "split" : ""}><div><${Table} rows=${rows} columns=${COLUMNS} id="id" label="Records" search=${false} sort="-timestamp" chosen=${chosen}
+      ${!searching && rows?.length > 0 && html`<${Save} name=${name} rows=${rows} />`}</div>
+    <div class=${`${record ? "split" : ""} ${searching ? "stale" : ""}`} aria-busy=${searching ? "true" : "false"}><div><${Table} rows=${rows} columns=${columns} id="id" label="Records" search=${false} sort="-timestamp" chosen=${chosen}
       open=${(row) => setParams({ record: row.id === chosen ? "" : row.id })} /></div>
       ${record && html`<${Detail} row=${record} name=${name} base=${base} />`}</div>`;
+}
+
+// As wide as the longest key, so that values get the rest.
+function columnsFor(rows) {
+  const longest = Math.max(8, ...rows.map((row) => Math.min(row.key?.text.length ?? 4, 30)));
+  return COLUMNS.map((column) => (column.key === "key" ? { ...column, width: `${Math.round(longest * 7.4) + 20}px` } : column));
+}
+
+function Searching({ search }) {
+  const [now, setNow] = useState(search.began);
+  useEffect(() => {
+    setNow(Date.now());
+    const timer = setInterval(() => setNow(Date.now()), 500);
+    return () => clearInterval(timer);
+  }, [search]);
+  return html`<span class="soft"><span role="status">Searching …</span> ${Math.max(0, Math.round((now - search.began) / 1000))} of at most ${param("max_seconds", "10")} s</span>`;
+}
+
+function Save({ name, rows }) {
+  const lines = (made) => rows.map(made).join("\n") + "\n";
+  return html`<button title="One record a line: key and value as text, the time in milliseconds"
+      onClick=${() => save(`${name}.jsonl`, lines((row) => JSON.stringify(flat(name, row))), "application/jsonl")}>JSON Lines</button>
+    <button title="One record a line, to read: JSON values as JSON, the time as a date"
+      onClick=${() => save(`${name}-readable.jsonl`, lines((row) => readable(name, row)), "application/jsonl")}>Readable JSON</button>
+    <button onClick=${() => save(`${name}.csv`, csv(rows.map((row) => flat(name, row)), ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]), "text/csv")}>CSV</button>`;
 }
 
 function useTail(live, path, setFound) {
@@ -73,54 +100,75 @@ function useTail(live, path, setFound) {
   }, [live, path]);
 }
 
-function status(found, busy, live) {
+function status(found, live) {
   if (live) return `Live: looked at ${counted(found?.live?.scanned ?? 0, "new record")}, found ${count(found?.live?.found ?? 0)}; this page keeps the newest ${count(LIVE_ROWS)}`;
-  if (busy) return "Searching …";
+  if (found?.stopped) return "Stopped.";
   if (!found?.scanned) return "";
   const { scanned, budget } = found;
   return `${counted(found.rows.length, "record")}; ${ENDED[found.ended] ?? found.ended}. Looked at ${count(scanned.records)} of at most ${counted(budget.records, "record")}, `
-    + `${bytes(scanned.bytes)} of ${bytes(budget.bytes)}, ${scanned.seconds} of ${budget.seconds} s.`;
+    + `${bytes(scanned.bytes)} of ${bytes(budget.bytes)}, ${scanned.seconds} of ${budget.seconds} s.`
+    + (scanned.outside ? ` ${counted(scanned.outside, "record is", "records are")} outside the chosen time.` : "");
 }
 
-function Query({ partitions, busy, live }) {
+const local = (ms) => { const at = new Date(ms); return Number.isNaN(at.getTime()) ? "" : new Date(ms - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19); };
+
+// The values of "From": what the address has for each of them.
+function rangeOf(kind) {
+  const day = (ago) => { const at = new Date(); return new Date(at.getFullYear(), at.getMonth(), at.getDate() - ago).getTime(); };
+  switch (kind) {
+    case "offset": return { from: "offset:0", until: "" };
+    case "time": case "hour": return { from: `time:${Date.now() - 3600000}`, until: "" };
+    case "today": return { from: `time:${day(0)}`, until: "" };
+    case "yesterday": return { from: `time:${day(1)}`, until: day(0) };
+    default: return { from: kind === "newest" ? "" : kind, until: "" };
+  }
+}
+const FROM = [["newest", "newest"], ["oldest", "oldest"], ["offset", "offset"], ["time", "time"], ["hour", "the last hour"], ["today", "today"], ["yesterday", "yesterday"]];
+const BUDGET = [["max_records", "records", 100000], ["max_mib", "MiB", 64], ["max_seconds", "seconds", 10]];
+
+function Query({ partitions, busy, live, again }) {
   // What is typed and not searched for yet. Records that arrive meanwhile draw the form again, which would put the old values back.
-  const typed = useRef({}), path = address.value.path;
+  const typed = useRef({}), path = address.value.path, form = useRef(null);
+  const [changed, setChanged] = useState(false);
   if (typed.current.path !== path) typed.current = { path };
-  const value = (name, known = param(name)) => typed.current[name] ?? known;
-  const start = param("from", "newest");
-  const kind = start.split(":")[0];
-  const choose = (event) => {
-    const now = { time: `time:${Date.now() - 3600000}`, offset: "offset:0" }[event.target.value] ?? event.target.value;
-    setParams({ from: now === "newest" ? "" : now, record: "" }, false);
-  };
-  const local = (ms) => { const at = new Date(ms); return new Date(ms - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19); };
-  const submit = (event) => {
-    event.preventDefault();
-    const form = new FormData(event.target);
+  const known = (name) => (name === "max_mib" ? (param("max_bytes") ? String(Number(param("max_bytes")) / 1048576) : "") : param(name));
+  const value = (name, now = known(name)) => typed.current[name] ?? now;
+  const start = param("from", "newest"), kind = start.split(":")[0], until = param("until");
+  // Searches for all that the form shows, so that the rows answer the fields above them.
+  const search = (others = {}) => {
+    const given = new FormData(form.current), get = (name) => given.get(name) ?? "";
+    const values = Object.fromEntries(["limit", "max_records", "max_seconds", "partition", ...FILTERS.map((one) => one[0])].map((one) => [one, get(one)]));
+    if (get("offset")) values.from = `offset:${get("offset")}`;
+    if (get("time") && get("time") !== local(Number(start.slice(5)))) values.from = `time:${new Date(get("time")).getTime()}`;
+    if (given.has("until")) values.until = get("until") === "" ? "" : get("until") === local(Number(until)) ? until : new Date(get("until")).getTime();
     typed.current = { path };
-    const values = Object.fromEntries(["limit", "max_records", "max_seconds", "partition", ...FILTERS.map((one) => one[0])].map((one) => [one, form.get(one) ?? ""]));
-    const mega = form.get("max_mib");
-    if (form.get("offset")) values.from = `offset:${form.get("offset")}`;
-    if (form.get("time")) values.from = `time:${new Date(form.get("time")).getTime()}`;
-    setParams({ ...values, max_bytes: mega ? Number(mega) * 1048576 : "", record: "" }, false);
+    setChanged(false);
+    setParams({ ...values, max_bytes: get("max_mib") ? Number(get("max_mib")) * 1048576 : "", record: "", ...others }, false);
+    again();
   };
-  return html`<form onSubmit=${submit} onInput=${({ target }) => { if (target.name) typed.current[target.name] = target.value; }} key=${path}><div class="bar">
-      <label>From <select value=${kind} onChange=${choose} aria-label="Where to begin">
-        <option value="newest">newest</option><option value="oldest">oldest</option><option value="offset">offset</option><option value="time">time</option>
+  const noted = ({ target }) => {
+    if (!target.name) return;
+    typed.current[target.name] = target.value;
+    setChanged(true);
+  };
+  return html`<form ref=${form} onSubmit=${(event) => { event.preventDefault(); search(); }} onInput=${noted} key=${path}><div class="bar">
+      <label>From <select value=${kind} onChange=${(event) => search(rangeOf(event.target.value))} aria-label="Where to begin">
+        ${FROM.map(([id, label]) => html`<option value=${id}>${label}</option>`)}
         ${kind === "at" && html`<option value="at">where the search ended</option>`}</select></label>
       ${kind === "offset" && html`<input name="offset" type="number" min="0" aria-label="Offset" value=${value("offset", start.slice(7))} />`}
       ${kind === "time" && html`<input name="time" type="datetime-local" step="1" aria-label="Time" value=${value("time", local(Number(start.slice(5)) || Date.now()))} />`}
+      ${(kind === "time" || until) && html`<label>until <input name="until" type="datetime-local" step="1" title="Only records before this time" value=${value("until", until ? local(Number(until)) : "")} /></label>`}
       <label>Partitions <input name="partition" size="7" placeholder=${`0–${partitions - 1}`} pattern="[0-9,]*" value=${value("partition")} /></label>
       ${FILTERS.map(([id, label, help]) => html`<label>${label} <input name=${id} size="12" class=${id === "text" ? "find" : ""} placeholder=${help} value=${value(id)} /></label>`)}
     </div><div class="bar">
       <label>Show <input name="limit" type="number" min="1" max="5000" placeholder="100" value=${value("limit")} /></label>
-      <span class="soft">Budget:</span>
-      <label><input name="max_records" type="number" min="1" placeholder="100000" value=${value("max_records")} /> records</label>
-      <label><input name="max_mib" type="number" min="1" placeholder="64" value=${value("max_mib", param("max_bytes") ? Number(param("max_bytes")) / 1048576 : "")} /> MiB</label>
-      <label><input name="max_seconds" type="number" min="1" max="300" placeholder="10" value=${value("max_seconds")} /> seconds</label>
-      <label><input type="checkbox" checked=${param("isolation") === "read_committed"} onChange=${(event) => setParams({ isolation: event.target.checked ? "read_committed" : "" }, false)} /> committed only</label>
-      <label><input type="checkbox" checked=${live} onChange=${(event) => setParams({ live: event.target.checked ? "1" : "", record: "" }, false)} /> live</label>
-      ${busy ? html`<button type="button" onClick=${() => busy.abort()}>Stop</button>` : html`<button class="main" type="submit">Search</button>`}</div></form>`;
+      <label><input type="checkbox" checked=${param("isolation") === "read_committed"} onChange=${(event) => search({ isolation: event.target.checked ? "read_committed" : "" })} /> committed only</label>
+      <label><input type="checkbox" checked=${live} onChange=${(event) => search({ live: event.target.checked ? "1" : "" })} /> live</label>
+      <details><summary>Budget: ${BUDGET.map(([name, label, usual]) => `${count(Number(known(name) || usual))} ${label}`).join(", ")}</summary><div class="bar">
+        ${BUDGET.map(([name, label, usual]) => html`<label><input name=${name} type="number" min="1" max=${name === "max_seconds" ? 300 : undefined} placeholder=${usual} value=${value(name)} /> ${label}</label>`)}</div></details>
+      <button class="main" type="submit">Search</button>
+      ${busy && html`<button type="button" onClick=${() => { busy.stopped = true; busy.abort.abort(); }}>Stop</button>`}
+      ${changed && html`<span class="soft" role="status">Changed: press Enter to search.</span>`}</div></form>`;
 }
 
 const textOf = (data) => (data === null ? null : data.text);
@@ -131,6 +179,24 @@ function pretty(data) {
   if (data.cut || !["json", "avro", "protobuf"].includes(data.kind)) return data.text;
   if (/\d{16}/.test(data.text)) return data.text;       // JavaScript would round such a number
   try { return JSON.stringify(JSON.parse(data.text), null, 2); } catch { return data.text; }
+}
+
+const json = (text) => { try { JSON.parse(text); return true; } catch { return false; } };
+
+// A key or value as JSON: as a document if it is one. The digits of large numbers stay, which JavaScript would round.
+function documentOf(data) {
+  if (!data) return "null";
+  const whole = !data.cut && ["json", "avro", "protobuf"].includes(data.kind) && json(data.text);
+  return whole ? data.text.replace(/[\r\n]+/g, " ") : JSON.stringify(data.text);
+}
+
+// A record as one line of JSON that people can read.
+function readable(topic, row) {
+  const known = row.timestamp !== null && row.timestamp >= 0 && !Number.isNaN(new Date(row.timestamp).getTime());
+  const headers = row.headers.map((one) => `{"name": ${JSON.stringify(one.name)}, "value": ${JSON.stringify(textOf(one.value))}}`);
+  const cut = row.key?.cut || row.value?.cut || row.header_count > row.headers.length ? `, "incomplete": true` : "";
+  return `{"topic": ${JSON.stringify(topic)}, "partition": ${row.partition}, "offset": ${row.offset}, "time": ${known ? JSON.stringify(new Date(row.timestamp).toISOString()) : "null"}, `
+    + `"key": ${documentOf(row.key)}, "value": ${documentOf(row.value)}, "headers": [${headers.join(", ")}]${cut}}`;
 }
 
 function Part({ label, data, href }) {
@@ -145,6 +211,7 @@ function Detail({ row, name, base }) {
   const at = `/api/v1${base}/partitions/${row.partition}/records/${row.offset}`;
   return html`<section class="record" aria-label="Record"><div class="bar"><b>${visible(name)}-${row.partition} @ ${count(row.offset)}</b>
       <span class="push"></span><${Send} name=${name} base=${base} label="Send again" row=${row} />
+      <button title="The whole record: JSON values as JSON, the time as a date" onClick=${() => copy(readable(name, row))}>Copy as JSON</button>
       <button onClick=${() => copy(location.href)}>Copy link</button><button aria-label="Close" onClick=${() => setParams({ record: "" })}>✕</button></div>
     <div class="soft">${time(row.timestamp)} ${row.timestamp_type ?? ""}</div>
     <${Part} label="Key" data=${row.key} href=${`${at}?part=key`} /><${Part} label="Value" data=${row.value} href=${at} />

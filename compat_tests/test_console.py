@@ -298,6 +298,7 @@ def test_a_changed_filter_ends_the_running_search(page: Page, served: Console) -
     held: list[Route] = []
     page.route("**/api/v1/topics/orders/records?text=first*", lambda route: held.append(route))
     shown(page, f"{served.url}/topics/orders/records")
+    page.get_by_role("status").filter(has_text="100 records;").wait_for()
     page.get_by_label("Text").fill("first")
     page.get_by_text("Changed: press Enter to search.").wait_for()
     page.keyboard.press("Enter")

@@ -40,3 +40,13 @@ def text_of(document: Any) -> str:
         return f"{{{','.join(fields)}}}"
     pieces = (text_of(document[at : at + PIECE])[1:-1] for at in range(0, len(document), PIECE))
     return f"[{','.join(pieces)}]"
+
+
+def event(name: str, value: Any) -> bytes:
+    """An event with a value as JSON."""
+    return framed(name, bytes_of(value))
+
+
+def framed(name: str, data: bytes) -> bytes:
+    """An event with these bytes as its data."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)

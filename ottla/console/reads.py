@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import threading
+from collections.abc import AsyncIterator
 from typing import Any
+
+from starlette.responses import StreamingResponse
 
 from ottla.client.addresses import show_address
 from ottla.client.cluster import ClusterClient
@@ -18,15 +22,17 @@ from ottla.console import (
     picture,
     search_process,
 )
+from ottla.console.documents import event
 from ottla.console.filters import Filters
 from ottla.console.recorder import series_of
-from ottla.console.requests import ApiRequest, BadRequest
+from ottla.console.requests import ApiRequest, BadRequest, answer_of
 from ottla.console.search import (
     BYTES_MAX,
     LIMIT_MAX,
     RECORDS_MAX,
     SECONDS_MAX,
     Budget,
+    Tell,
     Wanted,
 )
 from ottla.tools.admin import configs, offsets
@@ -43,7 +49,11 @@ LOOK_SECONDS = 0.2
 """How often a search looks whether its browser has gone."""
 TIME_MAX = 10**18
 """A timestamp after every record's."""
+EVENTS, EVENTS_HEADERS = "text/event-stream", {
+    "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Row = dict[str, Any]
+Step = tuple[str, Row]
+"""The name and the data of an event."""
 
 
 async def overview(request: ApiRequest) -> Row:
@@ -289,26 +299,54 @@ def wanted_of(request: ApiRequest) -> Wanted:
     return wanted
 
 
-async def records(request: ApiRequest) -> Row:
-    """Records of a topic, searched on the server within a budget."""
-    wanted = wanted_of(request)
+async def records(request: ApiRequest) -> Row | StreamingResponse:
+    """Records of a topic, searched on the server within a budget. With `Accept: text/event-stream`
+    the answer is events: `progress` with what has been read so far, then `result` or `failed`."""
+    steps = searching(request, wanted_of(request))
+    first = await anext(steps)
+    if request.request.headers.get("accept") == EVENTS:
+        return StreamingResponse(events_of(first, steps), media_type=EVENTS,
+                                 headers=EVENTS_HEADERS)
+    found = first[1]
+    async for _, said in steps:
+        found = said
+    return found
+
+
+async def events_of(first: Step, steps: AsyncIterator[Step]) -> AsyncIterator[bytes]:
+    """The steps of a search as events."""
+    try:
+        async with contextlib.aclosing(steps):  # type: ignore[type-var]
+            yield event(*first)
+            async for step in steps:
+                yield await asyncio.to_thread(event, *step)
+    except ClientError as failed:
+        yield event("failed", answer_of(failed)[1])
+
+
+async def searching(request: ApiRequest, wanted: Wanted) -> AsyncIterator[Step]:
+    """A search: what it has read so far, at least once, then its result. Raises ClientError."""
     visitor = request.visitor
     await place_free(visitor)
     bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
-    stop = threading.Event()
+    stop, read = threading.Event(), dict[str, float]()
     visitor.searches += 1
     running = asyncio.get_running_loop().run_in_executor(
         request.service.search_threads, searched, request.service.search_processes,
         search_process.Task(wanted, bounds, begins, bootstrap, dict(visitor.properties)), stop,
+        read.update,
     )
     running.add_done_callback(lambda done: ended(visitor, done))
+    before: dict[str, float] | None = None
     try:
-        while True:
-            done, _ = await asyncio.wait({running}, timeout=LOOK_SECONDS)
-            if done:
-                return running.result()
+        while not running.done():
+            if read != before:
+                before = dict(read)
+                yield "progress", before
+            await asyncio.wait({running}, timeout=LOOK_SECONDS)
             if await request.request.is_disconnected():
                 raise BadRequest("the client closed the connection")
+        yield "result", running.result()
     finally:
         stop.set()
 
@@ -331,11 +369,12 @@ def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
 
 
 def searched(
-    processes: search_process.SearchProcesses, task: search_process.Task, stop: threading.Event
+    processes: search_process.SearchProcesses, task: search_process.Task, stop: threading.Event,
+    tell: Tell,
 ) -> Row:
     """Search in this thread or, if the search may read many records, in a process."""
     perform = processes.run if task.wanted.looks_far else search_process.perform
-    return {"key": "id", **perform(task, stop)}
+    return {"key": "id", **perform(task, stop, tell)}
 
 
 def prepared(

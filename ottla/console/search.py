@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,9 @@ from ottla.tools.stream.client_settings import librdkafka_settings, open_client
 
 POLL_SECONDS = 0.2
 POLLED_RECORDS = 500
+TELL_SECONDS = 0.5
+Tell = Callable[[dict[str, float]], None]
+"""Is told what a search has read so far."""
 IDLE_SECONDS = 5.0
 """After a failed connection, a broker counts as unreachable if it sends nothing for this time."""
 SILENT_SECONDS = 20.0
@@ -75,16 +78,26 @@ class Spent:
     shown: int = 0
     began: float = field(default_factory=time.monotonic)
     ended: str = "end"
+    tell: Tell = lambda _: None
+    told: float = field(default_factory=time.monotonic)
+
+    def so_far(self) -> dict[str, float]:
+        """What has been read, as an answer says it."""
+        return {"records": self.records, "bytes": self.bytes,
+                "seconds": round(time.monotonic() - self.began, 3), "outside": self.outside}
 
     def over(self, budget: Budget) -> str | None:
-        """Which part of the budget is used up, or None."""
+        """Which part of the budget is used up, or None. Tells from time to time what was read."""
+        if (now := time.monotonic()) - self.told > TELL_SECONDS:
+            self.told = now
+            self.tell(self.so_far())
         if self.records >= budget.records:
             return "records"
         if self.bytes >= budget.bytes:
             return "bytes"
         if self.shown >= ANSWER_SIZE_MAX:
             return "answer"
-        return "seconds" if time.monotonic() - self.began >= budget.seconds else None
+        return "seconds" if now - self.began >= budget.seconds else None
 
 
 @dataclass
@@ -197,11 +210,11 @@ def quiet() -> Any:
 
 def search(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], begins: Mapping[int, int],
-    reader: Reader, stop: threading.Event,
+    reader: Reader, stop: threading.Event, tell: Tell = lambda _: None,
 ) -> dict[str, Any]:
     """Search for records. `bounds` has the first and next offset of each partition. `begins` has
     the offset where a search starts, unless it starts at the newest records."""
-    tests, spent = wanted.filters.tests(wanted.schemas), Spent()
+    tests, spent = wanted.filters.tests(wanted.schemas), Spent(tell=tell)
     if wanted.start == "newest":
         rows, following = newest(wanted, bounds, tests, spent, reader, stop)
     else:
@@ -209,10 +222,7 @@ def search(
     return {
         "rows": rows,
         "ended": spent.ended,
-        "scanned": {
-            "records": spent.records, "bytes": spent.bytes,
-            "seconds": round(time.monotonic() - spent.began, 3), "outside": spent.outside,
-        },
+        "scanned": spent.so_far(),
         "budget": {"records": wanted.budget.records, "bytes": wanted.budget.bytes,
                    "seconds": wanted.budget.seconds},
         "next": "at:" + ",".join(

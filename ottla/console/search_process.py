@@ -2,7 +2,8 @@
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
 on the broker's machine for the processor. A process gets its tasks pickled on standard input, and
-writes their results pickled on standard output. It ends if the console has ended. It imports the
+writes what it has read so far and the results to standard output, each pickled after its length.
+It ends if the console has ended. It imports the
 code of a search only after it has lowered its priority; because the start itself disturbs other
 clients, a process stays for some time after its search, and takes the next one.
 """
@@ -16,6 +17,7 @@ import select
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from ottla.console.search import Wanted
+    from ottla.console.search import Tell, Wanted
 
 STOP_SECONDS = 0.2
 """A search ends this soon after its browser has closed the connection."""
@@ -32,6 +34,8 @@ IDLE_SECONDS = 60.0
 """A process without a search ends after this time."""
 IDLE_MAX = 2
 """This many processes wait for a search at most."""
+LENGTH = 8
+"""Bytes of the length before a message."""
 Process = subprocess.Popen[bytes]
 
 
@@ -59,11 +63,13 @@ class SearchProcesses:
         self._idle: list[tuple[Process, threading.Timer]] = []
         self._closed = False
 
-    def run(self, task: Task, stop: threading.Event) -> dict[str, Any]:
+    def run(
+        self, task: Task, stop: threading.Event, tell: Tell = lambda _: None
+    ) -> dict[str, Any]:
         """The result of a search; its process is killed after `stop`. Raises ClientError."""
         process = self._taken()
         try:
-            failed, result = answer(process, task, stop)
+            failed, result = answer(process, task, stop, tell)
         except BaseException:
             process.kill()
             finish(process)
@@ -116,25 +122,50 @@ class SearchProcesses:
             finish(process)
 
 
-def answer(process: Process, task: Task, stop: threading.Event) -> tuple[str, dict[str, Any]]:
+def answer(
+    process: Process, task: Task, stop: threading.Event, tell: Tell
+) -> tuple[str, dict[str, Any]]:
     """The process's answer to the task: why it failed, or the result. Raises ClientError if the
     process has ended; it is killed after `stop`."""
     schemas = task.wanted.schemas
     source = schemas.source if schemas is not None else None
     alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)
     assert process.stdin is not None and process.stdout is not None
-    answered = select.poll()
-    answered.register(process.stdout)
     try:
         process.stdin.write(pickle.dumps(alone))
         process.stdin.flush()
-        while not answered.poll(STOP_SECONDS * 1000):
+        for said in messages(process, stop):
+            if isinstance(said, tuple):
+                failed, result = said
+                return failed, dict(result)
+            tell(said)
+    except BrokenPipeError:
+        pass
+    raise ClientError(f"the search ended with status {process.wait()}")
+
+
+def messages(process: Process, stop: threading.Event) -> Iterator[Any]:
+    """What the process says, until it ends; it is killed after `stop`."""
+    assert process.stdout is not None
+    said, data = select.poll(), bytearray()
+    said.register(process.stdout)
+    while True:
+        while not said.poll(STOP_SECONDS * 1000):
             if stop.is_set():
                 process.kill()
-        failed, result = pickle.load(process.stdout)
-    except (BrokenPipeError, EOFError):
-        raise ClientError(f"the search ended with status {process.wait()}") from None
-    return failed, dict(result)
+        if not (news := os.read(process.stdout.fileno(), 1 << 20)):
+            return
+        data += news
+        while (end := LENGTH + int.from_bytes(data[:LENGTH])) <= len(data):
+            yield pickle.loads(data[LENGTH:end])
+            del data[:end]
+
+
+def say(said: Any) -> None:
+    """Writes a message to the console."""
+    data = pickle.dumps(said)
+    sys.stdout.buffer.write(len(data).to_bytes(LENGTH) + data)
+    sys.stdout.flush()
 
 
 def finish(process: Process) -> None:
@@ -154,13 +185,15 @@ class ConsoleEnded(threading.Event):
         return os.getppid() != self.console
 
 
-def perform(task: Task, stop: threading.Event) -> dict[str, Any]:
+def perform(
+    task: Task, stop: threading.Event, tell: Tell = lambda _: None
+) -> dict[str, Any]:
     """Search in this process until `stop`. Raises ClientError."""
     from ottla.console.search import Reader, search
 
     reader = Reader(task.properties, task.bootstrap, task.wanted.committed)
     try:
-        return search(task.wanted, task.bounds, task.begins, reader, stop)
+        return search(task.wanted, task.bounds, task.begins, reader, stop, tell)
     finally:
         reader.close()
 
@@ -180,7 +213,7 @@ def attempt(task: Task, ended: ConsoleEnded) -> tuple[str, dict[str, Any]]:
             from ottla.console.schemas import Schemas
 
             task = replace(task, wanted=replace(task.wanted, schemas=Schemas(task.schemas)))
-        return "", perform(task, ended)
+        return "", perform(task, ended, say)
     except ClientError as failed:
         return str(failed), {}
 
@@ -195,8 +228,7 @@ def main() -> int:
             result = attempt(task, ended)
             if ended.is_set():
                 return 1
-            sys.stdout.buffer.write(pickle.dumps(result))
-            sys.stdout.flush()
+            say(result)
     return 0
 
 

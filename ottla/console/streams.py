@@ -17,8 +17,8 @@ from typing import Any
 from starlette.responses import StreamingResponse
 
 from ottla.client.errors import ClientError
-from ottla.console.documents import bytes_of, is_long
-from ottla.console.reads import prepared, wanted_of
+from ottla.console.documents import bytes_of, event, framed, is_long
+from ottla.console.reads import EVENTS, EVENTS_HEADERS, prepared, wanted_of
 from ottla.console.requests import ApiRequest, BadRequest, answer_of
 from ottla.console.search import Reader, Wanted, row_of
 from ottla.console.views import SOON_SECONDS
@@ -32,7 +32,6 @@ ten times as many."""
 TAIL_ROWS_MAX = 100
 """Rows of a tail per interval. If more records arrive, the oldest are counted and omitted."""
 TAIL_SECONDS = 0.5
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 TAIL_BYTES_MAX = 8 << 20
 """Bytes per second that a tail reads: watching a fast topic must not slow down its consumers."""
 ENDLESS = 1 << 62
@@ -54,17 +53,7 @@ def opened(request: ApiRequest, events: AsyncIterator[bytes]) -> StreamingRespon
         finally:
             visitor.streams -= 1
 
-    return StreamingResponse(counted(), media_type="text/event-stream", headers=HEADERS)
-
-
-def event(name: str, value: Any) -> bytes:
-    """An event with a value as JSON."""
-    return framed(name, bytes_of(value))
-
-
-def framed(name: str, data: bytes) -> bytes:
-    """An event with these bytes as its data."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+    return StreamingResponse(counted(), media_type=EVENTS, headers=EVENTS_HEADERS)
 
 
 def live(request: ApiRequest, answer: Answer) -> StreamingResponse:

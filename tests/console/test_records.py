@@ -126,6 +126,19 @@ def test_the_newest_record_that_passes_is_found_behind_thousands(console: Consol
     assert offsets(found) == [(1, 1)] and found["ended"] == "end"
 
 
+@pytest.mark.parametrize("filters", ["", "&text=key-7"])
+def test_the_events_of_a_search_end_with_its_result(console: Console, filters: str) -> None:
+    path = f"/topics/orders/records?partition=1&limit=2{filters}"
+    answer = console.ask(path, headers={"Accept": "text/event-stream"})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *_, last = answer.body.decode().strip().split("\n\n")
+    name, data = last.split("\n")
+    assert name == "event: result"
+    assert offsets(json.loads(data.removeprefix("data: "))) == offsets(console.get(path))
+    refused = console.ask(f"{path}&regex=(", headers={"Accept": "text/event-stream"})
+    assert refused.status == 400 and "RE2" in refused.json["message"]
+
+
 DAY = 86_400_000
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import subprocess
@@ -9,14 +10,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
-from ottla.console.search import CLIENT, Reader
-from ottla.console.search_process import SearchProcesses
+from ottla.console import reads
+from ottla.console.requests import BadRequest
+from ottla.console.search import CLIENT, TELL_SECONDS, Budget, Reader, Spent
+from ottla.console.search_process import SearchProcesses, messages
 from tests.console.search_tasks import nothing_to_search, task_at
 
 CONSOLE = """
@@ -57,6 +61,48 @@ def test_a_search_whose_console_was_killed_ends_without_a_word(silent: socket.so
             connection.settimeout(60)
             list(iter(lambda: connection.recv(4096), b""))     # until its process has ended
         assert console.stderr is not None and console.stderr.read() == b""
+
+
+def test_a_process_says_what_it_has_read_before_its_result() -> None:
+    """Several messages may arrive at once."""
+    says = """
+from ottla.console.search_process import say
+for said in ({"records": 1}, {"records": 2, "text": "x" * 3_000_000}, ("", {"rows": []})):
+    say(said)
+"""
+    with subprocess.Popen([sys.executable, "-c", says], stdout=subprocess.PIPE) as process:
+        first, second, result = messages(process, threading.Event())
+    assert (first["records"], second["records"], result) == (1, 2, ("", {"rows": []}))
+
+
+def test_a_search_tells_from_time_to_time_what_it_has_read() -> None:
+    told: list[Any] = []
+    spent = Spent(tell=told.append, records=3)
+    assert spent.over(Budget()) is None and told == []
+    spent.told -= 2 * TELL_SECONDS
+    for _ in range(2):
+        assert spent.over(Budget()) is None
+    assert [one["records"] for one in told] == [3]
+
+
+def test_a_search_waits_for_the_place_of_the_search_that_it_replaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reads, "LOOK_SECONDS", 0)
+    visitor = SimpleNamespace(searches=reads.SEARCHES_MAX, name="ann")
+
+    async def replaced() -> None:
+        waiting = asyncio.create_task(reads.place_free(visitor))
+        await asyncio.wait({waiting}, timeout=0)
+        assert not waiting.done()
+        visitor.searches -= 1
+        await waiting
+
+    asyncio.run(replaced())
+    visitor.searches += 1
+    monkeypatch.setattr(reads, "BUSY_SECONDS", 0)
+    with pytest.raises(BadRequest, match="too many searches"):
+        asyncio.run(reads.place_free(visitor))
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 // Records of a topic: searched on the server within a budget that the page shows, or live.
-import { html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useMemo, useRef, useState, visible, ask } from "./base.js";
+import { Failed, html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useMemo, useRef, useState, visible, ask } from "./base.js";
 import { Act, Table, copy, save, csv, say } from "./parts.js";
 
 const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "the whole key"], ["header", "Header", "name or name=value"]];
@@ -16,6 +16,26 @@ const COLUMNS = [
   { key: "value", label: "Value", mono: true, least: 240, sort: false, show: (row) => line(row.value), title: () => "" },
   { key: "size", label: "Size", width: "76px", number: true, show: (row) => bytes(row.value?.bytes ?? 0), title: (row) => counted(row.value?.bytes ?? 0, "byte") },
 ];
+
+// The answer of a search, whose events say meanwhile what has been read.
+async function askRecords(path, signal, tell) {
+  const answer = await fetch(`/api/v1${path}`, { signal, headers: { Accept: "text/event-stream" } }).catch((lost) => { if (lost.name === "AbortError") throw lost; });
+  if (!answer || answer.status === 401) return ask(path, "GET", undefined, signal);        // asks for a login, or says that nothing answers
+  if (!answer.ok) throw new Failed(answer.status, await answer.json());
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = "";;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("The search has ended without an answer.");
+    text += value;
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const [, name, data] = text.slice(0, end).match(/^event: (.*)\ndata: (.*)$/s), said = JSON.parse(data);
+      text = text.slice(end + 2);
+      if (name === "result") return said;
+      if (name === "failed") throw new Error(said.message);
+      tell(said);
+    }
+  }
+}
 
 const line = (data) => (data ? visible(data.text.slice(0, 300)) : html`<span class="soft">null</span>`);
 
@@ -34,7 +54,7 @@ export function Records({ name, partitions }) {
     if (live) return undefined;
     const search = { abort: new AbortController(), began: Date.now() };
     setBusy(search);
-    ask(`${base}/records?${asked}`, "GET", undefined, search.abort.signal).then(setFound, (failed) => {
+    askRecords(`${base}/records?${asked}`, search.abort.signal, (told) => { search.told = told; }).then(setFound, (failed) => {
       if (failed.name !== "AbortError") setFound({ message: failed.message, error: true });
       else if (search.stopped) setFound({ rows: [], stopped: true });       // the rows before answered another search
     }).finally(() => setBusy((now) => (now === search ? null : now)));
@@ -70,7 +90,9 @@ function Searching({ search }) {
     const timer = setInterval(() => setNow(Date.now()), 500);
     return () => clearInterval(timer);
   }, [search]);
-  return html`<span class="soft"><span role="status">Searching …</span> ${Math.max(0, Math.round((now - search.began) / 1000))} of at most ${param("max_seconds", "10")} s</span>`;
+  const { records = 0, bytes: read = 0 } = search.told ?? {};
+  return html`<span class="soft"><span role="status">Searching …</span> ${records > 0 && `Looked at ${counted(records, "record")}, ${bytes(read)}; `}${
+    Math.max(0, Math.round((now - search.began) / 1000))} of at most ${param("max_seconds", "10")} s</span>`;
 }
 
 function Save({ name, rows }) {

@@ -119,7 +119,8 @@ NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
 IN_PATHS = {"broker": NUMBER, "offset": NUMBER, "partition": NUMBER}
 IN_QUERIES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(
-        ("limit", "max_records", "max_bytes", "max_seconds", "minutes", "seconds"), NUMBER),
+        ("limit", "max_records", "max_bytes", "max_seconds", "minutes", "seconds", "until"),
+        NUMBER),
     "kind": {"type": "string", "enum": [*reads.KINDS]},
     "measure": {"type": "string", "enum": [*reads.MEASURES]},
     "isolation": {"type": "string", "enum": [*reads.ISOLATIONS]},

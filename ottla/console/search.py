@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ottla.client.errors import ClientError
@@ -117,7 +118,7 @@ class Wanted:
     until: int | None = None
     """Only records with earlier timestamps."""
 
-    @property
+    @cached_property
     def since(self) -> int | None:
         """Only records with this timestamp or later ones."""
         match = re.fullmatch(r"(?:time:|at:.*\bsince=)(\d{1,18})", self.start)

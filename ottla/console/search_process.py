@@ -2,10 +2,10 @@
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
 on the broker's machine for the processor. A process gets its tasks pickled on standard input, and
-writes what it has read so far and the results to standard output, each pickled after its length.
-It ends if the console has ended. It imports the
-code of a search only after it has lowered its priority; because the start itself disturbs other
-clients, a process stays for some time after its search, and takes the next one.
+writes what it has read so far and the results to standard output, each pickled after its length. It
+ends if the console has ended. It imports the code of a search only after it has lowered its
+priority; because the start itself disturbs other clients, a process stays for some time after its
+search, and takes the next one.
 """
 
 from __future__ import annotations

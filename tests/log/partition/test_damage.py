@@ -6,6 +6,7 @@ import pytest
 
 from ottla.log.files.disk import Disk
 from ottla.log.partition.config import LogConfig
+from ottla.log.partition.damage import forget_cuts
 from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.storage import Storage
@@ -150,6 +151,12 @@ def test_a_hole_above_the_recovery_point_is_put_aside_whole(tmp_path: Path) -> N
     log.close()
     log = open_log(tmp_path, recovery_point=1)
     assert values_of(log) == [VALUES[0], b"next"] and log.damage is None
+    assert log.put_aside is not None and log.put_aside.position == 0
+    assert "before it could report this" in str(log.put_aside)
+    forget_cuts(log)                    # the broker has reported it
+    log.close()
+    assert open_log(tmp_path, recovery_point=1).put_aside is None
+    assert len(list(tmp_path.glob("t-0/*.quarantine"))) == 2
 
 
 @pytest.mark.parametrize("cleaned", [0, 6, 12])

@@ -263,8 +263,12 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
     page.get_by_role("button", name="Show what will change").click()
     change = page.get_by_label("What will change").locator("tbody tr.row")
     change.wait_for()
+<<<<<<< HEAD
     assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "100", "70", "-30"]
     assert page.evaluate("() => document.activeElement.name") == "confirm"
+=======
+    assert re.split(r"\s+", change.inner_text().strip())[:5] == ["orders", "0", "100", "70", "-30"]
+>>>>>>> aee977f5 (console: a reset sets the offsets that its preview showed)
     act(page, "Reset", "1 offset is set.", "resting")
     page.get_by_role("button", name="Reset offsets").click()
     page.locator("dialog [name=file]").set_input_files({
@@ -272,7 +276,7 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
         "buffer": b"topic,partition,offset\r\norders,0,42\r\n"})
     page.get_by_role("button", name="Show what will change").click()
     change.wait_for()
-    assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "70", "42", "-28"]
+    assert re.split(r"\s+", change.inner_text().strip())[:5] == ["orders", "0", "70", "42", "-28"]
     act(page, "Reset", "1 offset is set.", "resting")
     page.get_by_role("button", name="Forget a topic").click()
     fill(page, topic="clicks")

@@ -20,8 +20,10 @@ from ottla.tools.admin import groups as group_admin
 from ottla.tools.admin import topics as topic_admin
 from ottla.tools.admin import transactions as transaction_admin
 from ottla.tools.admin.acls import Pattern, Rule
+from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.resets import clamp
 from ottla.tools.cli.group import planned
+from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.reassign import refuse
 from ottla.tools.stream.client_settings import (
     librdkafka_settings,
@@ -178,25 +180,29 @@ def sent(
 
 async def reset_group(request: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
-    for each partition; with `dry_run` only report what would change."""
+    for each partition; with `dry_run` only report what would change. The rows of this report may be
+    sent as `offsets`: the reset is refused if the group has other offsets than `old` by then."""
     name = request.path("group")
     dry_run = await request.field("dry_run", bool, True)
     if not dry_run:
         await request.confirmed(name)
+    to = await request.field("to", str, "")
+    at_ms = milliseconds(to) if to.startswith(("@", "s@")) else None
     rows = await request.visitor.connections.run(
-        reset, name, await request.field("to", str, ""), await request.field("topics", list, []),
+        reset, name, to, await request.field("topics", list, []),
         await request.field("offsets", list, []), dry_run,
     )
-    return {"key": "id", "rows": rows, "dry_run": dry_run}
+    return {"key": "id", "rows": rows, "dry_run": dry_run, "at_ms": at_ms}
 
 
 def reset(
     cluster: ClusterClient, group: str, to: str, topics: list[Any], given: list[Any], dry_run: bool
 ) -> list[Row]:
-    """The old and the new offset of each partition. Unless `dry_run`, commits the new offsets."""
+    """The old and the new offset of each partition, and the lag at the new offset. Unless
+    `dry_run`, commits the new offsets."""
     committed = group_admin.committed(cluster, group)
     if given:
-        plan = resets_of(cluster, given)
+        plan = resets_of(cluster, given, committed)
     else:
         named = {str(one) for one in topics}
         places = [place for place in sorted(committed) if not named or place[0] in named]
@@ -205,27 +211,48 @@ def reset(
         if not places:
             raise BadRequest(f"group {group!r} has no committed offsets; name topics")
         plan = planned(cluster, to, places, committed)
+    ends = offsets.ends(cluster, plan)
     if not dry_run:
         group_admin.commit(cluster, group, plan)
     return [
         {
             "id": f"{place[0]}-{place[1]}", "topic": place[0], "partition": place[1],
             "old": committed[place][0] if place in committed else None, "new": offset,
+            "lag": None if ends[place].error else max(ends[place].offset - offset, 0),
         }
         for place, offset in sorted(plan.items())
     ]
 
 
-def resets_of(cluster: ClusterClient, given: list[Any]) -> dict[tuple[str, int], int]:
-    """The given offsets, each clamped to the range of its partition. Raises BadRequest."""
-    wanted: dict[tuple[str, int], int] = {}
+def resets_of(
+    cluster: ClusterClient, given: list[Any], committed: Mapping[Place, tuple[int, int]]
+) -> dict[Place, int]:
+    """The given offsets, each clamped to the range of its partition. Rows with the field `old` are
+    those of a report: raises BadRequest if they are not true any more, or not understood."""
+    wanted: dict[Place, int] = {}
+    reported: dict[Place, int | None] = {}
     for row in given:
         fields: dict[str, Any] = row if isinstance(row, dict) else {}
         topic, index, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
         if not isinstance(topic, str) or type(index) is not int or type(offset) is not int:
             raise BadRequest("offsets: expected rows with topic, partition and offset")
         wanted[topic, index] = offset
-    return clamp(cluster, wanted)
+        if "old" in fields:
+            reported[topic, index] = fields["old"]
+    plan = clamp(cluster, wanted)
+    for (topic, index), old in reported.items():
+        place = topic, index
+        now = committed[place][0] if place in committed else None
+        if now != old:
+            raise BadRequest(
+                f"the group has changed meanwhile: its offset in {topic}-{index} was {old}, and is"
+                f" {now} now; nothing was set. Look again at what will change", 409, "CHANGED")
+        if plan[place] != wanted[place]:
+            raise BadRequest(
+                f"{topic}-{index} has changed meanwhile: offset {wanted[place]} no longer exists,"
+                f" the nearest one is {plan[place]}; nothing was set. Look again at what will"
+                " change", 409, "CHANGED")
+    return plan
 
 
 async def delete_group(request: ApiRequest) -> Row:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from ottla.client.cluster import ClusterClient
 from ottla.console.api import PREFIX, TABLE, openapi
+from ottla.tools.admin import groups
 from tests.console.consoles import Console
 from tests.waiting import until
 
@@ -70,6 +72,34 @@ def test_a_reset_is_shown_before_it_is_made(console: Console) -> None:
     restored = {"offsets": rows_of_a_file, "dry_run": False, "confirm": "billing"}
     assert console.ask("/groups/billing/reset", "POST", restored).status == 200
     assert console.get("/groups/billing")["rows"][0]["offset"] == 10
+
+
+def test_a_reset_sets_what_was_shown_or_says_that_the_group_has_changed(
+    console: Console, bootstrap: str
+) -> None:
+    with ClusterClient(bootstrap) as cluster:
+        groups.commit(cluster, "shown", {("orders", 0): 10, ("orders", 1): 50})
+    path = "/groups/shown/reset"
+    report = console.ask(path, "POST", {"to": "@1000", "dry_run": True}).json
+    assert report["at_ms"] == 1000
+    assert [(row["new"], row["lag"]) for row in report["rows"]] == [(0, 50), (0, 50)]
+    kept = [{"topic": row["topic"], "partition": row["partition"], "offset": row["new"],
+             "old": row["old"]} for row in report["rows"]]
+    with ClusterClient(bootstrap) as cluster:
+        groups.commit(cluster, "shown", {("orders", 1): 49})
+    wanted = {"offsets": kept, "dry_run": False, "confirm": "shown"}
+    refused = console.ask(path, "POST", wanted)
+    assert (refused.status, refused.json["error"]) == (409, "CHANGED")
+    assert "orders-1 was 50, and is 49 now" in refused.json["message"]
+    assert [row["offset"] for row in console.get("/groups/shown")["rows"]] == [10, 49]
+    kept[1]["old"], kept[1]["offset"] = 49, 51
+    refused = console.ask(path, "POST", wanted)
+    assert refused.status == 409 and "offset 51 no longer exists" in refused.json["message"]
+    kept[1]["offset"] = 0
+    assert console.ask(path, "POST", wanted).status == 200
+    assert [row["offset"] for row in console.get("/groups/shown")["rows"]] == [0, 0]
+    gone = console.ask("/groups/shown", "DELETE", {"confirm": "shown"})
+    assert gone.status == 200
 
 
 def test_topics_are_created_changed_trimmed_and_deleted(console: Console) -> None:

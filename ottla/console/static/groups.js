@@ -70,6 +70,7 @@ const CHANGES = [
   { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true },
   { key: "old", label: "Current", width: "110px", number: true, show: (row) => count(row.old) }, { key: "new", label: "New", width: "110px", number: true, show: (row) => count(row.new) },
   { key: "by", label: "Difference", width: "110px", number: true, sort: false, show: (row) => (row.old === null ? "–" : count(row.new - row.old)) },
+  { key: "lag", label: "Lag afterwards", width: "120px", number: true, show: (row) => count(row.lag) },
 ];
 
 function resetOf(values) {
@@ -88,17 +89,29 @@ function resetOf(values) {
   return { topics, to: `@${ms}` };
 }
 
-const Actions = ({ name, base, one }) => html`
-  <${Act} label="Reset offsets" danger title=${`Reset the offsets of ${name}`} verb="Reset" confirm=${name}
+// What is confirmed is what was shown: the offsets, not the question that led to them.
+function Reset({ name, base }) {
+  let shown = [];
+  return html`<${Act} label="Reset offsets" danger title=${`Reset the offsets of ${name}`} verb="Reset" confirm=${name}
     text="The group must have no members while its offsets are set." fields=${[
       { name: "to", label: "To", choices: ["the beginning", "the end", "minutes ago", "a time", "an offset", "by records"], value: "minutes ago" },
       { name: "value", label: "Minutes, offset, or number of records (-100 goes back)", value: "60" }, { name: "time", label: "Time, for “a time”", kind: "datetime-local" },
       { name: "topics", label: "Topics with commas; empty: all", value: "" }, { name: "file", label: "Or a CSV file: topic,partition,offset", kind: "file" }]}
     preview=${async (values) => {
       const found = await ask(`${base}/reset`, "POST", { ...resetOf(values), dry_run: true });
-      return html`<${Table} rows=${found.rows} columns=${CHANGES} id="id" label="What will change" search=${false} name="preview-" />`;
+      shown = found.rows;
+      return html`<p class="soft">${found.at_ms === null ? "" : `To the first records of ${time(found.at_ms)} or later. `}Exactly these offsets are set when you confirm.</p>
+        <${Table} rows=${found.rows} columns=${CHANGES} id="id" label="What will change" search=${false} name="preview-" />`;
     }}
-    send=${async (values) => { const done = await ask(`${base}/reset`, "POST", { ...resetOf(values), dry_run: false, confirm: name }); return `${counted(done.rows.length, "offset is", "offsets are")} set.`; }} />
+    send=${async () => {
+      const offsets = shown.map((row) => ({ topic: row.topic, partition: row.partition, offset: row.new, old: row.old }));
+      const done = await ask(`${base}/reset`, "POST", { offsets, dry_run: false, confirm: name });
+      return `${counted(done.rows.length, "offset is", "offsets are")} set.`;
+    }} />`;
+}
+
+const Actions = ({ name, base, one }) => html`
+  <${Reset} name=${name} base=${base} />
   <${Act} label="Forget a topic" danger title=${`Delete offsets of ${name} for one topic`} verb="Delete the offsets" confirm=${name}
     fields=${[{ name: "topic", label: "Topic", choices: [...new Set(one?.rows.map((row) => row.topic))], value: one?.rows[0]?.topic ?? "" }]}
     send=${async ({ topic }) => { await ask(`${base}/topics/${part(topic)}`, "DELETE", { confirm: name }); return `The offsets for ${topic} are deleted.`; }} />

@@ -79,7 +79,7 @@ def lag_exporter_metrics(
     values: tuple[tuple[str, str, Callable[[Lag], float | None]], ...] = (
         ("offset", "The committed offset.", lambda lag: lag.committed),
         ("lag", "Records that the group has not committed yet.", lambda lag: lag.records),
-        ("lag_seconds", "Age of the batch that the group reads next.", lambda lag: lag.seconds),
+        ("lag_seconds", "Age of the record that the group reads next.", lambda lag: lag.seconds),
     )
     for name, help_text, value in values:
         shown = ((where, value(lag)) for where, lag in rows)

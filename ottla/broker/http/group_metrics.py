@@ -27,7 +27,7 @@ OF_A_PARTITION = (
     ("kafka_consumergroup_current_offset", "The committed offset."),
     ("kafka_consumergroup_lag", "Records that the group has not committed yet."),
     ("ottla_consumergroup_lag_bytes", "Bytes on disk that the group has not committed yet."),
-    ("ottla_consumergroup_lag_seconds", "Age of the batch that the group reads next."),
+    ("ottla_consumergroup_lag_seconds", "Age of the record that the group reads next."),
 )
 """Metrics of a group's partitions, in the order of `lag.COLUMNS`, whose last column is in
 milliseconds."""

@@ -15,8 +15,9 @@ from ottla.broker.settings.declaration import SettingsError
 from ottla.client.cluster import ClusterClient
 from ottla.tools.admin import groups, offsets, topics
 from ottla.tools.stream.batches import SingleSender
-from ottla.wire.records import Record
-from tests.broker.running import RunningBroker
+from ottla.wire.records import Record, build_batch
+from tests.broker.produce_fetch import produce
+from tests.broker.running import RunningBroker, WireClient
 
 SMALL = {"segment.bytes": "1048576"}
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -169,3 +170,18 @@ def test_each_metric_is_one_group_under_every_name(broker: RunningBroker) -> Non
 def test_an_unknown_family_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"ottla.metrics.compat.*'redpanda'.*confluent"):
         BrokerConfig.load(None, ["ottla.metrics.compat=confluent,redpanda"])
+
+
+def test_a_record_within_a_batch_is_as_old_as_itself(
+    broker: RunningBroker, cluster: ClusterClient
+) -> None:
+    topics.create(cluster, "imported", partitions=1)
+    now_ms = broker.server.clock.now_ms()
+    ages = [4000, 3000, 2000, 1000, 0]
+    batch = build_batch([
+        Record(number, now_ms - age * 1000, None, b"x", ()) for number, age in enumerate(ages)])
+    with WireClient(broker.address) as client:
+        assert produce(client, "imported", batch).error_code == 0
+    for committed, age in enumerate(ages):
+        groups.commit(cluster, "importer", {("imported", 0): committed})
+        assert age <= lag_of(broker, "importer", "imported")[2] < age + 90

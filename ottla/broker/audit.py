@@ -121,14 +121,21 @@ class Act:
         if steps == LINES_AT_ONCE_MAX and isinstance(response, Message):
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
+    def noticed(self, what: str) -> None:
+        """Log an effect of a request that is usually no administrative act."""
+        self._line(self._who(), what, "done")
+
+    def _who(self) -> dict[str, Any]:
+        client = self.context.client
+        return {
+            "principal": client.principal, "address": client.host, "client_id": client.client_id,
+            "api": APIS[self.context.api_key].name,
+        }
+
     def _lines(self, response: object) -> Iterator[None]:
         """Write one line at each step of the iterator. With many items, the first steps write no
         line; they only collect the items."""
-        key, client = self.context.api_key, self.context.client
-        fields = {
-            "principal": client.principal, "address": client.host, "client_id": client.client_id,
-            "api": APIS[key].name,
-        }
+        fields = self._who()
         if not isinstance(response, Message):
             self._line(fields, "", f"failed: {response}")
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.groups.history.group_history import OFFSETS_SET
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.wire.errors import ErrorCode
 
@@ -29,6 +30,15 @@ class OffsetToCommit(NamedTuple):
     topic_id: bytes = bytes(16)
 
 
+class Setter(NamedTuple):
+    """A client that commits offsets without being a member: a tool, or a consumer that manages its
+    partitions itself."""
+
+    user: str
+    client: str | None
+    host: str
+
+
 class Commit(NamedTuple):
     """An OffsetCommit or, with a producer id, a TxnOffsetCommit.
 
@@ -45,6 +55,8 @@ class Commit(NamedTuple):
     version: int = 10
     """The request's version, on which the error codes depend."""
     transactional: bool = False
+    setter: Setter | None = None
+    """Who sets the offsets, if it is no member."""
 
 
 def commit_records(
@@ -65,6 +77,23 @@ def commit_records(
         result.records.append(Record(OffsetKey(request.group_id, topic, partition), value))
         codes.append(NONE)
     return codes
+
+
+def note_set(request: Commit, offsets: Offsets, result: Result) -> None:
+    """Note that a client that is no member sets offsets. Commits forwards are counted as one event,
+    since some consumers make one every few seconds; each commit backwards is an event of its
+    own."""
+    assert request.setter is not None, "a member commits"
+    committed = offsets.of_group(request.group_id)
+    back = 0
+    for each in request.offsets:
+        before = committed.get((each.topic, each.partition))
+        if before is not None:
+            back += max(0, before.offset - each.offset)
+    result.note(
+        request.group_id, OFFSETS_SET, **request.setter._asdict(), back=back or None,
+        topics=tuple(sorted({each.topic for each in request.offsets})),
+    )
 
 
 class FetchedOffset(NamedTuple):

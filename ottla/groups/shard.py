@@ -193,6 +193,8 @@ class Shard:
             self._refuse_while_deleted(group_id)
         group = self.groups.get(group_id) or AbsentGroup(group_id)
         group.check_commit(request, result, self.context)
+        if request.setter is not None:
+            offset_requests.note_set(request, self.offsets, result)
         return offset_requests.commit_records(request, result, self.context.settings)
 
     def fetch_offsets(

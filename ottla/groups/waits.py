@@ -9,9 +9,9 @@ from ottla.groups.classic.group import ClassicGroup, ClassicMember, ClassicState
 from ottla.groups.classic.subscription import read_assignment
 from ottla.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup, ConsumerMember
 from ottla.groups.history.sentences import cause
-from ottla.groups.history.words import duration, listed, named
+from ottla.groups.history.words import listed, named
 from ottla.groups.records import MemberState
-from ottla.wire.wording import counted
+from ottla.wire.wording import counted, duration
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import ClusterView

@@ -103,7 +103,7 @@ def test_the_initial_delay_and_the_leader_are_waited_for() -> None:
     why = event(0, 0, "left", {"member": "x"})
     (finding,) = found(classic(ClassicState.COMPLETING, False), Rebalance(began, why))
     assert finding.fields["elapsed_ms"] == 400
-    assert "for 400 ms, because member x left;" in finding.text
+    assert "for 400 ms, because member x left at its own request;" in finding.text
     (finding,) = found(classic(ClassicState.COMPLETING, False), Rebalance(began, None))
     assert "for 400 ms; all have joined" in finding.text
     (finding,) = found(classic(ClassicState.COMPLETING, False, state_ms=-1))

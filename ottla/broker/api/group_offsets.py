@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 from ottla.broker.api.refusals import refused_topics
+from ottla.broker.audit import Act
+from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.answers import answer_later, answer_of, begin_answer
 from ottla.broker.dispatch import arrival, handles
 from ottla.broker.network.promises import LateReply
@@ -16,7 +18,8 @@ from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices, in_parts
-from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit
+from ottla.groups.history.group_history import OFFSETS_SET
+from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit, Setter
 from ottla.groups.result import Result
 from ottla.groups.shard import OFFSETS_AT_ONCE, Shard
 from ottla.replication.controller.access import Operation
@@ -90,7 +93,7 @@ def offset_commit(
         response.topics += refusals
         return response
     response.topics += refusals
-    commit = _commit(request, offsets, version)
+    commit = _commit(request, offsets, context)
 
     def respond(reply: list[ErrorCode] | ProtocolError) -> OffsetCommitResponse:
         if isinstance(reply, ProtocolError):
@@ -98,6 +101,8 @@ def offset_commit(
         for answer, code in zip(answers, reply, strict=True):
             if code:
                 answer.error_code = int(code)
+        if commit.setter is not None and _is_first(broker, request.group_id):
+            Act(request, context).ended(response)
         return response
 
     return answer_later(
@@ -106,6 +111,13 @@ def offset_commit(
         lambda shard, result: shard.commit(commit, result),
         respond,
     )
+
+
+def _is_first(broker: BrokerContext, group_id: str) -> bool:
+    """Whether the newest event of a group is a client that has set offsets for the first time.
+    Consumers that manage their partitions themselves repeat it: they would fill the audit log."""
+    last = broker.coordinators.groups.runtime.history.rings.last(group_id)
+    return last is not None and last.kind == OFFSETS_SET and last.times == 1
 
 
 async def _commit_in_parts(
@@ -170,16 +182,23 @@ def _answered_topic(
 
 
 def _commit(
-    request: OffsetCommitRequest, offsets: list[OffsetToCommit], version: int
+    request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
 ) -> Commit:
+    version, client = context.version, context.client
+    member_id = request.member_id if version >= 1 else ""
+    generation = request.generation_id_or_member_epoch if version >= 1 else -1
+    setter = None
+    if not member_id and generation < 0:
+        setter = Setter(client.principal, client.client_id, client.host)
     return Commit(
         request.group_id,
         offsets,
-        request.member_id if version >= 1 else "",
+        member_id,
         request.group_instance_id,
-        request.generation_id_or_member_epoch if version >= 1 else -1,
+        generation,
         request.retention_time_ms if 2 <= version <= 4 else -1,
         version,
+        setter=setter,
     )
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from ottla.broker.api.transactions import as_client_error, with_new_producer_id
+from ottla.broker.audit import Act
 from ottla.broker.dispatch import handles
+from ottla.broker.history.lag_samples import Producing
 from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import Access
 from ottla.groups.records import Producer
-from ottla.groups.transactions.records import TransactionValue
-from ottla.groups.transactions.shard import Initialise
+from ottla.groups.result import Answer, Result
+from ottla.groups.transactions.errors import ConcurrentTransactions
+from ottla.groups.transactions.records import TransactionState, TransactionValue
+from ottla.groups.transactions.shard import Initialise, TransactionShard
 from ottla.replication.controller.access import Operation, Resource
 from ottla.wire.apis import ApiKey
 from ottla.wire.errors import InvalidRequest, ProtocolError
 from ottla.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 
+PLACES_MAX, EVENTS_MAX = 10, 1000
+"""The most partitions of an aborted transaction that the audit log names, and that get an event."""
 FENCED_FROM = 4
 """First version whose clients know PRODUCER_FENCED."""
 
@@ -53,10 +59,47 @@ async def _initialise(
         request.transaction_timeout_ms,
         Producer(request.producer_id, request.producer_epoch),
     )
-    return await with_new_producer_id(
-        context,
-        transactional_id,
-        lambda shard, answer, result, new_id: shard.initialise(
-            initialise, answer, result, new_id
-        ),
-    )
+    aborted: list[TransactionValue] = []
+
+    def operation(
+        shard: TransactionShard, answer: Answer, result: Result, new_id: int | None
+    ) -> None:
+        before = shard.transactions.get(transactional_id)
+        shard.initialise(initialise, answer, result, new_id)
+        if before is not None and before.state is TransactionState.ONGOING:
+            aborted.append(before)
+
+    try:
+        value = await with_new_producer_id(context, transactional_id, operation)
+        client = context.client
+        context.broker.histories.producing.note(
+            transactional_id, Producing(client.principal, client.client_id, client.host))
+        return value
+    except ConcurrentTransactions:          # the answer once the open transaction is aborted
+        if aborted:
+            _tell_of_abort(request, context, aborted[0])
+        raise
+
+
+def _tell_of_abort(
+    request: InitProducerIdRequest, context: RequestContext, before: TransactionValue
+) -> None:
+    """Log that a request has aborted an open transaction, and keep an event of each partition."""
+    broker, client = context.broker, context.client
+    places = sorted(before.partitions)
+    open_ms = max(0, broker.clock.now_ms() - before.started_ms)
+    more = ", …" if len(places) > PLACES_MAX else ""
+    where = ", ".join(f"{topic}-{index}" for topic, index in places[:PLACES_MAX])
+    Act(request, context).noticed(
+        f"transactional_id={request.transactional_id} aborted its open transaction"
+        f" producer_id={before.producer_id} producer_epoch={before.epoch} open_ms={open_ms}"
+        f" partitions={where}{more}")
+    fields = {
+        "transactional_id": request.transactional_id, "producer_id": before.producer_id,
+        "producer_epoch": before.epoch, "open_ms": open_ms, "user": client.principal,
+        "client": client.client_id, "host": client.host,
+    }
+    for topic, index in places[:EVENTS_MAX]:
+        partition = broker.replicas.partition(topic, index)
+        if partition is not None:
+            broker.histories.partitions.aborted((partition.topic_id, index), fields)

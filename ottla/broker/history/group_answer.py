@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.history import topic_answer
 from ottla.broker.history.lag_samples import Change, Sample
+from ottla.broker.history.open_transactions import opened
 from ottla.broker.history.topic_answer import refusing_writes
 from ottla.broker.threads.slices import Slices
 from ottla.groups.errors import GroupIdNotFound
 from ottla.groups.history.sentences import sentence
-from ottla.groups.history.words import duration, size
+from ottla.groups.history.words import size
 from ottla.groups.routing import OFFSETS_TOPIC
 from ottla.groups.waits import Finding, Moment, TopicIndex, owners, standing
-from ottla.wire.wording import counted
+from ottla.wire.wording import counted, duration
 
 if TYPE_CHECKING:
     from ottla.broker.context import BrokerContext
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.groups.history.rings import Event
     from ottla.groups.shard import Shard
 
+TRANSACTION_ABORTED = "transaction_aborted"
 STALE_MS = 60_000
 """A partition with lag whose last commit is older than this makes no progress."""
 FINDINGS_MAX = 50
@@ -85,8 +88,12 @@ def _fill(rows: dict[tuple[str, int], dict[str, Any]], lag: Lag) -> None:
         }
 
 
-async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[str, Any]:
-    """The answer of this broker, if it coordinates the group.
+async def why_group(
+    broker: BrokerContext, lags: Lags, group_id: str,
+    connected: Collection[tuple[str | None, str]] = (),
+) -> dict[str, Any]:
+    """The answer of this broker, if it coordinates the group. `connected` has the client id and the
+    host of each connection to this broker.
 
     Raises NotCoordinator, CoordinatorLoadInProgress, GroupIdNotFound.
     """
@@ -104,7 +111,8 @@ async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[st
     findings = [Finding("deleted", "the group no longer exists")]
     if group is not None:
         findings = [
-            *_log(broker, shard), *standing(group, moment), *_pending(shard, group_id),
+            *_log(broker, shard), *standing(group, moment), *_left(group, events, connected),
+            *_pending(shard, group_id),
             *_partitions(broker, group, rows), *_lag(broker, group_id, rows, moment.tick_ms),
         ]
     return {
@@ -116,8 +124,41 @@ async def why_group(broker: BrokerContext, lags: Lags, group_id: str) -> dict[st
         "coordinated_since_ms": shard.loaded_ms,
         "at_ms": moment.wall_ms,
         "now": [_as_json(each) for each in findings[:FINDINGS_MAX]],
-        "events": [event_as_json(each) for each in events],
+        "events": sorted(
+            [*map(event_as_json, events), *_aborted(broker, rows)],
+            key=lambda each: each["at_ms"]),
     }
+
+
+def _left(
+    group: Group, events: list[Event], connected: Collection[tuple[str | None, str]]
+) -> Iterator[Finding]:
+    """Clients that have left a group without members, but are still connected."""
+    if group.members:
+        return
+    left = {(each.fields.get("client"), each.fields.get("host")): each
+            for each in events if each.kind == "left"}
+    for (client, host), each in left.items():
+        if (client, host) in connected:
+            yield Finding(
+                "left_but_connected",
+                f"client {client} of {host} has left the group, but is still connected: its program"
+                " runs and does not read; consumers leave if they do not poll for"
+                " max.poll.interval.ms",
+                {"client": client, "host": host, "since_ms": each.at_ms})
+
+
+def _aborted(broker: BrokerContext, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The transactions in the group's partitions that were aborted by a request."""
+    for row in rows:
+        topic = broker.image.topics.get(row["topic"])
+        if topic is None:
+            continue
+        for each in broker.histories.partitions.rings.of((topic.topic_id, row["partition"])):
+            if each.kind == TRANSACTION_ABORTED:
+                found = topic_answer.event_as_json(row["partition"], each)
+                name = f"{row['topic']}-{row['partition']}"
+                yield {**found, "topic": row["topic"], "text": f"{name}: {found['text']}"}
 
 
 def _as_json(finding: Finding) -> dict[str, Any]:
@@ -160,9 +201,16 @@ def _partitions(
     for row in sorted(rows, key=lambda row: -(row["lag"] or 0)):
         name = f"{row['topic']}-{row['partition']}"
         fields = {"topic": row["topic"], "partition": row["partition"], "member": row["member"]}
-        lag = row["lag"]
+        lag, key = row["lag"], (group.group_id, row["topic"], row["partition"])
         if lag and (finding := _held_back(broker, row, name, fields)) is not None:
+            broker.histories.held.note(key, broker.clock.monotonic_ms())
             yield finding
+        elif lag and row["member"] and _was_held_back(broker, row, key):
+            yield Finding(
+                "released",
+                f"{name}: the open transaction that held the group back has ended, and"
+                f" {_waiting(row)} can be read now; the group has not committed since then", fields,
+            )
         elif lag and row["member"] is None and len(group.members) and _readable(group):
             yield Finding(
                 "not_assigned",
@@ -184,6 +232,15 @@ def _partitions(
             )
 
 
+def _was_held_back(
+    broker: BrokerContext, row: dict[str, Any], key: tuple[str, str, int]
+) -> bool:
+    """Whether an open transaction has held the group back until a moment ago, and the group has not
+    committed since then."""
+    ago_ms = broker.histories.held.ago(key, broker.clock.monotonic_ms())
+    return ago_ms is not None and row["committed_seconds_ago"] * 1000 >= ago_ms
+
+
 def _readable(group: Group) -> bool:
     """Whether each member's assignment can be determined."""
     return group.tells_topics and group.state_name in ("Stable", "Reconciling")
@@ -199,11 +256,12 @@ def _held_back(
     stable = partition.last_stable_offset()
     if stable >= partition.high_watermark or row["committed"] < stable:
         return None
+    text, about = opened(broker, partition, stable)
     return Finding(
         "open_transaction",
-        f"{name} has a transaction that is open since offset {stable}: consumers with"
-        f" isolation.level=read_committed wait for its end, and {_waiting(row)} wait",
-        {**fields, "stable_offset": stable},
+        f"{name}: {text}. Consumers with isolation.level=read_committed wait for its end, and"
+        f" {_waiting(row)} wait",
+        {**fields, **about},
     )
 
 
@@ -250,6 +308,11 @@ def _growth(change: Change | None) -> str:
     if change is None:
         return ""
     ago = duration(change.over_ms)
+    if change.committed < 0:
+        than = f"{counted(abs(change.lag), 'record')} {'more' if change.lag > 0 else 'less'} than"
+        return (
+            f"; the group's offsets were set back meanwhile, in all by"
+            f" {counted(-change.committed, 'record')}: the lag is {than} {ago} ago")
     commits = f"; {counted(change.committed, 'record was', 'records were')} committed meanwhile"
     if change.lag > 0:
         return f"; the lag grows: it was {change.lag:,} less {ago} ago{commits}"

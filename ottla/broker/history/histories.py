@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ottla.broker.history.lag_samples import LagSamples
+from ottla.broker.history.lag_samples import HeldBack, LagSamples, TransactionalClients
 
 if TYPE_CHECKING:
     from ottla.broker.history.partition_history import PartitionHistory
@@ -17,7 +17,8 @@ class Histories:
     """The lag samples and the partitions' events of one broker."""
 
     def __init__(self, node_id: int, clock: Clock) -> None:
-        self.samples = LagSamples()
+        self.samples, self.held = LagSamples(), HeldBack()
+        self.producing = TransactionalClients()
         self._node_id, self._clock = node_id, clock
 
     @cached_property

@@ -64,6 +64,11 @@ class PartitionHistory:
             for node in nodes
         }
 
+    def aborted(self, key: Key, fields: dict[str, Any]) -> None:
+        """Record that a request has aborted an open transaction in a partition."""
+        now_ms, tick_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        self.rings.add(key, event(now_ms, tick_ms, "transaction_aborted", fields))
+
     def follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> Iterator[None]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ottla.broker.history.reasons import Reason
 from ottla.groups.history.rings import Event
-from ottla.groups.history.words import duration, listed
+from ottla.groups.history.words import listed
 from ottla.replication.metadata import NO_LEADER
-from ottla.wire.wording import counted
+from ottla.wire.wording import counted, duration
 
 Fields = Mapping[str, Any]
 
@@ -82,10 +82,21 @@ def _leader(fields: Fields) -> str:
     return f"broker {fields['leader']} leads{former}: {fields['reason']}"
 
 
+def _aborted(fields: Fields) -> str:
+    client = f", client {fields['client']}," if fields["client"] else ""
+    return (
+        f"the transaction of {fields['transactional_id']} (producer id {fields['producer_id']}),"
+        f" open for {duration(fields['open_ms'])}, was aborted: {fields['user']}{client} of"
+        f" {fields['host'].lstrip('/')} has requested its transactional id, as a producer does that"
+        " starts, or a tool that ends the transaction"
+    )
+
+
 SENTENCES: dict[str, Callable[[Fields], str]] = {
     "left_isr": _left,
     "joined_isr": _joined,
     "leader_changed": _leader,
+    "transaction_aborted": _aborted,
     "directory_failed": lambda fields: (
         f"the log directory of broker {fields['broker']} failed, or its log was damaged"
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.history.open_transactions import opened
 from ottla.broker.history.partition_sentences import ENDINGS, nodes, out_of_sync, sentence
 from ottla.broker.history.reasons import out_of_sync_reason
 from ottla.broker.threads.slices import Slices
@@ -105,12 +106,13 @@ def _standing(
         yield from _reassignment(state)
         stable = partition.last_stable_offset()
         if stable < partition.high_watermark:
+            waiting = counted(partition.high_watermark - stable, "record waits", "records wait")
+            text, about = opened(broker, partition, stable)
             yield Finding(
                 "open_transaction",
-                f"a transaction is open since offset {stable}: consumers with"
-                " isolation.level=read_committed wait for its end, and"
-                f" {counted(partition.high_watermark - stable, 'record waits', 'records wait')}",
-                {"stable_offset": stable},
+                f"{text}. Consumers with isolation.level=read_committed wait for its end, and"
+                f" {waiting}",
+                {"waiting": partition.high_watermark - stable, **about},
             )
         if state.leader != state.replicas[0]:
             yield Finding(

@@ -29,7 +29,9 @@ STATUS = {
 async def _why_group(monitor: Monitor, name: str) -> Any:
     from ottla.broker.history.group_answer import why_group
 
-    return await why_group(monitor.broker, monitor.asked_lags(), name)
+    connected = {(each.client.client_id, each.client.host.lstrip("/"))
+                 for each in monitor.connections()}
+    return await why_group(monitor.broker, monitor.asked_lags(), name, connected)
 
 
 async def _lag(monitor: Monitor, name: str) -> Any:

@@ -51,6 +51,7 @@ JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/groups": status.groups,
     "/api/v1/telemetry": status.telemetry,
     "/api/v1/audit": status.audit,
+    "/api/v1/transactions": status.transactions,
 }
 
 

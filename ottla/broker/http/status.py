@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
 from ottla.broker.http.group_metrics import shards_of
+from ottla.groups.classic.group import ClassicGroup
+from ottla.groups.history.group_history import EMPTIED, OFFSETS_SET
+from ottla.groups.transactions.records import TransactionState
 from ottla.wire.apis import APIS
 
 if TYPE_CHECKING:
     from ottla.broker.http.monitor import Monitor
+    from ottla.groups.group import Group
 
 LISTED_MAX = 10_000
 SAME = ("listener", "principal", "client_id", "software", "software_version")
@@ -104,6 +108,7 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
     for shard in shards_of(monitor.broker):
         for group_id, group in sorted(shard.groups.items()):
             lags = list(monitor.lags.of_group(shard, group_id))
+            empty_since_ms, offsets_set_ms = since(monitor, group)
             rows.append({
                 "group": group_id,
                 "state": group.state_name,
@@ -112,10 +117,26 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
                 "lag": sum(lag.records for lag in lags),
                 "lag_bytes": sum(lag.size for lag in lags),
                 "lag_seconds": max((lag.seconds or 0.0 for lag in lags), default=0.0),
+                "empty_since_ms": empty_since_ms,
+                "offsets_set_ms": offsets_set_ms,
             })
             if len(rows) >= LISTED_MAX:
                 return rows
     return rows
+
+
+def since(monitor: Monitor, group: Group) -> tuple[int | None, int | None]:
+    """Since when a group has had no members, and when a client that is no member has set offsets;
+    None if that is unknown or has not happened since this broker has coordinated the group."""
+    newest = {EMPTIED: -1, OFFSETS_SET: -1}
+    for each in monitor.broker.coordinators.groups.runtime.history.events(group.group_id):
+        if each.kind in newest:
+            newest[each.kind] = max(each.at_ms, each.last_ms)
+    empty_ms = newest[EMPTIED]
+    if isinstance(group, ClassicGroup) and group.state_ms >= 0:
+        empty_ms = group.state_ms
+    known = empty_ms if group.is_empty else -1, newest[OFFSETS_SET]
+    return known[0] if known[0] >= 0 else None, known[1] if known[1] >= 0 else None
 
 
 def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
@@ -137,6 +158,25 @@ def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
         }
         for instance in instances
     ][:LISTED_MAX]
+
+
+def transactions(monitor: Monitor) -> list[dict[str, Any]]:
+    """The open transactions that this broker coordinates, and their clients as far as known."""
+    rows: list[dict[str, Any]] = []
+    for shard in monitor.broker.coordinators.transactions.runtime.shards():
+        for transactional_id, value in shard.transactions.items():
+            if value.state is not TransactionState.ONGOING:
+                continue
+            client = monitor.broker.histories.producing.of(transactional_id)
+            rows.append({
+                "id": transactional_id, "producer_id": value.producer_id,
+                "since_ms": value.started_ms, "timeout_ms": value.timeout_ms,
+                "principal": client and client.user, "client_id": client and client.client,
+                "address": client and client.host.lstrip("/"),
+            })
+            if len(rows) >= LISTED_MAX:
+                return rows
+    return rows
 
 
 def audit(monitor: Monitor) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from ottla.groups.history.rings import Event, Rings
 BEGAN, GATHERED, REBALANCED, EMPTIED = "rebalance_began", "gathered", "rebalanced", "emptied"
 ENDS = (REBALANCED, EMPTIED)
 NOT_RECORDED = "not_recorded"
+OFFSETS_SET = "offsets_set"
 
 
 class Rebalance(NamedTuple):

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.groups.history.group_history import EMPTIED, NOT_RECORDED, REBALANCED, Rebalance
+from ottla.groups.history.group_history import (
+    EMPTIED,
+    NOT_RECORDED,
+    OFFSETS_SET,
+    REBALANCED,
+    Rebalance,
+)
 from ottla.groups.history.rings import Event
-from ottla.groups.history.words import duration, listed, member
-from ottla.wire.wording import counted
+from ottla.groups.history.words import listed, member
+from ottla.wire.wording import counted, duration
 
 Fields = Mapping[str, Any]
 
@@ -49,7 +55,16 @@ def _replaced(fields: Fields) -> str:
 def _left(fields: Fields) -> str:
     if fields.get("by_administrator"):
         return f"an administrator removed {member(fields)}{_saying(fields)}"
-    return f"{member(fields)} left{_saying(fields)}"
+    return f"{member(fields)} left at its own request{_saying(fields)}"
+
+
+def _offsets_set(fields: Fields) -> str:
+    client = f", client {fields['client']}," if fields["client"] else ""
+    back = f" back by {counted(fields['back'], 'record')}" if fields["back"] else ""
+    return (
+        f"{fields['user']}{client} of {fields['host'].lstrip('/')}, no member, set the offsets of"
+        f" {listed(fields['topics'])}{back}"
+    )
 
 
 def _left_for_now(fields: Fields) -> str:
@@ -155,5 +170,6 @@ SENTENCES: dict[str, Callable[[Fields], str]] = {
     ),
     REBALANCED: _rebalanced,
     EMPTIED: lambda fields: "the last member is gone: the group is empty",
+    OFFSETS_SET: _offsets_set,
     NOT_RECORDED: lambda fields: f"the log refused a change of the group: {fields['reason']}",
 }

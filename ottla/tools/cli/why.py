@@ -110,7 +110,8 @@ def together(answers: list[Document]) -> Document:
                 partitions[part["partition"]] = part
         for each in answer["events"]:
             key = tuple(each.get(name) for name in (
-                "partition", "partition_epoch", "leader_epoch", "kind", "broker"))
+                "partition", "partition_epoch", "leader_epoch", "kind", "broker", "producer_id",
+                "producer_epoch"))
             if key not in events or len(each) > len(events[key]):
                 events[key] = each
     return {

@@ -11,12 +11,16 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from confluent_kafka import Consumer
 
+from ottla.broker.history.group_answer import _growth
+from ottla.broker.history.lag_samples import Change
 from ottla.client.cluster import ClusterClient
-from ottla.tools.admin import groups, topics
+from ottla.tools.admin import groups, topics, transactions
 from ottla.tools.stream.batches import SingleSender
 from ottla.wire.records import Record
-from tests.broker.running import RunningBroker
+from tests.broker.running import RunningBroker, WireClient
+from tests.broker.transactions import add, find, init, write
 
 
 @pytest.fixture
@@ -86,3 +90,81 @@ def test_an_unknown_group_is_refused_with_a_document(broker: RunningBroker) -> N
         code, document = get(broker, f"/api/v1/groups/none/{word}")
         assert (code, document["error"]) == (404, "GROUP_ID_NOT_FOUND")
         assert "'none'" in document["message"]
+
+
+def test_offsets_that_no_member_has_set_are_an_event_and_an_audit_line(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ottla.audit")
+    with ClusterClient(f"127.0.0.1:{broker.port}", client_id="tool") as cluster:
+        topics.create(cluster, "t", partitions=1)
+        for offset in (5, 6, 7, 2, 3):
+            groups.commit(cluster, "g", {("t", 0): offset})
+    _, found = get(broker, "/api/v1/groups/g/why")
+    who = "User:ANONYMOUS, client tool, of 127.0.0.1, no member, set the offsets of t"
+    assert [(each["kind"], each["text"], each["times"]) for each in found["events"]] == [
+        ("offsets_set", f"{who} (3 times)", 3),
+        ("offsets_set", f"{who} back by 5 records", 1),
+        ("offsets_set", who, 1),
+    ]
+    lines = [each.getMessage() for each in caplog.records if "OffsetCommit" in each.getMessage()]
+    assert [line.split(": ", 1)[1].split(" ")[1:3] for line in lines] == [
+        ["t-0", f"committed_offset={offset}"] for offset in (5, 2, 3)
+    ]
+
+
+def test_an_open_transaction_has_a_name_and_its_abort_leaves_traces(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ottla.audit")
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
+        topics.create(cluster, "t", partitions=1)
+        groups.commit(cluster, "g", {("t", 0): 0})
+        with WireClient(broker.address) as client:
+            find(client, "ledger-1")
+            producer = init(client, "ledger-1", timeout_ms=50_000)
+            assert add(client, "ledger-1", producer, "t", 0) == [0]
+            assert write(client, "ledger-1", producer, "t", b"a", b"b") == 0
+        now = []
+        for path in ("groups/g", "topics/t"):
+            _, found = get(broker, f"/api/v1/{path}/why")
+            of = found if path == "groups/g" else found["partitions"][0]
+            now.append(next(one for one in of["now"] if one["kind"] == "open_transaction"))
+        for one in now:
+            assert f"ledger-1 (producer id {producer.producer_id}) of client test at" in one["text"]
+            assert one["transactional_id"] == "ledger-1" and one["stable_offset"] == 0
+            assert one["ends_ms"] - one["since_ms"] == one["timeout_ms"] == 50_000
+        transactions.terminate(cluster, "ledger-1")
+    event = f"the transaction of ledger-1 (producer id {producer.producer_id}), open for "
+    _, found = get(broker, "/api/v1/topics/t/why")
+    assert [one["text"].startswith(event) for one in found["events"]] == [True]
+    _, found = get(broker, "/api/v1/groups/g/why")
+    assert found["events"][-1]["text"].startswith(f"t-0: {event}")
+    [line] = [each.getMessage() for each in caplog.records if "ledger-1" in each.getMessage()]
+    assert "InitProducerId transactional_id=ledger-1 aborted its open transaction" in line
+    assert line.endswith("partitions=t-0: done")
+
+
+def test_a_reset_is_no_growth_of_the_lag() -> None:
+    text = _growth(Change(20_000, 5_419, -5_419))
+    assert text == (
+        "; the group's offsets were set back meanwhile, in all by 5,419 records: the lag is 5,419"
+        " records more than 20 s ago")
+
+
+def test_a_client_that_has_left_but_is_connected_is_named(broker: RunningBroker) -> None:
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
+        topics.create(cluster, "t", partitions=1)
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": "g", "client.id": "busy"}
+        consumer, other = Consumer(settings), Consumer({**settings, "group.id": "other"})
+        joined: list[Any] = []
+        consumer.subscribe(["t"], on_assign=lambda _, places: joined.extend(places))
+        other.list_topics(timeout=10)               # it stays connected
+        while not joined:
+            consumer.poll(0.1)
+        consumer.close()
+    _, found = get(broker, "/api/v1/groups/g/why")
+    [left] = [one for one in found["now"] if one["kind"] == "left_but_connected"]
+    assert left["text"].startswith("client busy of 127.0.0.1 has left the group, but is still")
+    other.close()

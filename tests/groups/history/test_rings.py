@@ -13,8 +13,8 @@ from ottla.groups.history.rings import (
     Rings,
     event,
 )
-from ottla.groups.history.words import duration, listed, member, named, size
-from ottla.wire.wording import counted
+from ottla.groups.history.words import listed, member, named, size
+from ottla.wire.wording import counted, duration
 
 
 def test_a_ring_keeps_the_newest_events() -> None:

@@ -23,7 +23,7 @@ TAKEN = {"generation": 4, "members": 2}
     ("joined", {"reason": "new"}, 'member m-1 of h joined; it gave the reason "new"'),
     ("replaced", {"former": "m-0", "instance": "i", "reason": None},
      "member m-1 of h took the place of m-0: the static member i has restarted"),
-    ("left", {}, "member m-1 of h left"),
+    ("left", {}, "member m-1 of h left at its own request"),
     ("left", {"by_administrator": True, "reason": "x"},
      'an administrator removed member m-1 of h; it gave the reason "x"'),
     ("left_for_now", {"instance": "i"},

@@ -145,7 +145,7 @@ def whys(folder: Path) -> None:
         joined, _, left, emptied = shown.splitlines()[-4:]
         assert "  member till-" in joined
         assert joined.endswith(" of 127.0.0.1 joined and reads orders")
-        assert "  member till-" in left and left.endswith(" of 127.0.0.1 left")
+        assert "  member till-" in left and left.endswith(" of 127.0.0.1 left at its own request")
         assert emptied.endswith("the last member is gone: the group is empty")
         (document,) = json.loads(ottla.ok(f"{EXAMPLES['group why']} -o json"))
         assert [each["kind"] for each in document["now"]] == ["no_members", "lag"]

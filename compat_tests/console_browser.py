@@ -263,12 +263,8 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
     page.get_by_role("button", name="Show what will change").click()
     change = page.get_by_label("What will change").locator("tbody tr.row")
     change.wait_for()
-<<<<<<< HEAD
-    assert re.split(r"\s+", change.inner_text().strip()) == ["orders", "0", "100", "70", "-30"]
-    assert page.evaluate("() => document.activeElement.name") == "confirm"
-=======
     assert re.split(r"\s+", change.inner_text().strip())[:5] == ["orders", "0", "100", "70", "-30"]
->>>>>>> aee977f5 (console: a reset sets the offsets that its preview showed)
+    assert page.evaluate("() => document.activeElement.name") == "confirm"
     act(page, "Reset", "1 offset is set.", "resting")
     page.get_by_role("button", name="Reset offsets").click()
     page.locator("dialog [name=file]").set_input_files({

@@ -10,7 +10,7 @@ from ottla.console.broker_reports import addresses, read_all
 from ottla.console.picture import Memory
 from ottla.console.requests import BadRequest
 from ottla.console.sweeps import Sweep
-from ottla.tools.admin import acls, configs, transactions
+from ottla.tools.admin import acls, configs, offsets, transactions
 from ottla.tools.admin import cluster as clusters
 from ottla.tools.admin.transactions import Listed
 from ottla.wire.errors import ErrorCode
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 DESCRIBED_MAX = 500
+OPEN_MS = 60_000
+"""The overview names transactions that have been open for so long and hold back records."""
+HELD_MS = 10_000
+"""What younger transactions hold back is not read: most of them end soon."""
 HANGING_MINUTES = 15
 HANGING_SECONDS = 5.0
 
@@ -82,16 +86,46 @@ def token_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """All transactional ids; for an open transaction also its age and its partitions."""
+    return described(cluster, memory, transactions.list_transactions(cluster))
+
+
+def long_open_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
+    """The transactions that have been open for more than OPEN_MS, the longest first; none if the
+    cluster does not say."""
+    found: list[Row] = []
+    try:
+        listed = transactions.list_transactions(cluster, older_ms=OPEN_MS, states=["Ongoing"])
+        found = described(cluster, memory, listed)
+    except ClientError:
+        return []
+    return sorted((one for one in found if (one["age_ms"] or 0) >= OPEN_MS),
+                  key=lambda one: -one["age_ms"])
+
+
+def has_authorizer(cluster: ClusterClient, memory: Memory) -> bool:
+    """Whether the brokers check who may do what; True if the user may not know."""
+    try:
+        acls.describe(cluster, acls.Pattern("CLUSTER", "kafka-cluster", "LITERAL"))
+    except Refused as refused:
+        return refused.code != ErrorCode.SECURITY_DISABLED
+    return True
+
+
+def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> list[Row]:
+    """A row for each transactional id. Of an open transaction it has the beginning and the end,
+    partitions, and the records that it holds back."""
     now_ms = int(time.time() * 1000)
-    listed = transactions.list_transactions(cluster)
     rows: list[Row] = [
         {
             "id": one.id, "state": one.state, "coordinator": one.coordinator,
-            "producer": one.producer_id, "age_ms": None, "timeout_ms": None, "partitions": [],
+            "producer": one.producer_id, "age_ms": None, "timeout_ms": None, "started_ms": None,
+            "ends_ms": None, "partitions": [], "topics": [], "held_back": None, "groups": [],
+            "client_id": None, "address": None,
         }
         for one in listed
     ]
     ongoing = [row for row, one in zip(rows, listed, strict=True) if is_open(one)]
+    places: dict[str, list[Place]] = {}
     for row in ongoing[:DESCRIBED_MAX]:
         try:
             _, state = transactions.describe(cluster, row["id"])
@@ -102,11 +136,45 @@ def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
             "epoch": state.producer_epoch,
             "age_ms": now_ms - started if started >= 0 else None,
             "timeout_ms": state.transaction_timeout_ms,
+            "started_ms": started if started >= 0 else None,
+            "ends_ms": started + state.transaction_timeout_ms if started >= 0 else None,
             "partitions": [
                 f"{topic.topic}-{index}" for topic in state.topics for index in topic.partitions
             ],
+            "topics": [topic.topic for topic in state.topics],
         }
+        if (row["age_ms"] or 0) >= HELD_MS:
+            places[row["id"]] = [
+                (topic.topic, index) for topic in state.topics for index in topic.partitions]
+    clients = {
+        one["id"]: one for found in read_all(cluster, memory, "/api/v1/transactions").values()
+        for one in found} if places else {}
+    for row in ongoing:
+        known = clients.get(row["id"], {})
+        row |= {name: known.get(name) for name in ("client_id", "address")}
+    add_held_back(cluster, memory, [row for row in ongoing if row["id"] in places], places)
     return rows
+
+
+def add_held_back(
+    cluster: ClusterClient, memory: Memory, rows: list[Row], places: dict[str, list[Place]]
+) -> None:
+    """How many records of its partitions read_committed consumers cannot read, and the groups with
+    lag there, as far as the user may see both."""
+    every = sorted({one for some in places.values() for one in some})
+    try:
+        ends = offsets.at(cluster, dict.fromkeys(every, offsets.LATEST))
+        stable = offsets.at(cluster, dict.fromkeys(every, offsets.LATEST), committed=True)
+    except ClientError:
+        return
+    held = {place: ends[place].offset - stable[place].offset for place in every
+            if not ends[place].error and not stable[place].error}
+    lags: dict[str, dict[Place, int]] = memory.get("group lags", {})
+    for row in rows:
+        mine = {place for place in places[row["id"]] if held.get(place)}
+        row["held_back"] = sum(held[place] for place in mine)
+        row["groups"] = sorted(
+            name for name, known in lags.items() if any(known.get(place) for place in mine))
 
 
 def is_open(one: Listed) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from ottla.console.broker_reports import STATUS, read_all
@@ -12,7 +13,7 @@ from ottla.tools.admin import configs, partitions
 from ottla.tools.admin.topics import leaders, names
 from ottla.tools.admin.transactions import producers
 from ottla.tools.admin.uuids import show_uuid
-from ottla.wire.wording import counted
+from ottla.wire.wording import counted, duration
 
 if TYPE_CHECKING:
     from array import array
@@ -24,24 +25,31 @@ Lags = dict[str, tuple[str, int]]
 """The slowest group of each topic, and its lag."""
 FULL_SHARE = 0.9
 PROBLEMS_MAX = 100
+RESET_MS = 15 * 60_000
+"""For so long after its offsets were set, a group without members is no warning."""
+SEVERITIES = ("critical", "warning", "note")
+NO_ROWS: list[Row] = []
 
 
 def overview(
     members: Members, picture: Picture | None, reports: dict[int, Row] | None,
-    groups: list[Row] | None, notes: list[str],
+    groups: list[Row] | None, notes: list[str], transactions: list[Row] | None = NO_ROWS,
+    *, authorizer: bool | None = None,
 ) -> Row:
     """The cluster on one page. Fields that have not been read yet are null, and listed in
     `pending`."""
     topics, offsets, disks = parts_of(picture)
     users = sum(not topic.internal for topic in topics) if topics is not None else None
+    theirs = sum(each.partitions for each in topics or () if not each.internal)
     sizes = disks.sizes if disks is not None and disks.directories else None
     missing = {
         "uptime_seconds": reports, "topics": topics, "internal_topics": topics,
-        "partitions": topics, "records": offsets, "records_per_second": offsets, "bytes": disks,
-        "bytes_of_replicas": disks, "groups": groups, "lag": groups,
+        "partitions": topics, "internal_partitions": topics, "records": offsets,
+        "records_per_second": offsets, "bytes": disks, "bytes_of_replicas": disks,
+        "groups": groups, "lag": groups,
     }
     pending = [name for name, read in missing.items() if read is None]
-    if None in (topics, disks, groups):
+    if None in (topics, disks, groups, transactions):
         pending.append("problems")
     return {
         "cluster": members.cluster_id,
@@ -49,7 +57,8 @@ def overview(
         "brokers": broker_rows(members, picture, reports or {}),
         "topics": users,
         "internal_topics": len(topics) - (users or 0) if topics is not None else None,
-        "partitions": topics.partitions if topics is not None else None,
+        "partitions": theirs if topics is not None else None,
+        "internal_partitions": topics.partitions - theirs if topics is not None else None,
         "records": offsets.records if offsets is not None else None,
         "bytes": sum(sizes) - sizes.count(UNKNOWN) * UNKNOWN if sizes is not None else None,
         "bytes_of_replicas": disks.shown_bytes or None if disks is not None else None,
@@ -57,7 +66,8 @@ def overview(
         if offsets is not None and offsets.rates is not None else None,
         "groups": len(groups) if groups is not None else None,
         "lag": sum(one["lag"] or 0 for one in groups) if groups is not None else None,
-        "problems": problems(members, picture, groups or []),
+        "problems": problems(members, picture, groups or [], transactions or []),
+        "authorizer": authorizer,
         "notes": sorted({*(picture.notes if picture is not None else ()), *notes}),
         "pending": pending,
     }
@@ -99,7 +109,9 @@ def broker_rows(
     return rows
 
 
-def problems(members: Members, picture: Picture | None, groups: list[Row]) -> list[Row]:
+def problems(
+    members: Members, picture: Picture | None, groups: list[Row], transactions: list[Row]
+) -> list[Row]:
     """Problems with their reasons, the worst first."""
     topics, _, disks = parts_of(picture)
     found = [
@@ -116,14 +128,40 @@ def problems(members: Members, picture: Picture | None, groups: list[Row]) -> li
         found += unhealthy_topics(topics)
     if disks is not None:
         found += disk_problems(disks)
-    found += [
-        problem("warning", f"group/{one['group']}",
-                f"Group {one['group']} has no members and is"
-                f" {counted(one['lag'], 'record')} behind.")
-        for one in groups if one["state"] == "Empty" and one["lag"]
-    ]
-    found.sort(key=lambda one: one["severity"] != "critical")
+    found += [held_back(one) for one in transactions if one["held_back"]]
+    found += [without_members(one) for one in groups if one["state"] == "Empty" and one["lag"]]
+    found.sort(key=lambda one: SEVERITIES.index(one["severity"]))
     return found[:PROBLEMS_MAX]
+
+
+def held_back(one: Row) -> Row:
+    """A transaction that has been open for long, with the records that it holds back."""
+    groups = one["groups"]
+    named = ", ".join(groups[:3]) + (", …" if len(groups) > 3 else "")
+    waiting = f" {counted(len(groups), 'group has', 'groups have')} lag there: {named}."
+    return problem(
+        "warning", f"transaction/{one['id']}",
+        f"The transaction of {one['id']} (producer id {one['producer']}) has been open for"
+        f" {duration(one['age_ms'])} and holds back"
+        f" {counted(one['held_back'], 'record')} of {', '.join(one['partitions'][:3])}"
+        f"{', …' if len(one['partitions']) > 3 else ''} from consumers that read with"
+        f" isolation.level=read_committed.{waiting if groups else ''} Its timeout of"
+        f" {duration(one['timeout_ms'])} ends it.", one["started_ms"])
+
+
+def without_members(one: Row) -> Row:
+    """A group that nobody reads for, and that has lag."""
+    now_ms = int(time.time() * 1000)
+    since, reset = one.get("empty_since_ms"), one.get("offsets_set_ms")
+    long = f" for {duration(now_ms - since)}" if since is not None and now_ms > since else ""
+    text = (f"Group {one['group']} has had no members{long} and is" if long else
+            f"Group {one['group']} has no members and is")
+    text += f" {counted(one['lag'], 'record')} behind."
+    if reset is not None and reset >= (since or 0) and now_ms - reset < RESET_MS:
+        return problem(
+            "note", f"group/{one['group']}",
+            f"{text} Its offsets were set {duration(max(0, now_ms - reset))} ago.", since)
+    return problem("warning", f"group/{one['group']}", text, since)
 
 
 def unhealthy_topics(topics: Topics) -> list[Row]:
@@ -172,9 +210,10 @@ def disk_problems(disks: Disks) -> list[Row]:
     return found
 
 
-def problem(severity: str, what: str, why: str) -> Row:
+def problem(severity: str, what: str, why: str, since_ms: int | None = None) -> Row:
     """A row of the overview's list of problems."""
-    return {"id": f"{what}: {why}", "severity": severity, "what": what, "why": why}
+    return {"id": f"{what}: {why}", "severity": severity, "what": what, "why": why,
+            "since_ms": since_ms}
 
 
 def listed(numbers: list[int]) -> str:

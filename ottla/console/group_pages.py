@@ -12,8 +12,9 @@ from ottla.console.broker_reports import of_name, read_all
 from ottla.console.picture import Memory
 from ottla.console.sweeps import Sweep
 from ottla.console.topic_columns import Topics
-from ottla.tools.admin import groups, offsets
+from ottla.tools.admin import groups, offsets, transactions
 from ottla.tools.admin.offsets import Place
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -51,6 +52,8 @@ def group_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
             "lag": groups.total_lag(lags.values()),
             "lag_bytes": report.get("lag_bytes") if whole else None,
             "lag_seconds": report.get("lag_seconds") if whole else None,
+            "empty_since_ms": report.get("empty_since_ms"),
+            "offsets_set_ms": report.get("offsets_set_ms"),
             "offset": sum(kept[one.id].values()) if read else None,
         })
     memory["group lags"] = {name: lags_of(known, ends) for name, known in kept.items()}
@@ -137,7 +140,13 @@ def group_page(cluster: ClusterClient, memory: Memory, name: str) -> Row:
     details = {place: row for place, row in reports.items() if place in ends}
     happened = why(cluster, memory, "groups", name)
     if len(details) < len(reports):         # the reports include topics that the user may not see
-        happened["now"] = [one for one in happened["now"] if one.get("kind") != "lag"]
+        seen = {topic for topic, _ in details}
+        happened["now"] = [
+            one for one in happened["now"]
+            if one.get("kind") != "lag" and one.get("topic", None) in {None, *seen}]
+        happened["events"] = [
+            one for one in happened["events"] if one.get("topic", None) in {None, *seen}
+            and (one.get("kind") != "offsets_set" or seen.issuperset(one["topics"]))]
     rows: list[Row] = []
     for place in places:
         offset = committed[place][0] if place in committed else None
@@ -193,18 +202,44 @@ def partition_reports(cluster: ClusterClient, memory: Memory, name: str) -> dict
     return {(row["topic"], row["partition"]): row for rows in answers for row in rows}
 
 
-def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> dict[str, list[Row]]:
-    """The brokers' reports about a group or topic: what delays it now, and its events."""
-    found: dict[str, list[Row]] = {"now": [], "events": []}
+def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> Row:
+    """The brokers' reports about a group or topic: what delays it now, and its events; `reported`
+    is whether any broker reports them."""
+    now: list[Row] = []
+    events: list[Row] = []
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
-    for answer in read_all(cluster, memory, path).values():
-        for part, rows in found.items():
-            rows += answer.get(part, [])
+    answers = read_all(cluster, memory, path)
+    for answer in answers.values():
+        now += answer.get("now", [])
+        events += answer.get("events", [])
         for one in answer.get("partitions", []):        # only topics have these
             if one["led_here"]:
-                found["now"] += [{**each, "partition": one["partition"]} for each in one["now"]]
-    found["events"].sort(key=lambda event: event.get("last_ms", 0), reverse=True)
-    return found
+                now += [{**each, "partition": one["partition"]} for each in one["now"]]
+    now = [without_transaction(one) if is_hidden(cluster, one) else one for one in now]
+    events = [one for one in events if not is_hidden(cluster, one)]
+    events.sort(key=lambda event: event.get("last_ms", 0), reverse=True)
+    return {"now": now, "events": events, "reported": bool(answers)}
+
+
+def is_hidden(cluster: ClusterClient, one: Row) -> bool:
+    """Whether a report is about a transactional id that the user may not see."""
+    if "transactional_id" not in one:
+        return False
+    try:
+        transactions.describe(cluster, one["transactional_id"])
+    except Refused as refused:
+        return refused.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return False
+
+
+def without_transaction(one: Row) -> Row:
+    """A report about an open transaction that does not say whose it is."""
+    text = f"a transaction is open since offset {one['stable_offset']}"
+    place = f"{one['topic']}-{one['partition']}: " if "topic" in one else ""
+    names: tuple[str, ...] = ("kind", "topic", "partition", "stable_offset")
+    kept = {name: one[name] for name in names if name in one}
+    return {**kept, "text": f"{place}{text}: consumers with isolation.level=read_committed wait"
+                            " for its end"}
 
 
 def clean_up(cluster: ClusterClient, memory: Memory) -> Row:

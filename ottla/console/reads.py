@@ -60,14 +60,18 @@ async def overview(request: ApiRequest) -> Row:
     """The cluster on one page: brokers, totals, and problems with their reasons. In a stream,
     fields that have not been read yet are null, and listed in `pending`."""
     notes: list[str] = []
-    members, taken, reports, groups = await asyncio.gather(
+    members, taken, reports, groups, transactions, authorizer = await asyncio.gather(
         request.part(picture.members), request.soon(picture.take),
         request.soon(cluster_pages.status_reports), known_groups(request, notes),
+        request.soon(access_pages.long_open_rows), request.soon(access_pages.has_authorizer),
     )
     notes += broker_reports.refusals(request.visitor.views.memory)
     found: Row = await request.visitor.views.derived(
-        "overview", (members, taken, reports, groups or groups is None),
-        lambda: cluster_pages.overview(members, taken, reports, groups, notes))
+        "overview",
+        (members, taken, reports, groups or groups is None,
+         transactions or transactions is None, authorizer),
+        lambda: cluster_pages.overview(
+            members, taken, reports, groups, notes, transactions, authorizer=authorizer))
     return found
 
 

@@ -123,6 +123,8 @@ def test_totals_are_of_what_a_user_may_see(secured: Console) -> None:
     assert 0 < page["lag_bytes"] < page_of_root["lag_bytes"] == whole["lag_bytes"]
     assert [one["kind"] for one in page_of_root["why"]["now"]] == ["no_members", "lag"]
     assert [one["kind"] for one in page["why"]["now"]] == ["no_members"]
+    assert [one["kind"] for one in page_of_root["why"]["events"]] == ["offsets_set"]
+    assert page["why"]["events"] == [], "the event names a topic that bob may not see"
     assert secured.ask("/audit", headers=bob).status == 403
     [rule] = [row for row in secured.get("/audit", **root)["rows"]
               if row["api"] == "CreateTopics" and row["what"].startswith("secrets")]

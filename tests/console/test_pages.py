@@ -27,8 +27,12 @@ def test_the_overview_counts_and_names_what_is_unhealthy(console: Console) -> No
     assert [one["state"] for one in found["brokers"]] == ["up"]
     assert found["topics"] == 2 and found["records"] >= 100 and found["groups"] == 3
     assert found["brokers"][0]["free_bytes"] > 0 and found["bytes"] > 0
-    assert "Group billing has no members and is 40 records behind." in [
-        one["why"] for one in found["problems"]]
+    assert (found["partitions"], found["internal_partitions"]) == (3, 2)
+    assert found["authorizer"] is False
+    [problem] = [one for one in found["problems"] if one["what"] == "group/billing"]
+    assert problem["why"].startswith("Group billing has no members and is 40 records behind. Its"
+                                     " offsets were set "), "it was just reset"
+    assert problem["severity"] == "note"
 
 
 def test_topics_and_groups_have_their_lag(console: Console) -> None:

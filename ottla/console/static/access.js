@@ -3,8 +3,8 @@ import { html, bytes, count, duration, param, part, setParams, time, useLive, us
 import { Act, Export, Left, Page, Problem, State, Table, Tabs } from "./parts.js";
 
 const role = (row) => {
-  const does = [row.produces_to.length && "produces", row.fetches_from.length && "consumes"].filter(Boolean);
-  return does.join(", ") || ({ Produce: "produces", Fetch: "consumes", Heartbeat: "consumes", ConsumerGroupHeartbeat: "consumes", OffsetCommit: "consumes" }[row.newest_request] ?? "–");
+  const does = [row.produces_to.length && "writes", row.fetches_from.length && "reads"].filter(Boolean);
+  return does.join(", ") || ({ Produce: "writes", Fetch: "reads", Heartbeat: "reads", ConsumerGroupHeartbeat: "reads", OffsetCommit: "reads" }[row.newest_request] ?? "–");
 };
 const topicsOf = (row) => [...new Set([...row.produces_to, ...row.fetches_from])];
 const CONNECTIONS = [
@@ -14,8 +14,8 @@ const CONNECTIONS = [
   { key: "broker", label: "Broker", width: "64px", number: true },
   { key: "newest_request", label: "Last request", width: "112px" },
   { key: "topics", label: "Topics", width: "14%", least: 100, show: (row) => visible(row.topics.join(", ")) || "–", title: (row) => visible(row.topics.join(", ")) },
-  { key: "received_bytes_per_second", label: "In", width: "88px", number: true, show: (row) => `${bytes(row.received_bytes_per_second)}/s`, title: (row) => `${bytes(row.received_bytes)} in all` },
-  { key: "sent_bytes_per_second", label: "Out", width: "88px", number: true, show: (row) => `${bytes(row.sent_bytes_per_second)}/s`, title: (row) => `${bytes(row.sent_bytes)} in all` },
+  { key: "received_bytes_per_second", label: "To broker", width: "94px", number: true, show: (row) => `${bytes(row.received_bytes_per_second)}/s`, title: (row) => `${bytes(row.received_bytes)} in all` },
+  { key: "sent_bytes_per_second", label: "From broker", width: "106px", number: true, show: (row) => `${bytes(row.sent_bytes_per_second)}/s`, title: (row) => `${bytes(row.sent_bytes)} in all` },
   { key: "connected_seconds", label: "Connected", width: "104px", number: true, show: (row) => duration(row.connected_seconds) },
 ];
 
@@ -74,12 +74,16 @@ export function Connections() {
 }
 
 const TRANSACTIONS = [
-  { key: "id", label: "Transactional id" },
-  { key: "state", label: "State", width: "160px", show: (row) => html`<${State} value=${row.state} good=${["CompleteCommit"]} />` },
-  { key: "age_ms", label: "Open for", width: "110px", number: true, show: (row) => (row.age_ms === null ? "–" : duration(row.age_ms / 1000)) },
-  { key: "timeout_ms", label: "Timeout", width: "100px", number: true, show: (row) => (row.timeout_ms === null ? "–" : duration(row.timeout_ms / 1000)) },
-  { key: "producer", label: "Producer", width: "100px", number: true }, { key: "coordinator", label: "Coordinator", width: "100px", number: true },
-  { key: "partitions", label: "Partitions", show: (row) => row.partitions.join(", ") },
+  { key: "id", label: "Transactional id", width: "140px", title: (row) => visible(`${row.id}: producer id ${row.producer}, coordinator ${row.coordinator}`) },
+  { key: "state", label: "State", width: "116px", show: (row) => html`<${State} value=${row.state} good=${["CompleteCommit"]} />` },
+  { key: "started_ms", label: "Since", width: "144px", show: (row) => (row.started_ms === null ? "–" : time(row.started_ms).slice(0, -4)), title: (row) => time(row.started_ms) },
+  { key: "age_ms", label: "Open for", width: "150px", number: true, show: (row) => (row.age_ms === null ? "–" : `${duration(row.age_ms / 1000)} of ${duration(row.timeout_ms / 1000)}`),
+    title: (row) => (row.ends_ms === null ? "" : `aborted at ${time(row.ends_ms)}, after its timeout, if it does not end before`) },
+  { key: "held_back", label: "Held back", width: "88px", number: true, show: (row) => count(row.held_back), title: (row) => (row.held_back === null ? "" : "records that read_committed consumers wait for") },
+  { key: "producer", label: "Producer", width: "80px", number: true }, { key: "client", label: "Client", width: "120px" },
+  { key: "partitions", label: "Partitions", width: "100px", title: (row) => row.partitions.join(", "), show: (row) => row.partitions.map((one, place) => html`${place ? ", " : ""}<a href=${`/topics/${part(one.slice(0, one.lastIndexOf("-")))}`}>${one}</a>`) },
+  { key: "groups", label: "Groups behind", width: "110px", title: (row) => visible(row.groups.join(", ")), show: (row) => (row.groups.length
+    ? row.groups.map((one, place) => html`${place ? ", " : ""}<a href=${`/groups/${part(one)}`}>${visible(one)}</a>`) : "–") },
   { key: "end", label: "Action", width: "70px", sort: false, show: (row) => (row.state === "Ongoing" ? html`<${Act} plain danger label="abort" title=${`Abort the transaction of ${row.id}`}
     text="Its producer is fenced; the records of the transaction are discarded." verb="Abort" confirm=${row.id}
     send=${async () => { await ask(`/transactions/${part(row.id)}`, "DELETE", { confirm: row.id }); return "The transaction is aborted."; }} />` : "") },
@@ -100,6 +104,7 @@ function Hanging() {
   const minutes = param("minutes", "15"), found = useLive(`/transactions-hanging?minutes=${encodeURIComponent(minutes)}`);
   return html`<${Problem} of=${found} /><div class="bar"><label>Open, without a new record for at least <input type="number" min="0" value=${minutes}
       onChange=${(event) => setParams({ minutes: event.target.value })} /> minutes, and unknown to all coordinators</label></div>
+    <p class="soft">Open transactions whose transactional id a coordinator knows are in the tab <a href="/transactions">Transactional ids</a>: their timeout ends them.</p>
     <${Left} of=${found} what="topic" />
     <${Table} rows=${found?.rows} columns=${HANGING} id="id" label="Hanging transactions" tools=${html`<${Export} rows=${found?.rows} name="hanging" />`} />`;
 }
@@ -111,8 +116,9 @@ export function Transactions({ tab }) {
 
 function Known() {
   const found = useLive("/transactions");
+  const rows = useMemo(() => found?.rows?.map((row) => ({ ...row, client: [row.client_id, row.address].filter(Boolean).join(" ") || null })), [found]);
   return html`<${Problem} of=${found} />
-    <${Table} rows=${found?.rows} columns=${TRANSACTIONS} id="id" label="Transactions" tools=${html`<${Export} rows=${found?.rows} name="transactions" />`} />`;
+    <${Table} rows=${rows} columns=${TRANSACTIONS} id="id" label="Transactions" tools=${html`<${Export} rows=${found?.rows} name="transactions" />`} />`;
 }
 
 const RULE = ["resource", "name", "pattern", "principal", "host", "operation", "permission"];

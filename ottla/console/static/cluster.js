@@ -1,5 +1,5 @@
 // Overview and brokers.
-import { html, bytes, count, counted, duration, param, part, setParams, short, useLive, useMemo, visible, ask } from "./base.js";
+import { html, bytes, count, counted, duration, param, part, setParams, short, time, useLive, useMemo, visible, ask } from "./base.js";
 import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 
 const BROKERS = [
@@ -21,6 +21,7 @@ const LABELS = {
 };
 const target = (what) => {
   const [kind, ...rest] = what.split("/");
+  if (kind === "transaction") return `/transactions?q=${encodeURIComponent(rest.join("/"))}`;
   return `/${kind}s/${part(rest.join("/"))}`;
 };
 
@@ -33,15 +34,17 @@ export function Overview() {
     <${Problem} of=${found} />
     <${Tiles} values=${[
       ["Brokers", all.brokers ? `${all.brokers.filter((one) => one.state === "up").length} of ${all.brokers.length}` : "–"],
-      told("topics", count, () => `and ${counted(all.internal_topics, "internal one")}`), told("partitions", short),
+      told("topics", count, () => `and ${counted(all.internal_topics, "internal one")}`), told("partitions", short, () => `and ${counted(all.internal_partitions, "internal one")}`),
       told("records", short, count), told("bytes", bytes, () => "one replica of each partition"),
       told("records_per_second", short), told("groups", count), told("lag", short, count),
     ]} />
     <h2>What needs attention</h2>
     ${all.problems?.length > 0 && html`<ul class="problems">${all.problems.map((one) => html`<li key=${one.id}>
-      <span class=${`state ${one.severity === "critical" ? "bad" : "warn"}`}>${one.severity}</span> ${visible(one.why)} <a href=${target(one.what)}>show</a></li>`)}</ul>`}
+      <span class=${`state ${{ critical: "bad", warning: "warn" }[one.severity] ?? ""}`}>${one.severity}</span> ${visible(one.why)}${" "}
+      ${one.since_ms && html`<span class="soft">Since ${time(one.since_ms).slice(0, -4)}.</span> `}<a href=${target(one.what)}>show</a></li>`)}</ul>`}
     ${waits("problems") ? html`<p class="soft">Loading …</p>`
       : all.problems?.length === 0 && html`<p class="soft">Nothing: every partition has a leader, and all replicas are in sync.</p>`}
+    ${all.authorizer === false && html`<p class="soft">The brokers have no authorizer: every client that can connect may do everything.</p>`}
     ${(all.notes ?? []).map((one) => html`<p class="note">${visible(one)}</p>`)}
     <h2>Traffic</h2>
     <div class="graphs">

@@ -44,7 +44,7 @@ export function Group({ name, tab }) {
   return html`<${Page} title=${name} actions=${html`<${Actions} name=${name} base=${base} one=${one} />`}>
     <${Problem} of=${found} />
     <${Tiles} values=${[["State", one ? one.state : "–"], ["Members", count(one?.members.length)], ["Lag", short(one?.lag), count(one?.lag)],
-      one?.lag_bytes !== null && ["Lag in bytes", bytes(one?.lag_bytes)], one?.lag_seconds !== null && ["Lag in time", duration(one?.lag_seconds)],
+      one?.lag_bytes !== null && ["Lag in bytes", bytes(one?.lag_bytes)], one?.lag_seconds !== null && ["Lag in time", duration(one?.lag_seconds), "the age of the oldest record that the group has not read"],
       ["Type", one ? one.type : "–"], ["Assignor", one?.assignor || "–"], ["Coordinator", one?.coordinator ?? "–"]]} />
     ${one && one.state === "Stable" && one.members.some((each) => !Object.keys(each.assigned).length) && html`
       <p class="note">Some members have no partitions: there are more members than partitions.</p>`}
@@ -59,18 +59,20 @@ export function Group({ name, tab }) {
     ${tab === "events" && html`<${Events} why=${one?.why} />`}</div><//>`;
 }
 
-export const Events = ({ why }) => (why?.events?.length
+export const Events = ({ why, none = "Nothing has happened since the coordinator of the group started. Brokers keep events in memory." }) => (why?.events?.length
   ? html`<ul class="problems">${why.events.map((each) => html`<li><span class="soft mono">${time(each.last_ms ?? each.at_ms)}</span> ${visible(each.text)}
       ${each.times > 1 && html`<span class="soft">${each.times} times since ${time(each.at_ms)}</span>`}</li>`)}</ul>`
-  : html`<p class="soft">No broker reports events. Ottla's brokers keep the events since their start, in memory.</p>`);
+  : html`<p class="soft">${why ? (why.reported === false ? "No broker reports events. Brokers of Ottla do if ottla.http.listener is set." : none) : "Loading …"}</p>`);
 
-export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${each.partition === undefined ? "" : `Partition ${each.partition}: `}${visible(each.text)}</li>`)}</ul>` : null);
+export const Now = ({ why }) => (why?.now?.length ? html`<h2>Now</h2><ul class="problems">${why.now.map((each) => html`<li>${each.partition === undefined || each.topic !== undefined ? "" : `Partition ${each.partition}: `}${visible(each.text)}
+  ${each.kind === "open_transaction" && each.producer_id !== undefined && html` <a href=${`/transactions?q=${encodeURIComponent(each.transactional_id ?? each.producer_id)}`}>Show the transaction</a>`}
+  ${each.kind === "left_but_connected" && html` <a href=${`/connections?q=${encodeURIComponent(each.client ?? "")}`}>Show its connections</a>`}</li>`)}</ul>` : null);
 
 const CHANGES = [
   { key: "topic", label: "Topic" }, { key: "partition", label: "Partition", width: "90px", number: true },
   { key: "old", label: "Current", width: "110px", number: true, show: (row) => count(row.old) }, { key: "new", label: "New", width: "110px", number: true, show: (row) => count(row.new) },
   { key: "by", label: "Difference", width: "110px", number: true, sort: false, show: (row) => (row.old === null ? "–" : count(row.new - row.old)) },
-  { key: "lag", label: "Lag afterwards", width: "120px", number: true, show: (row) => count(row.lag) },
+  { key: "lag", label: "New lag", width: "90px", number: true, show: (row) => count(row.lag) },
 ];
 
 function resetOf(values) {
@@ -137,7 +139,8 @@ function Clean({ row }) {
 
 export function CleanUp() {
   const found = useLive("/clean-up");
-  return html`<${Page} title="Clean up"><p class="soft">Dead groups; offsets of topics that were deleted or that no member reads; members without partitions.</p>
+  return html`<${Page} title="Clean up"><p class="soft">All ${found?.of === undefined ? "" : `${counted(found.of, "consumer group")} `}that you may see ${found?.left ? "are being" : "were"} checked. Listed are groups without members that have no offsets, or whose records
+    have all been deleted, however long they have been empty; offsets of topics that were deleted or that no member reads; members without partitions. A group without members that could still read on is not listed.</p>
     <${Problem} of=${found} /><${Left} of=${found} what="group" />
     <${Table} rows=${found?.rows} columns=${CANDIDATES} id="id" label="What could be removed" tools=${html`<${Export} rows=${found?.rows} name="clean-up" />`} /><//>`;
 }

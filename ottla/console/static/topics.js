@@ -56,7 +56,8 @@ const PRODUCERS = [
   { key: "partition", label: "Partition", width: "90px", number: true }, { key: "producer", label: "Producer id", number: true, width: "130px" },
   { key: "epoch", label: "Epoch", width: "80px", number: true }, { key: "last_sequence", label: "Last sequence", width: "130px", number: true },
   { key: "last_timestamp", label: "Last record", show: (row) => time(row.last_timestamp) },
-  { key: "transaction_start", label: "Open transaction from", number: true, show: (row) => count(row.transaction_start) },
+  { key: "transaction_start", label: "Open transaction from", number: true, show: (row) => (row.transaction_start === null ? "–"
+    : html`<a href=${`/transactions?q=${row.producer}`}>${count(row.transaction_start)}</a>`) },
 ];
 
 export function Topic({ name, tab }) {
@@ -65,7 +66,7 @@ export function Topic({ name, tab }) {
   const one = found?.error ? null : found;
   return html`<${Page} title=${name} actions=${html`<${Actions} name=${name} one=${one} base=${base} />`}>
     <${Problem} of=${found} /><${Reading} of=${one} />
-    <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Clients", `${base}/clients`], ["Producers", `${base}/producers`], ["Events", `${base}/events`]]} />
+    <${Tabs} tabs=${[["Partitions", base], ["Records", `${base}/records`], ["Settings", `${base}/settings`], ["Groups", `${base}/groups`], ["Clients", `${base}/clients`], ["Producer state", `${base}/producers`], ["Events", `${base}/events`]]} />
     ${one?.problems?.map((each) => html`<p class="note">${each.why}</p>`)}
     ${tab === "" && html`<${Partitions} name=${name} one=${one} />`}
     ${tab === "records" && one && html`<${Records} name=${name} partitions=${one.rows.length} />`}
@@ -92,13 +93,13 @@ function TopicSettings({ base }) {
 
 function TopicEvents({ base }) {
   const found = useLive(`${base}/why`);
-  return html`<${Problem} of=${found} /><${Now} why=${found} /><h2>Events</h2><${Events} why=${found} />`;
+  return html`<${Problem} of=${found} /><${Now} why=${found} /><h2>Events</h2><${Events} why=${found} none="Nothing has happened: no replica has left the in-sync set, and no leader has changed, since the brokers started. Brokers keep events in memory." />`;
 }
 
 function Producers({ base }) {
   const found = useLive(`${base}/producers`);
-  return html`<${Problem} of=${found} /><p class="soft">Idempotent producers that the leaders remember. The tab Clients shows which clients are writing now.</p>
-    <${Table} rows=${found?.rows} columns=${PRODUCERS} id="id" label="Producers" />`;
+  return html`<${Problem} of=${found} /><p class="soft">What the leaders remember of idempotent and transactional producers, to recognize repeated batches. The tab Clients shows which clients are writing now.</p>
+    <${Table} rows=${found?.rows} columns=${PRODUCERS} id="id" label="Producer state" />`;
 }
 
 const Actions = ({ name, one, base }) => html`

@@ -72,11 +72,10 @@ def offset_commit(
             answer = OffsetCommitResponse.Topic.Partition(partition_index=index)
             answered.partitions.append(answer)
             if not 0 <= index < count:
+                unknown_id = version >= 10 and name not in image.topics
                 answer.error_code = int(
-                    ErrorCode.UNKNOWN_TOPIC_ID
-                    if version >= 10 and name not in image.topics
-                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
+                    ErrorCode.UNKNOWN_TOPIC_ID if unknown_id
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
             answers.append(answer)
             offsets.append(
@@ -101,9 +100,7 @@ def offset_commit(
         for answer, code in zip(answers, reply, strict=True):
             if code:
                 answer.error_code = int(code)
-        if commit.setter is not None and _is_first(broker, request.group_id):
-            Act(request, context).ended(response)
-        return response
+        return _told(commit, response, request, context)
 
     return answer_later(
         broker.coordinators.groups.runtime.gather,
@@ -111,6 +108,16 @@ def offset_commit(
         lambda shard, result: shard.commit(commit, result),
         respond,
     )
+
+
+def _told(
+    commit: Commit, response: OffsetCommitResponse, request: OffsetCommitRequest,
+    context: RequestContext,
+) -> OffsetCommitResponse:
+    """The response; a commit by hand is logged first."""
+    if commit.setter is not None and _is_first(context.broker, commit.group_id):
+        Act(request, context).ended(response)
+    return response
 
 
 def _is_first(broker: BrokerContext, group_id: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.broker.api.transactions import as_client_error, with_new_producer_id
 from ottla.broker.audit import Act
 from ottla.broker.dispatch import handles
-from ottla.broker.history.lag_samples import Producing
+from ottla.broker.history.transaction_memory import Producing
 from ottla.broker.request_context import RequestContext
 from ottla.broker.security.access import Access
 from ottla.groups.records import Producer

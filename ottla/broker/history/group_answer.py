@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ottla.groups.shard import Shard
 
 TRANSACTION_ABORTED = "transaction_aborted"
+LEFT_MS = 10_000
+"""A client that has left a group needs a moment to close its connections."""
 STALE_MS = 60_000
 """A partition with lag whose last commit is older than this makes no progress."""
 FINDINGS_MAX = 50
@@ -111,8 +113,8 @@ async def why_group(
     findings = [Finding("deleted", "the group no longer exists")]
     if group is not None:
         findings = [
-            *_log(broker, shard), *standing(group, moment), *_left(group, events, connected),
-            *_pending(shard, group_id),
+            *_log(broker, shard), *standing(group, moment),
+            *_left(group, events, moment, connected), *_pending(shard, group_id),
             *_partitions(broker, group, rows), *_lag(broker, group_id, rows, moment.tick_ms),
         ]
     return {
@@ -131,7 +133,8 @@ async def why_group(
 
 
 def _left(
-    group: Group, events: list[Event], connected: Collection[tuple[str | None, str]]
+    group: Group, events: list[Event], moment: Moment,
+    connected: Collection[tuple[str | None, str]],
 ) -> Iterator[Finding]:
     """Clients that have left a group without members, but are still connected."""
     if group.members:
@@ -139,7 +142,7 @@ def _left(
     left = {(each.fields.get("client"), each.fields.get("host")): each
             for each in events if each.kind == "left"}
     for (client, host), each in left.items():
-        if (client, host) in connected:
+        if (client, host) in connected and moment.wall_ms - each.at_ms >= LEFT_MS:
             yield Finding(
                 "left_but_connected",
                 f"client {client} of {host} has left the group, but is still connected: its program"

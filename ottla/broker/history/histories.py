@@ -6,7 +6,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ottla.broker.history.lag_samples import HeldBack, LagSamples, TransactionalClients
+from ottla.broker.history.lag_samples import LagSamples
+from ottla.broker.history.transaction_memory import HeldBack, TransactionalClients
 
 if TYPE_CHECKING:
     from ottla.broker.history.partition_history import PartitionHistory

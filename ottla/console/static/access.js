@@ -74,15 +74,15 @@ export function Connections() {
 }
 
 const TRANSACTIONS = [
-  { key: "id", label: "Transactional id", width: "140px", title: (row) => visible(`${row.id}: producer id ${row.producer}, coordinator ${row.coordinator}`) },
-  { key: "state", label: "State", width: "116px", show: (row) => html`<${State} value=${row.state} good=${["CompleteCommit"]} />` },
-  { key: "started_ms", label: "Since", width: "144px", show: (row) => (row.started_ms === null ? "–" : time(row.started_ms).slice(0, -4)), title: (row) => time(row.started_ms) },
-  { key: "age_ms", label: "Open for", width: "150px", number: true, show: (row) => (row.age_ms === null ? "–" : `${duration(row.age_ms / 1000)} of ${duration(row.timeout_ms / 1000)}`),
+  { key: "id", label: "Transactional id", width: "148px", title: (row) => visible(`${row.id}: producer id ${row.producer}, coordinator ${row.coordinator}`) },
+  { key: "state", label: "State", width: "122px", show: (row) => html`<${State} value=${row.state} good=${["CompleteCommit"]} />` },
+  { key: "started_ms", label: "Since", width: "88px", show: (row) => (row.started_ms === null ? "–" : row.age_ms < 43200000 ? time(row.started_ms).slice(11, 19) : time(row.started_ms).slice(5, 16)), title: (row) => time(row.started_ms) },
+  { key: "age_ms", label: "Open for", width: "134px", number: true, show: (row) => (row.age_ms === null ? "–" : `${duration(row.age_ms / 1000)} of ${duration(row.timeout_ms / 1000)}`),
     title: (row) => (row.ends_ms === null ? "" : `aborted at ${time(row.ends_ms)}, after its timeout, if it does not end before`) },
-  { key: "held_back", label: "Held back", width: "88px", number: true, show: (row) => count(row.held_back), title: (row) => (row.held_back === null ? "" : "records that read_committed consumers wait for") },
-  { key: "producer", label: "Producer", width: "80px", number: true }, { key: "client", label: "Client", width: "120px" },
+  { key: "held_back", label: "Held back", width: "96px", number: true, show: (row) => count(row.held_back), title: (row) => (row.held_back === null ? "" : "records that read_committed consumers wait for") },
+  { key: "producer", label: "Producer", width: "90px", number: true }, { key: "client", label: "Client", width: "104px", title: (row) => visible(row.client ?? "") },
   { key: "partitions", label: "Partitions", width: "100px", title: (row) => row.partitions.join(", "), show: (row) => row.partitions.map((one, place) => html`${place ? ", " : ""}<a href=${`/topics/${part(one.slice(0, one.lastIndexOf("-")))}`}>${one}</a>`) },
-  { key: "groups", label: "Groups behind", width: "110px", title: (row) => visible(row.groups.join(", ")), show: (row) => (row.groups.length
+  { key: "groups", label: "Groups behind", width: "126px", title: (row) => visible(row.groups.join(", ")), show: (row) => (row.groups.length
     ? row.groups.map((one, place) => html`${place ? ", " : ""}<a href=${`/groups/${part(one)}`}>${visible(one)}</a>`) : "–") },
   { key: "end", label: "Action", width: "70px", sort: false, show: (row) => (row.state === "Ongoing" ? html`<${Act} plain danger label="abort" title=${`Abort the transaction of ${row.id}`}
     text="Its producer is fenced; the records of the transaction are discarded." verb="Abort" confirm=${row.id}

@@ -13,6 +13,7 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Consumer
 
+from ottla.broker.history import group_answer
 from ottla.broker.history.group_answer import _growth
 from ottla.broker.history.lag_samples import Change
 from ottla.client.cluster import ClusterClient
@@ -152,7 +153,9 @@ def test_a_reset_is_no_growth_of_the_lag() -> None:
         " records more than 20 s ago")
 
 
-def test_a_client_that_has_left_but_is_connected_is_named(broker: RunningBroker) -> None:
+def test_a_client_that_has_left_but_is_connected_is_named(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         topics.create(cluster, "t", partitions=1)
         settings = {
@@ -164,6 +167,9 @@ def test_a_client_that_has_left_but_is_connected_is_named(broker: RunningBroker)
         while not joined:
             consumer.poll(0.1)
         consumer.close()
+    _, found = get(broker, "/api/v1/groups/g/why")
+    assert "left_but_connected" not in [one["kind"] for one in found["now"]], "it may be closing"
+    monkeypatch.setattr(group_answer, "LEFT_MS", 0)
     _, found = get(broker, "/api/v1/groups/g/why")
     [left] = [one for one in found["now"] if one["kind"] == "left_but_connected"]
     assert left["text"].startswith("client busy of 127.0.0.1 has left the group, but is still")

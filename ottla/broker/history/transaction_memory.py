@@ -1,0 +1,55 @@
+"""What a broker remembers of transactions besides their log: which groups were seen waiting for an
+open one, and which clients requested the transactional ids."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HELD_MAX, PRODUCING_MAX = 10_000, 10_000
+RELEASED_MS = 60_000
+
+
+class HeldBack:
+    """When each group was last seen waiting for an open transaction in a partition: after its end,
+    the group needs a moment to read on."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str, int], int] = {}
+
+    def note(self, key: tuple[str, str, int], tick_ms: int) -> None:
+        """A group (and a topic's partition) waits for an open transaction."""
+        self._seen.pop(key, None)
+        self._seen[key] = tick_ms
+        if len(self._seen) > HELD_MAX:
+            del self._seen[next(iter(self._seen))]
+
+    def ago(self, key: tuple[str, str, int], tick_ms: int) -> int | None:
+        """How long ago a group was seen waiting; None after RELEASED_MS."""
+        seen = self._seen.get(key)
+        return None if seen is None or tick_ms - seen > RELEASED_MS else tick_ms - seen
+
+
+class Producing(NamedTuple):
+    """The client that requested a transactional id last."""
+
+    user: str
+    client: str | None
+    host: str
+
+
+class TransactionalClients:
+    """The clients that requested the transactional ids which this broker coordinates."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Producing] = {}
+
+    def note(self, transactional_id: str, client: Producing) -> None:
+        """A client has got the transactional id."""
+        self._clients.pop(transactional_id, None)
+        self._clients[transactional_id] = client
+        if len(self._clients) > PRODUCING_MAX:
+            del self._clients[next(iter(self._clients))]
+
+    def of(self, transactional_id: str) -> Producing | None:
+        """The client; None if it requested the id before this broker started."""
+        return self._clients.get(transactional_id)

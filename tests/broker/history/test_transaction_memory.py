@@ -1,0 +1,30 @@
+"""What a broker remembers of transactions is bounded, and ends."""
+
+from __future__ import annotations
+
+from ottla.broker.history.transaction_memory import (
+    HELD_MAX,
+    PRODUCING_MAX,
+    RELEASED_MS,
+    HeldBack,
+    Producing,
+    TransactionalClients,
+)
+
+
+def test_a_group_was_held_back_until_a_moment_ago() -> None:
+    held = HeldBack()
+    held.note(("g", "t", 0), 1_000)
+    assert held.ago(("g", "t", 0), 4_000) == 3_000 and held.ago(("g", "t", 1), 4_000) is None
+    assert held.ago(("g", "t", 0), 1_001 + RELEASED_MS) is None
+    for index in range(HELD_MAX):
+        held.note(("g", "u", index), 2_000)
+    assert held.ago(("g", "t", 0), 2_000) is None and held.ago(("g", "u", 0), 2_000) == 0
+
+
+def test_the_newest_clients_of_transactional_ids_are_known() -> None:
+    known, client = TransactionalClients(), Producing("User:a", "c", "h")
+    known.note("first", client)
+    for number in range(PRODUCING_MAX):
+        known.note(f"id-{number}", client)
+    assert known.of("first") is None and known.of("id-0") == client

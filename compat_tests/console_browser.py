@@ -147,6 +147,7 @@ def shown(page: Page, url: str) -> None:
     page.goto(url)
     page.wait_for_selector("h1")
     page.wait_for_function("() => !document.querySelector('main').innerText.includes('Loading …')")
+    page.wait_for_function("() => !document.querySelector('[aria-busy=true]')")
 
 
 CUT_COLUMNS = """

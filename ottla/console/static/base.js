@@ -156,9 +156,13 @@ export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const whole = Math.round(seconds);            // first of all, or 59.6 s would become "60 s"
   if (whole < 60) return `${seconds < 9.95 ? Math.round(seconds * 10) / 10 : whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+  if (whole < 3600) return units(whole, 60, "min", 1, "s");
+  if (whole < 86400) return units(whole, 3600, "h", 60, "min");
+  return units(whole, 86400, "d", 3600, "h");
+}
+function units(seconds, large, name, small, rest) {
+  const left = Math.floor((seconds % large) / small);
+  return `${Math.floor(seconds / large)} ${name}${left ? ` ${left} ${rest}` : ""}`;
 }
 export function time(ms) {
   if (ms === null || ms === undefined || ms < 0) return "–";

@@ -3,14 +3,14 @@ import { html, bytes, count, counted, duration, param, part, setParams, short, t
 import { Act, Export, Graph, Page, Problem, Range, State, Table, Tabs, Tiles } from "./parts.js";
 
 const BROKERS = [
-  { key: "broker", label: "Broker", width: "86px", href: (row) => `/brokers/${row.broker}` },
+  { key: "broker", label: "Broker", width: "74px", href: (row) => `/brokers/${row.broker}` },
   { key: "address", label: "Address", least: 136 },
-  { key: "state", label: "State", width: "136px", show: (row) => html`<${State} value=${row.state} good=${["up"]} bad=${["fenced"]} /> ${row.controller ? html`<span class="soft">controller</span>` : ""}` },
-  { key: "uptime_seconds", label: "Uptime", width: "102px", number: true, show: (row) => duration(row.uptime_seconds) },
-  { key: "leaders", label: "Leaders", width: "80px", number: true, show: (row) => count(row.leaders) },
+  { key: "state", label: "State", width: "130px", show: (row) => html`<${State} value=${row.state} good=${["up"]} bad=${["fenced"]} /> ${row.controller ? html`<span class="soft">controller</span>` : ""}` },
+  { key: "uptime_seconds", label: "Uptime", width: "98px", number: true, show: (row) => duration(row.uptime_seconds) },
+  { key: "leaders", label: "Leaders", width: "76px", number: true, show: (row) => count(row.leaders) },
   { key: "replicas", label: "Replicas", width: "80px", number: true, show: (row) => count(row.replicas) },
-  { key: "connections", label: "Connections", width: "112px", number: true, show: (row) => count(row.connections) },
-  { key: "bytes", label: "Size", width: "90px", number: true, show: (row) => bytes(row.bytes) },
+  { key: "connections", label: "Connections", width: "104px", number: true, show: (row) => count(row.connections) },
+  { key: "bytes", label: "Size", width: "82px", number: true, show: (row) => bytes(row.bytes) },
   { key: "free_bytes", label: "Disk free", width: "90px", number: true, show: (row) => bytes(row.free_bytes) },
   { key: "rack", label: "Rack", width: "64px" },
   { key: "version", label: "Version", width: "72px" },

@@ -114,7 +114,8 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
         report.add(
             Finding(
                 f"{path}/meta.properties", f"it is damaged: {error}",
-                "restore it from a copy or another log directory, without its directory.id",
+                "restore it from a backup, or copy it from another log directory without the line"
+                " directory.id",
             )
         )
     for name in CHECKPOINTS:

@@ -88,8 +88,8 @@ def load(
 ) -> Loaded:
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
-    `reread` is the result of an earlier attempt. Raises RebuildNeeded if the caller is `patient`
-    and the stop was clean.
+    After a clean stop, if an index has to be rebuilt or many batches have to be read, a `patient`
+    caller gets RebuildNeeded. It calls again once that is done, with that Reread, if it is one.
     """
     recovery_point, log_start_offset, first_dirty_offset, written_upto, sizes = checkpoint
     kinds = finished_files(disk, directory, open_files)

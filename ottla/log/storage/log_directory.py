@@ -218,7 +218,8 @@ class LogDirectory:
             return known
         raise StorageRefused(
             f"{self.file(META)} is damaged: it must contain version=1, node.id and cluster.id. "
-            "Restore it from a backup or another log directory, without its directory.id."
+            "Restore it from a backup, or copy it from another log directory without the line"
+            " directory.id."
         )
 
     def expect(self, known: dict[str, str], key: str, value: str) -> None:

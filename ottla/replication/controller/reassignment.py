@@ -153,8 +153,8 @@ def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes
     if dropped & {*state.isr, *(state.extra or NONE).elr, *image.brokers}:
         reached("a reassignment would drop the only good copy")
         raise InvalidReplicaAssignment(
-            f"None of {list(left)} is known to have all records: reassign the partition once it has"
-            " a leader."
+            f"None of the replicas that would remain, {list(left)}, is known to have all records:"
+            " wait until the partition has a leader, then reassign it."
         )
 
 

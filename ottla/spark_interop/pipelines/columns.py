@@ -40,7 +40,7 @@ pyspark.sql.functions."""
 TOKEN = re.compile(
     r"""[rRxX]?'(?:\\.|[^'\\])*'|[rR]?"(?:\\.|[^"\\])*\""""  # texts
     r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; numbers; a struct's field
-    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"                  # a name, a function's, or an argument's
+    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"      # a column, a function and (, an argument and =>
 )
 FIELD = re.compile(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)")
 """The name and the type of a field of a DDL."""
@@ -63,7 +63,8 @@ def columns_of(given: Format) -> list[str] | None:
 
 
 def type_in(given: Format, name: str) -> str | None:
-    """The type of a column in the schema as DDL, such as `string`; None if it is not known."""
+    """The type of a column, such as `string`, if the schema is written as DDL; None for another
+    schema, and for an unknown column."""
     if given.name != "json" or not isinstance(given.schema, str) or given.text.startswith("{"):
         return None
     for part in parts(given.text):

@@ -108,7 +108,7 @@ def owner_of(path: Path) -> tuple[str, str]:
     if not cluster_id or not node_id or not node_id.isdecimal():
         raise ClientError(
             f"{path / META} is damaged: it must contain version=1, node.id and cluster.id. Restore"
-            " it from a backup or another log directory, without its directory.id"
+            " it from a backup, or copy it from another log directory without the line directory.id"
         )
     if known.get(MODE) != IN_ZOOKEEPER:
         raise ClientError(

@@ -90,7 +90,7 @@ def topic(options: Namespace) -> None:
 
 
 def by_text(found: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
-    """The partitions of each text, such as `partitions 0-2,5`, in the order of the texts."""
+    """Each text once, after the partitions that have it: (`partitions 0-2,5`, text)."""
     partitions: dict[str, set[int]] = {}
     for index, text in found:
         partitions.setdefault(text, set()).add(index)

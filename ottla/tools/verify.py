@@ -63,7 +63,8 @@ def run(options: Namespace) -> int:
     found: dict[str, str] = {}
     try:
         # Whole directories first: a partition that is named besides its directory is in it.
-        for path in sorted(options.directories, key=is_partition):
+        different = {os.path.realpath(path): path for path in options.directories}
+        for path in sorted(different.values(), key=is_partition):
             path = path.rstrip("/") or "/"
             if is_partition(path):
                 verify_partition(path, options, report, found)
@@ -109,8 +110,6 @@ def verify_directory(
     """Check one of log.dirs, and add the names of the checked partitions to `found`, by path."""
     with nullcontext() if options.online else held(path):
         places = partitions_in(path)
-        if found.keys() & set(map(os.path.realpath, places.values())):
-            return                      # the same directory, named twice
         report.bytes_due += sum(
             bytes_in(place)
             for (topic, index), place in places.items()
@@ -119,8 +118,9 @@ def verify_directory(
         checked = check_directory(
             path, set(options.partition), options.online, options.deep, report
         )
-        for topic, index in checked.partitions:
-            found[os.path.realpath(places[topic, index])] = f"{topic}-{index}"
+        for topic, index in checked.partitions:         # a running broker may have added some
+            place = os.path.join(path, f"{topic}-{index}")
+            found[os.path.realpath(places.get((topic, index), place))] = f"{topic}-{index}"
 
 
 def verify_partition(

@@ -11,7 +11,7 @@ import operator
 import re
 import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,8 +99,9 @@ class BrokerConfig(BrokerSettings):
         super().__init__(texts, problems)
         self._check_others(problems)
         for check in (
-            self._check_ids, self._read_super_users, self._read_addresses, self._check_groups,
-            self._check_cluster, self._check_classes, self._check_http,
+            partial(self._check_ids, problems.names), self._read_super_users,
+            self._read_addresses, self._check_groups, self._check_cluster, self._check_classes,
+            self._check_http,
         ):
             with problems:
                 check()
@@ -122,8 +123,11 @@ class BrokerConfig(BrokerSettings):
         config.sources = sources
         return config
 
-    def _check_ids(self) -> None:
-        """Give node.id and broker.id the same value, as in Kafka. Raises SettingsError."""
+    def _check_ids(self, wrong: set[str]) -> None:
+        """Give node.id and broker.id the same value, as in Kafka; neither may be among the `wrong`
+        settings, whose values are not known. Raises SettingsError."""
+        if {"node.id", "broker.id"} & wrong:
+            return
         if self.broker_id < 0:
             if self.zookeeper_connect and "node.id" not in self.static:
                 raise SettingsError("node.id", "has to be set together with zookeeper.connect")

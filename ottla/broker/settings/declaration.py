@@ -76,6 +76,11 @@ class Problems:
         self.found.setdefault(str(error), error)
         return True
 
+    @property
+    def names(self) -> set[str]:
+        """The properties with errors."""
+        return {error.name for error in self.found.values()}
+
     def tell(self, warnings: Sequence[str] = ()) -> None:
         """Raises the first error, with the others and the warnings; does nothing without one."""
         if self.found:

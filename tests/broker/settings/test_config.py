@@ -218,6 +218,14 @@ def test_all_bad_values_and_the_warnings_are_told_together() -> None:
     assert raised.value.others[0].others == (), "one list of them"
 
 
+@pytest.mark.parametrize("also", ["broker.id=3", "zookeeper.connect=localhost:2181"])
+@pytest.mark.parametrize("wrong", ["node.id", "broker.id"])
+def test_a_wrong_id_is_not_compared_with_others(wrong: str, also: str) -> None:
+    with pytest.raises(SettingsError, match=f"{wrong}: ") as raised:
+        config(also, f"{wrong}=x")
+    assert raised.value.others == []
+
+
 def test_values_are_read_as_kafka_reads_them() -> None:
     broker = config("auto.create.topics.enable= FALSE ", "num.partitions=+4",
                     "log.dirs= /a , /b", "group.consumer.migration.policy=Upgrade")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.groups.history.group_history import OFFSETS_SET
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.wire.errors import ErrorCode
 
@@ -30,13 +30,18 @@ class OffsetToCommit(NamedTuple):
     topic_id: bytes = bytes(16)
 
 
-class Setter(NamedTuple):
+@dataclass(slots=True)
+class Setter:
     """A client that commits offsets without being a member: a tool, or a consumer that manages its
-    partitions itself."""
+    partitions itself; and what one request of it has changed."""
 
     user: str
     client: str | None
     host: str
+    topics: set[str] = field(default_factory=set)
+    """The topics whose offsets were committed."""
+    back: int = 0
+    """By how many records offsets were set back, in all."""
 
 
 class Commit(NamedTuple):
@@ -79,21 +84,15 @@ def commit_records(
     return codes
 
 
-def note_set(request: Commit, offsets: Offsets, result: Result) -> None:
-    """Note that a client that is no member sets offsets. Commits forwards are counted as one event,
-    since some consumers make one every few seconds; each commit backwards is an event of its
-    own."""
-    assert request.setter is not None, "a member commits"
+def records_back(request: Commit, codes: Sequence[ErrorCode], offsets: Offsets) -> int:
+    """By how many records, in all, the accepted offsets of a commit are below the former ones."""
     committed = offsets.of_group(request.group_id)
     back = 0
-    for each in request.offsets:
-        before = committed.get((each.topic, each.partition))
+    for each, code in zip(request.offsets, codes, strict=True):
+        before = None if code else committed.get((each.topic, each.partition))
         if before is not None:
             back += max(0, before.offset - each.offset)
-    result.note(
-        request.group_id, OFFSETS_SET, **request.setter._asdict(), back=back or None,
-        topics=tuple(sorted({each.topic for each in request.offsets})),
-    )
+    return back
 
 
 class FetchedOffset(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ottla.groups.classic.requests import ServedClassicGroup
-from ottla.groups.history.group_history import ENDS, NOT_RECORDED, OFFSETS_SET, GroupHistory
+from ottla.groups.history.group_history import ENDS, NOT_RECORDED, GroupHistory
 from ottla.groups.shard import NO_CLUSTER, Shard
 from ottla.groups.shard_runtime import Clock, Later, ShardHost, ShardRuntime
 
@@ -59,11 +59,10 @@ class Runtime(ShardRuntime[Shard]):
     def _happened(self, result: Result, error: ProtocolError | None) -> None:
         """Keep the events of a turn. If the log refused the turn's records, a KIP-848 group is
         unchanged, so its events are dropped. The members of a classic group have changed in memory,
-        so its events are kept, except the end of a rebalance and offsets."""
+        so its events are kept, except the end of a rebalance."""
         events, result.events = result.events, []
         for group_id, event in events:
-            needs_log = event.kind in ENDS or event.kind == OFFSETS_SET
-            if error is None or (self._is_classic(group_id) and not needs_log):
+            if error is None or (self._is_classic(group_id) and event.kind not in ENDS):
                 self.history.note(group_id, event)
         for group_id in dict.fromkeys(group_id for group_id, _ in events) if error else ():
             result.note(group_id, NOT_RECORDED, reason=str(error))

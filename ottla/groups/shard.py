@@ -193,9 +193,10 @@ class Shard:
             self._refuse_while_deleted(group_id)
         group = self.groups.get(group_id) or AbsentGroup(group_id)
         group.check_commit(request, result, self.context)
+        codes = offset_requests.commit_records(request, result, self.context.settings)
         if request.setter is not None:
-            offset_requests.note_set(request, self.offsets, result)
-        return offset_requests.commit_records(request, result, self.context.settings)
+            request.setter.back += offset_requests.records_back(request, codes, self.offsets)
+        return codes
 
     def fetch_offsets(
         self,

@@ -10,7 +10,6 @@ from typing import Any
 
 from ottla.broker.api.refusals import refused_topics
 from ottla.broker.audit import Act
-from ottla.broker.context import BrokerContext
 from ottla.broker.coordination.answers import answer_later, answer_of, begin_answer
 from ottla.broker.dispatch import arrival, handles
 from ottla.broker.network.promises import LateReply
@@ -19,6 +18,7 @@ from ottla.broker.security.access import GROUP_REFUSED, TOPIC_REFUSED, Access
 from ottla.broker.security.decisions import by_item
 from ottla.broker.threads.slices import Slices, in_parts
 from ottla.groups.history.group_history import OFFSETS_SET
+from ottla.groups.history.rings import event
 from ottla.groups.offset_requests import Commit, FetchedOffset, OffsetToCommit, Setter
 from ottla.groups.result import Result
 from ottla.groups.shard import OFFSETS_AT_ONCE, Shard
@@ -49,8 +49,16 @@ def offset_commit(
     count = 0
     for topic in request.topics:
         count += len(topic.partitions)
+    setter = _setter(request, context)
     if count > OFFSETS_AT_ONCE:
-        return _commit_in_parts(request, context)
+        return _commit_in_parts(request, context, setter)
+    return _commit_part(request, context, setter, is_whole=True)
+
+
+def _commit_part(
+    request: OffsetCommitRequest, context: RequestContext, setter: Setter | None, is_whole: bool
+) -> OffsetCommitResponse | LateReply:
+    """Commit the offsets of a whole request, or of a part of it, in one turn."""
     broker, version, topics = context.broker, context.version, request.topics
     image = broker.image
     refusals: list[OffsetCommitResponse.Topic] = []
@@ -92,15 +100,20 @@ def offset_commit(
         response.topics += refusals
         return response
     response.topics += refusals
-    commit = _commit(request, offsets, context)
+    commit = _commit(request, offsets, context, setter)
 
     def respond(reply: list[ErrorCode] | ProtocolError) -> OffsetCommitResponse:
         if isinstance(reply, ProtocolError):
             reply = [commit_code(reply.code)] * len(answers)
+        if setter is not None:
+            setter.topics.update(
+                each.topic for each, code in zip(offsets, reply, strict=True) if not code)
         for answer, code in zip(answers, reply, strict=True):
             if code:
                 answer.error_code = int(code)
-        return _told(commit, response, request, context)
+        if setter is not None and is_whole:
+            _tell(setter, response, request, context)
+        return response
 
     return answer_later(
         broker.coordinators.groups.runtime.gather,
@@ -110,25 +123,35 @@ def offset_commit(
     )
 
 
-def _told(
-    commit: Commit, response: OffsetCommitResponse, request: OffsetCommitRequest,
+def _setter(request: OffsetCommitRequest, context: RequestContext) -> Setter | None:
+    """The client, if it commits without being a member."""
+    if context.version >= 1 and (request.member_id or request.generation_id_or_member_epoch >= 0):
+        return None
+    client = context.client
+    return Setter(client.principal, client.client_id, client.host)
+
+
+def _tell(
+    setter: Setter, response: OffsetCommitResponse, request: OffsetCommitRequest,
     context: RequestContext,
-) -> OffsetCommitResponse:
-    """The response; a commit by hand is logged first."""
-    if commit.setter is not None and _is_first(context.broker, commit.group_id):
+) -> None:
+    """Keep the event that a client has set offsets without being a member, and log it if it is
+    news."""
+    if not setter.topics:
+        return
+    broker = context.broker
+    runtime = broker.coordinators.groups.runtime
+    fields = {
+        "user": setter.user, "client": setter.client, "host": setter.host,
+        "back": setter.back or None, "topics": tuple(sorted(setter.topics)),
+    }
+    happened = event(broker.clock.now_ms(), runtime.tick_ms(), OFFSETS_SET, fields)
+    if runtime.history.note_set(request.group_id, happened):
         Act(request, context).ended(response)
-    return response
-
-
-def _is_first(broker: BrokerContext, group_id: str) -> bool:
-    """Whether the newest event of a group is a client that has set offsets for the first time.
-    Consumers that manage their partitions themselves repeat it: they would fill the audit log."""
-    last = broker.coordinators.groups.runtime.history.rings.last(group_id)
-    return last is not None and last.kind == OFFSETS_SET and last.times == 1
 
 
 async def _commit_in_parts(
-    request: OffsetCommitRequest, context: RequestContext
+    request: OffsetCommitRequest, context: RequestContext, setter: Setter | None
 ) -> OffsetCommitResponse:
     """Commit offsets that are too many for one turn of the event loop: in parts, each with one
     batch."""
@@ -147,7 +170,7 @@ async def _commit_in_parts(
                     )
                 ],
             )
-            waiting.append(arrival(offset_commit(part, context)))
+            waiting.append(arrival(_commit_part(part, context, setter, is_whole=False)))
             await asyncio.sleep(0)
     response = OffsetCommitResponse(topics=[])
     for answer in await asyncio.gather(*waiting):
@@ -157,6 +180,8 @@ async def _commit_in_parts(
                 last.partitions += topic.partitions
             else:
                 response.topics.append(topic)
+    if setter is not None:
+        _tell(setter, response, request, context)
     return response
 
 
@@ -189,14 +214,12 @@ def _answered_topic(
 
 
 def _commit(
-    request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext
+    request: OffsetCommitRequest, offsets: list[OffsetToCommit], context: RequestContext,
+    setter: Setter | None,
 ) -> Commit:
-    version, client = context.version, context.client
+    version = context.version
     member_id = request.member_id if version >= 1 else ""
     generation = request.generation_id_or_member_epoch if version >= 1 else -1
-    setter = None
-    if not member_id and generation < 0:
-        setter = Setter(client.principal, client.client_id, client.host)
     return Commit(
         request.group_id,
         offsets,

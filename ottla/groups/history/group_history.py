@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.groups.history.rings import Event, Rings
+from ottla.groups.history.rings import LISTED_MAX, Event, Rings
+from ottla.groups.history.setters import Setters
 
 BEGAN, GATHERED, REBALANCED, EMPTIED = "rebalance_began", "gathered", "rebalanced", "emptied"
 ENDS = (REBALANCED, EMPTIED)
@@ -35,6 +36,7 @@ class GroupHistory:
     def __init__(self, rings: Rings[str] | None = None) -> None:
         self.rings: Rings[str] = Rings() if rings is None else rings
         self.rebalances: dict[str, Rebalance] = {}
+        self.setters = Setters()
 
     def note(self, group_id: str, of: Event) -> None:
         """Keep an event of a group."""
@@ -48,6 +50,29 @@ class GroupHistory:
         if of.kind in ENDS:
             of = self._end(group_id, of)
         self.rings.add(group_id, of)
+
+    def note_set(self, group_id: str, of: Event) -> bool:
+        """Keep the event that a client which is no member has set offsets. Returns whether it is
+        news. What is no news is counted in the client's last event, which may be about more topics
+        and records then."""
+        topics, back = {*of.fields["topics"]}, of.fields["back"]
+        who = [of.fields[name] for name in ("user", "client", "host")]
+        is_news = self.setters.is_news((group_id, *who), bool(back), of.tick_ms)
+        if is_news:
+            self.rings.add(group_id, of, alone=bool(back))
+            return True
+        old = next((
+            each for each in reversed(self.rings.of(group_id))
+            if each.kind == OFFSETS_SET and bool(each.fields["back"]) == bool(back)
+            and [each.fields[name] for name in ("user", "client", "host")] == who), None)
+        if old is None:
+            return False            # other events have replaced it
+        known = {*old.fields["topics"]}
+        self.rings.repeat(group_id, old, of.at_ms, {
+            **old.fields, "topics": tuple(sorted(known | topics)),
+            "back": back and old.fields["back"] + back,
+        })
+        return len(known) <= LISTED_MAX and not topics <= known
 
     def _begin(self, group_id: str, began: Event) -> None:
         if group_id in self.rebalances:

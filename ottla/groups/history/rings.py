@@ -37,14 +37,15 @@ class Event(NamedTuple):
 
 def event(at_ms: int, tick_ms: int, kind: str, fields: Mapping[str, Any]) -> Event:
     """An event whose texts and lists are shortened to a bounded size."""
-    return Event(at_ms, tick_ms, kind, {name: _cut(value) for name, value in fields.items()})
+    return Event(at_ms, tick_ms, kind, {name: cut(value) for name, value in fields.items()})
 
 
-def _cut(value: Any) -> Any:
+def cut(value: Any) -> Any:
+    """A text or a list, shortened to a bounded size."""
     if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
         return value[:TEXT_CHARS_MAX] + "…"
     if isinstance(value, tuple):
-        listed = tuple(_cut(each) for each in value[:LISTED_MAX])
+        listed = tuple(cut(each) for each in value[:LISTED_MAX])
         return (*listed, "…") if len(value) > LISTED_MAX else listed
     return value
 
@@ -84,21 +85,35 @@ class Rings(Generic[Key]):
         ring = self._rings.get(key)
         return ring[-1] if ring else None
 
-    def add(self, key: Key, of: Event) -> None:
-        """Add an event; if it repeats the key's newest event, only the count of that event
-        grows."""
+    def add(self, key: Key, of: Event, *, alone: bool = False) -> None:
+        """Add an event; if it repeats the key's newest event, only the count of that event grows,
+        unless the event shall stand `alone`."""
         ring = self._rings.pop(key, None)
         if ring is None:
             ring = deque()
             self.bytes += _ring_bytes(key)
         self._rings[key] = ring
-        if ring and (ring[-1].kind, ring[-1].fields) == (of.kind, of.fields):
+        if ring and not alone and (ring[-1].kind, ring[-1].fields) == (of.kind, of.fields):
             ring[-1] = ring[-1]._replace(times=ring[-1].times + 1, last_ms=of.at_ms)
             return
         ring.append(of)
         self.bytes += _bytes_of(of)
         if len(ring) > self.each_max:
             self.bytes -= _bytes_of(ring.popleft())
+        self._limit()
+
+    def repeat(self, key: Key, old: Event, at_ms: int, fields: Mapping[str, Any]) -> None:
+        """Count an event of a key once more, with the fields that it has now."""
+        ring = self._rings.pop(key)
+        self._rings[key] = ring
+        new = old._replace(
+            fields={name: cut(value) for name, value in fields.items()}, times=old.times + 1,
+            last_ms=at_ms)
+        ring[ring.index(old)] = new
+        self.bytes += _bytes_of(new) - _bytes_of(old)
+        self._limit()
+
+    def _limit(self) -> None:
         while self.bytes > self.bytes_max:
             self._drop_oldest()
         assert self.bytes >= 0, "more bytes were subtracted than added"

@@ -22,7 +22,8 @@ Fields = Mapping[str, Any]
 def sentence(of: Event) -> str:
     """An event in plain English, without its time."""
     text = SENTENCES[of.kind](of.fields)
-    return text if of.times == 1 else f"{text} ({of.times} times)"
+    in_all = " in all" if of.kind == OFFSETS_SET and of.fields["back"] else ""
+    return text if of.times == 1 else f"{text}{in_all} ({of.times} times)"
 
 
 def cause(rebalance: Rebalance) -> str:

@@ -17,6 +17,8 @@ from ottla.broker.history import group_answer
 from ottla.broker.history.group_answer import _growth
 from ottla.broker.history.lag_samples import Change
 from ottla.client.cluster import ClusterClient
+from ottla.client.errors import Refused
+from ottla.groups.shard import OFFSETS_AT_ONCE
 from ottla.tools.admin import groups, topics, transactions
 from ottla.tools.stream.batches import SingleSender
 from ottla.wire.records import Record
@@ -104,14 +106,45 @@ def test_offsets_that_no_member_has_set_are_an_event_and_an_audit_line(
     _, found = get(broker, "/api/v1/groups/g/why")
     who = "User:ANONYMOUS, client tool, of 127.0.0.1, no member, set the offsets of t"
     assert [(each["kind"], each["text"], each["times"]) for each in found["events"]] == [
-        ("offsets_set", f"{who} (3 times)", 3),
+        ("offsets_set", f"{who} (4 times)", 4),
         ("offsets_set", f"{who} back by 5 records", 1),
-        ("offsets_set", who, 1),
     ]
     lines = [each.getMessage() for each in caplog.records if "OffsetCommit" in each.getMessage()]
     assert [line.split(": ", 1)[1].split(" ")[1:3] for line in lines] == [
-        ["t-0", f"committed_offset={offset}"] for offset in (5, 2, 3)
+        ["t-0", f"committed_offset={offset}"] for offset in (5, 2)
     ]
+
+
+def test_a_commit_of_many_partitions_is_one_event_and_audited_once(
+    broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ottla.audit")
+    count = OFFSETS_AT_ONCE + 1
+    with ClusterClient(f"127.0.0.1:{broker.port}", client_id="tool") as cluster:
+        topics.create(cluster, "t", partitions=count)
+        for offset in (5, 2):
+            groups.commit(cluster, "g", {("t", index): offset for index in range(count)})
+    _, found = get(broker, "/api/v1/groups/g/why")
+    assert [(each["times"], each.get("back")) for each in found["events"]] == [
+        (1, None), (1, 3 * count)]
+    lines = [each for each in caplog.records if "OffsetCommit" in each.getMessage()]
+    assert len(lines) == 2 * count
+
+
+def test_offsets_that_were_refused_are_no_event(broker: RunningBroker) -> None:
+    with ClusterClient(f"127.0.0.1:{broker.port}", client_id="tool") as cluster:
+        for name in ("t", "u"):
+            topics.create(cluster, name, partitions=1)
+        groups.commit(cluster, "g", {("t", 0): 5})
+        with pytest.raises(Refused, match="offset metadata too large"):
+            groups.commit(
+                cluster, "g", {("t", 0): 1, ("u", 0): 1},
+                {("t", 0): "x" * 5000, ("u", 0): "x" * 5000})
+        with pytest.raises(Refused, match="offset metadata too large"):
+            groups.commit(cluster, "g", {("t", 0): 1, ("u", 0): 1}, {("t", 0): "x" * 5000})
+    _, found = get(broker, "/api/v1/groups/g/why")
+    assert [(each["topics"], each["times"], each.get("back")) for each in found["events"]] == [
+        (["t", "u"], 2, None)]
 
 
 def test_an_open_transaction_has_a_name_and_its_abort_leaves_traces(

@@ -1,0 +1,48 @@
+"""Which clients that are no members have set a group's offsets lately.
+
+A tool sets offsets once. Consumers that manage their partitions themselves commit every few
+seconds, several of them perhaps in the same group: only what is news of them is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+QUIET_MS = 600_000
+"""After this time without a commit, a client's next commit is news."""
+BACK_MS, BACK_MAX = 3_600_000, 5
+"""In this time, so many commits of a client that set offsets back are news. Two consumers that
+commit the same partitions set each other back all the time."""
+SETTERS_MAX = 10_000
+
+
+class Seen(NamedTuple):
+    """The commits of one client."""
+
+    last_ms: int
+    since_ms: int
+    """Since when the commits backwards are counted."""
+    back: int
+
+
+class Setters:
+    """The clients that committed last. Times are monotonic. Only the hashes of the names are kept,
+    since names can be long."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Seen] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def is_news(self, key: Hashable, back: bool, tick_ms: int) -> bool:
+        """Note a commit of a client in a group; returns whether it is news."""
+        seen = self._seen.pop(hash(key), None)
+        is_quiet = seen is None or tick_ms - seen.last_ms >= QUIET_MS
+        if seen is None or tick_ms - seen.since_ms >= BACK_MS:
+            seen = Seen(tick_ms, tick_ms, 0)
+        self._seen[hash(key)] = Seen(tick_ms, seen.since_ms, seen.back + back)
+        if len(self._seen) > SETTERS_MAX:
+            del self._seen[next(iter(self._seen))]
+        return is_quiet or (back and seen.back < BACK_MAX)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.groups.history.rings import TEXT_CHARS_MAX, cut
+
 HELD_MAX, PRODUCING_MAX = 10_000, 10_000
 RELEASED_MS = 60_000
 
@@ -38,18 +40,21 @@ class Producing(NamedTuple):
 
 
 class TransactionalClients:
-    """The clients that requested the transactional ids which this broker coordinates."""
+    """The clients that requested the transactional ids which this broker coordinates. Clients of
+    very long ids are not remembered, and long names are cut, so that the memory is bounded."""
 
     def __init__(self) -> None:
         self._clients: dict[str, Producing] = {}
 
     def note(self, transactional_id: str, client: Producing) -> None:
         """A client has got the transactional id."""
+        if len(transactional_id) > TEXT_CHARS_MAX:
+            return
         self._clients.pop(transactional_id, None)
-        self._clients[transactional_id] = client
+        self._clients[transactional_id] = Producing(*map(cut, client))
         if len(self._clients) > PRODUCING_MAX:
             del self._clients[next(iter(self._clients))]
 
     def of(self, transactional_id: str) -> Producing | None:
-        """The client; None if it requested the id before this broker started."""
+        """The client; None if it is not known, for example since before a restart."""
         return self._clients.get(transactional_id)

@@ -10,6 +10,7 @@ from ottla.broker.history.transaction_memory import (
     Producing,
     TransactionalClients,
 )
+from ottla.groups.history.rings import TEXT_CHARS_MAX
 
 
 def test_a_group_was_held_back_until_a_moment_ago() -> None:
@@ -28,3 +29,12 @@ def test_the_newest_clients_of_transactional_ids_are_known() -> None:
     for number in range(PRODUCING_MAX):
         known.note(f"id-{number}", client)
     assert known.of("first") is None and known.of("id-0") == client
+
+
+def test_long_names_take_little_memory() -> None:
+    known = TransactionalClients()
+    known.note("id", Producing("User:a", "c" * 30_000, "h"))
+    known.note("x" * 30_000, Producing("User:a", None, "h"))
+    client = known.of("id")
+    assert client is not None and len(client.client or "") == TEXT_CHARS_MAX + 1
+    assert known.of("x" * 30_000) is None

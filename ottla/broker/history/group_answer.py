@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.history import topic_answer
 from ottla.broker.history.lag_samples import Change, Sample
-from ottla.broker.history.open_transactions import opened
+from ottla.broker.history.open_transactions import Ongoing, ongoing, opened
 from ottla.broker.history.topic_answer import refusing_writes
 from ottla.broker.threads.slices import Slices
 from ottla.groups.errors import GroupIdNotFound
@@ -92,10 +92,10 @@ def _fill(rows: dict[tuple[str, int], dict[str, Any]], lag: Lag) -> None:
 
 async def why_group(
     broker: BrokerContext, lags: Lags, group_id: str,
-    connected: Collection[tuple[str | None, str]] = (),
+    connected: Mapping[tuple[str | None, str], float] | None = None,
 ) -> dict[str, Any]:
-    """The answer of this broker, if it coordinates the group. `connected` has the client id and the
-    host of each connection to this broker.
+    """The answer of this broker, if it coordinates the group. `connected` has the age in ms of the
+    oldest connection to this broker, by client id and host.
 
     Raises NotCoordinator, CoordinatorLoadInProgress, GroupIdNotFound.
     """
@@ -114,9 +114,10 @@ async def why_group(
     if group is not None:
         findings = [
             *_log(broker, shard), *standing(group, moment),
-            *_left(group, events, moment, connected), *_pending(shard, group_id),
-            *_partitions(broker, group, rows), *_lag(broker, group_id, rows, moment.tick_ms),
+            *_left(group, events, moment, connected or {}), *_pending(shard, group_id),
         ]
+        findings += await _partitions(broker, group, rows, FINDINGS_MAX - len(findings))
+        findings += _lag(broker, group_id, rows, moment.tick_ms)
     return {
         "group": group_id,
         "type": None if group is None else group.type_name,
@@ -134,21 +135,28 @@ async def why_group(
 
 def _left(
     group: Group, events: list[Event], moment: Moment,
-    connected: Collection[tuple[str | None, str]],
+    connected: Mapping[tuple[str | None, str], float],
 ) -> Iterator[Finding]:
-    """Clients that have left a group without members, but are still connected."""
+    """Clients that have left a group without members, while a client of the same name is still
+    connected, by a connection that was made before. Many clients have the same name: `rdkafka` is
+    the default of librdkafka."""
     if group.members:
         return
-    left = {(each.fields.get("client"), each.fields.get("host")): each
-            for each in events if each.kind == "left"}
+    left: dict[tuple[str | None, str], Event] = {
+        (each.fields.get("client"), each.fields.get("host") or ""): each
+        for each in events if each.kind == "left"}
     for (client, host), each in left.items():
-        if (client, host) in connected and moment.wall_ms - each.at_ms >= LEFT_MS:
+        since_ms = max(each.at_ms, each.last_ms)
+        ago_ms = moment.wall_ms - since_ms
+        if each.fields.get("by_administrator") or ago_ms < LEFT_MS:
+            continue
+        if connected.get((client, host), -1) >= ago_ms:
             yield Finding(
                 "left_but_connected",
-                f"client {client} of {host} has left the group, but is still connected: its program"
-                " runs and does not read; consumers leave if they do not poll for"
-                " max.poll.interval.ms",
-                {"client": client, "host": host, "since_ms": each.at_ms})
+                f"client {client} of {host} has left the group, and a client with the same id and"
+                " host is still connected: it may be the same program, since consumers leave if"
+                " they do not poll for max.poll.interval.ms",
+                {"client": client, "host": host, "since_ms": since_ms})
 
 
 def _aborted(broker: BrokerContext, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -197,49 +205,69 @@ def _pending(shard: Shard, group_id: str) -> Iterator[Finding]:
         )
 
 
-def _partitions(
-    broker: BrokerContext, group: Group, rows: list[dict[str, Any]]
-) -> Iterator[Finding]:
+async def _partitions(
+    broker: BrokerContext, group: Group, rows: list[dict[str, Any]], most: int
+) -> list[Finding]:
     """The partitions without progress, those with the most lag first."""
+    found: list[Finding] = []
+    known_open: Ongoing | None = None
+    slices = Slices()
     for row in sorted(rows, key=lambda row: -(row["lag"] or 0)):
-        name = f"{row['topic']}-{row['partition']}"
-        fields = {"topic": row["topic"], "partition": row["partition"], "member": row["member"]}
-        lag, key = row["lag"], (group.group_id, row["topic"], row["partition"])
-        if lag and (finding := _held_back(broker, row, name, fields)) is not None:
-            broker.histories.held.note(key, broker.clock.monotonic_ms())
-            yield finding
-        elif lag and row["member"] and _was_held_back(broker, row, key):
-            yield Finding(
-                "released",
-                f"{name}: the open transaction that held the group back has ended, and"
-                f" {_waiting(row)} can be read now; the group has not committed since then", fields,
-            )
-        elif lag and row["member"] is None and len(group.members) and _readable(group):
-            yield Finding(
-                "not_assigned",
-                f"{name} is assigned to no member, and"
-                f" {counted(lag, 'record waits', 'records wait')}", fields,
-            )
-        elif lag and row["member"] and row["committed_seconds_ago"] * 1000 >= STALE_MS:
-            yield Finding(
-                "not_committed",
-                f"{name} is assigned to {row['member']} and was committed last"
-                f" {duration(row['committed_seconds_ago'] * 1000)} ago, at offset"
-                f" {row['committed']}, while {_waiting(row)} wait", fields,
-            )
-        elif row["committed"] is None and row["member"]:
-            yield Finding(
-                "never_committed",
-                f"{name} is assigned to {row['member']}, and the group has never committed an"
-                " offset of it", fields,
-            )
+        if len(found) >= most:
+            break
+        if known_open is None and row["lag"] and _stable(broker, row) is not None:
+            known_open = await ongoing(broker, slices)
+        found += _of_partition(broker, group, row, known_open or {})
+        if slices.over:
+            await slices.pause()
+    return found
+
+
+def _of_partition(
+    broker: BrokerContext, group: Group, row: dict[str, Any], known_open: Ongoing
+) -> Iterator[Finding]:
+    """Why a partition makes no progress."""
+    name = f"{row['topic']}-{row['partition']}"
+    fields = {"topic": row["topic"], "partition": row["partition"], "member": row["member"]}
+    lag, key = row["lag"], (group.group_id, row["topic"], row["partition"])
+    if lag and (finding := _held_back(broker, row, fields, known_open)) is not None:
+        broker.histories.held.note(key, broker.clock.monotonic_ms())
+        yield finding
+    elif lag and row["member"] and _was_held_back(broker, row, key):
+        yield Finding(
+            "released",
+            f"{name}: the open transaction that held the group back has ended, and"
+            f" {_waiting(row)} can be read now; the group has not committed since then", fields,
+        )
+    elif lag and row["member"] is None and len(group.members) and _readable(group):
+        yield Finding(
+            "not_assigned",
+            f"{name} is assigned to no member, and"
+            f" {counted(lag, 'record waits', 'records wait')}", fields,
+        )
+    elif lag and row["member"] and row["committed_seconds_ago"] * 1000 >= STALE_MS:
+        yield Finding(
+            "not_committed",
+            f"{name} is assigned to {row['member']} and was committed last"
+            f" {duration(row['committed_seconds_ago'] * 1000)} ago, at offset"
+            f" {row['committed']}, while {_waiting(row)} wait", fields,
+        )
+    elif row["committed"] is None and row["member"]:
+        yield Finding(
+            "never_committed",
+            f"{name} is assigned to {row['member']}, and the group has never committed an"
+            " offset of it", fields,
+        )
 
 
 def _was_held_back(
     broker: BrokerContext, row: dict[str, Any], key: tuple[str, str, int]
 ) -> bool:
     """Whether an open transaction has held the group back until a moment ago, and the group has not
-    committed since then."""
+    committed since then. Only the leader knows whether the transaction has ended."""
+    partition = broker.replicas.partition(row["topic"], row["partition"])
+    if partition is None or not partition.led_here:
+        return False
     ago_ms = broker.histories.held.ago(key, broker.clock.monotonic_ms())
     return ago_ms is not None and row["committed_seconds_ago"] * 1000 >= ago_ms
 
@@ -249,21 +277,30 @@ def _readable(group: Group) -> bool:
     return group.tells_topics and group.state_name in ("Stable", "Reconciling")
 
 
-def _held_back(
-    broker: BrokerContext, row: dict[str, Any], name: str, fields: dict[str, Any]
-) -> Finding | None:
-    """The finding that read_committed consumers wait for an open transaction, or None."""
+def _stable(broker: BrokerContext, row: dict[str, Any]) -> int | None:
+    """The offset at which read_committed consumers of the group wait for an open transaction; None
+    if they do not wait for one."""
     partition = broker.replicas.partition(row["topic"], row["partition"])
     if partition is None or not partition.led_here:
         return None
     stable = partition.last_stable_offset()
-    if stable >= partition.high_watermark or row["committed"] < stable:
+    waits = stable < partition.high_watermark and row["committed"] >= stable
+    return stable if waits else None
+
+
+def _held_back(
+    broker: BrokerContext, row: dict[str, Any], fields: dict[str, Any], known_open: Ongoing
+) -> Finding | None:
+    """The finding that read_committed consumers wait for an open transaction, or None."""
+    partition = broker.replicas.partition(row["topic"], row["partition"])
+    stable = _stable(broker, row)
+    if partition is None or stable is None:
         return None
-    text, about = opened(broker, partition, stable)
+    text, about = opened(broker, partition, stable, known_open)
     return Finding(
         "open_transaction",
-        f"{name}: {text}. Consumers with isolation.level=read_committed wait for its end, and"
-        f" {_waiting(row)} wait",
+        f"{row['topic']}-{row['partition']}: {text}. Consumers with isolation.level=read_committed"
+        f" wait for its end, and {_waiting(row)} wait",
         {**fields, **about},
     )
 
@@ -289,7 +326,8 @@ def _lag(
     lag, size_bytes = sum(row["lag"] for row in known), sum(row["lag_bytes"] for row in known)
     seconds = max((row["lag_seconds"] or 0 for row in known), default=0)
     committed = sum(row["committed"] or 0 for row in rows)
-    change = broker.histories.samples.compare(group_id, Sample(tick_ms, lag, committed))
+    change = broker.histories.samples.compare(
+        group_id, Sample(tick_ms, lag, committed, _hash_of(broker, rows)))
     fields: dict[str, Any] = {"lag": lag, "lag_bytes": size_bytes, "lag_seconds": seconds}
     if change is not None:
         fields |= {"lag_change": change.lag, "committed_change": change.committed,
@@ -305,6 +343,15 @@ def _lag(
     if uncommitted:
         text += f", not counting {counted(uncommitted, 'partition')} without a committed offset"
     yield Finding("lag", text + _growth(change), fields)
+
+
+def _hash_of(broker: BrokerContext, rows: list[dict[str, Any]]) -> int:
+    """The hash of the set of partitions with a committed offset, and of their topics' ids."""
+    topics = broker.image.topics
+    return hash(frozenset(
+        (row["topic"], row["partition"], row["lag"] is None,
+         topics[row["topic"]].topic_id if row["topic"] in topics else None)
+        for row in rows if row["committed"] is not None))
 
 
 def _growth(change: Change | None) -> str:

@@ -13,11 +13,13 @@ YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
 
 
 class Sample(NamedTuple):
-    """A group's lag in records, and the sum of its committed offsets, at one moment."""
+    """A group's lag in records, and the sum of its committed offsets, at one moment. `places` is a
+    hash of the partitions that both are about."""
 
     tick_ms: int
     lag: int
     committed: int
+    places: int = 0
 
 
 class Change(NamedTuple):
@@ -38,11 +40,13 @@ class LagSamples:
         return len(self._groups)
 
     def compare(self, group_id: str, now: Sample) -> Change | None:
-        """Keep a sample; returns the change since the oldest sample, None if the oldest sample is
-        too young."""
+        """Keep a sample; returns the change since the oldest sample of the same partitions, None if
+        that is too young. Offsets that are new, or have expired, are no change of the lag."""
         samples = self._groups.pop(group_id, None) or deque(maxlen=SAMPLES_MAX)
         self._groups[group_id] = samples
-        while samples and now.tick_ms - samples[0].tick_ms > OLDEST_MS:
+        while samples and (
+            now.tick_ms - samples[0].tick_ms > OLDEST_MS or samples[-1].places != now.places
+        ):
             samples.popleft()
         if not samples or now.tick_ms - samples[-1].tick_ms >= SPACING_MS:
             samples.append(now)

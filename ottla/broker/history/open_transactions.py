@@ -3,9 +3,11 @@ it will be aborted."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.threads.slices import Slices, in_parts
 from ottla.groups.transactions.records import TransactionState
 from ottla.wire.errors import ProtocolError
 from ottla.wire.wording import duration
@@ -16,11 +18,41 @@ if TYPE_CHECKING:
     from ottla.replication.partition import Partition
 
 
-def opened(broker: BrokerContext, partition: Partition, stable: int) -> tuple[str, dict[str, Any]]:
+OPENED_MAX = 50
+"""The most partitions of one answer for which `opened` looks for the producer: it reads all
+producers of a partition."""
+IDS_A_STEP = 500
+
+Ongoing = Mapping[int, "tuple[str, TransactionValue]"]
+"""The open transactions with their transactional ids, by producer id."""
+
+
+async def ongoing(broker: BrokerContext, slices: Slices) -> Ongoing:
+    """The open transactions that this broker coordinates. There can be 100,000 transactional
+    ids."""
+    found: dict[int, tuple[str, TransactionValue]] = {}
+    for shard in broker.coordinators.transactions.runtime.shards():
+        for ids in in_parts(list(shard.transactions), IDS_A_STEP):
+            for transactional_id in ids:
+                value = shard.transactions.get(transactional_id)
+                if value is not None and value.state is TransactionState.ONGOING:
+                    found[value.producer_id] = transactional_id, value
+            if slices.over:
+                await slices.pause()
+    return found
+
+
+def briefly(stable: int) -> tuple[str, dict[str, Any]]:
+    """What can be said without looking for the producer."""
+    return f"a transaction is open since offset {stable}", {"stable_offset": stable}
+
+
+def opened(
+    broker: BrokerContext, partition: Partition, stable: int, known_open: Ongoing
+) -> tuple[str, dict[str, Any]]:
     """A sentence about the transaction that begins at the last stable offset of a partition, and
     its fields. Only the coordinator knows the transactional id and the times."""
-    fields: dict[str, Any] = {"stable_offset": stable}
-    text = f"a transaction is open since offset {stable}"
+    text, fields = briefly(stable)
     try:
         producers = partition.log.active_producers()
     except (OSError, ProtocolError):
@@ -29,7 +61,7 @@ def opened(broker: BrokerContext, partition: Partition, stable: int) -> tuple[st
     if state is None:
         return text, fields
     fields |= {"producer_id": state.producer_id, "producer_epoch": state.epoch}
-    known = _of_producer(broker, state.producer_id)
+    known = known_open.get(state.producer_id)
     if known is None:
         return f"{text} (producer id {state.producer_id})", fields
     transactional_id, value = known
@@ -48,15 +80,6 @@ def opened(broker: BrokerContext, partition: Partition, stable: int) -> tuple[st
         f"{text}: {transactional_id} (producer id {state.producer_id}){who} began it {age} ago, at"
         f" {clock(value.started_ms)}; if it does not end before, it is aborted at"
         f" {clock(ends_ms)}, after its timeout of {duration(value.timeout_ms)}", fields)
-
-
-def _of_producer(broker: BrokerContext, producer_id: int) -> tuple[str, TransactionValue] | None:
-    """The open transaction of a producer, if this broker coordinates it."""
-    for shard in broker.coordinators.transactions.runtime.shards():
-        for transactional_id, value in shard.transactions.items():
-            if value.producer_id == producer_id and value.state is TransactionState.ONGOING:
-                return transactional_id, value
-    return None
 
 
 def clock(ms: int) -> str:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.history.open_transactions import opened
+from ottla.broker.history.open_transactions import (
+    OPENED_MAX,
+    Ongoing,
+    briefly,
+    ongoing,
+    opened,
+)
 from ottla.broker.history.partition_sentences import ENDINGS, nodes, out_of_sync, sentence
 from ottla.broker.history.reasons import out_of_sync_reason
 from ottla.broker.threads.slices import Slices
@@ -39,11 +45,20 @@ async def why_topic(broker: BrokerContext, name: str) -> dict[str, Any]:
     topic = image.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartition(f"topic {name!r} not found")
-    partitions, events = [], []
+    partitions, events, count = [], [], 0
+    known_open: Ongoing = {}
     for index, state in enumerate(topic.partitions[:PARTITIONS_MAX]):
         if broker.node_id not in state.replicas:
             continue
         findings = list(_standing(broker, image, topic, index))
+        led = broker.replicas.partition(name, index) if state.leader == broker.node_id else None
+        if led is not None and led.last_stable_offset() < led.high_watermark:
+            if not count:
+                known_open = await ongoing(broker, slices)
+            findings += _held_back(broker, led, known_open if count < OPENED_MAX else None)
+            count += 1
+        if led is not None and state.leader != state.replicas[0]:
+            findings.append(_not_preferred(state))
         partitions.append({
             "partition": index, "leader": state.leader, "replicas": state.replicas,
             "isr": state.isr, "led_here": state.leader == broker.node_id,
@@ -84,7 +99,7 @@ def refusing_writes(broker: BrokerContext, name: str, index: int) -> Finding | N
 def _standing(
     broker: BrokerContext, image: MetadataImage, topic: TopicImage, index: int
 ) -> Iterator[Finding]:
-    """What is wrong with a partition, the causes first."""
+    """What is wrong with a partition's replicas, the causes first."""
     state = topic.partitions[index]
     partition = broker.replicas.partition(topic.name, index)
     if partition is not None:
@@ -104,23 +119,36 @@ def _standing(
                 {"isr": state.isr},
             )
         yield from _reassignment(state)
-        stable = partition.last_stable_offset()
-        if stable < partition.high_watermark:
-            waiting = counted(partition.high_watermark - stable, "record waits", "records wait")
-            text, about = opened(broker, partition, stable)
-            yield Finding(
-                "open_transaction",
-                f"{text}. Consumers with isolation.level=read_committed wait for its end, and"
-                f" {waiting}",
-                {"waiting": partition.high_watermark - stable, **about},
-            )
-        if state.leader != state.replicas[0]:
-            yield Finding(
-                "not_preferred",
-                f"broker {state.leader} leads, the preferred leader is {state.replicas[0]}: an"
-                " election of preferred leaders moves leadership there once it is in sync",
-                {"leader": state.leader, "preferred": state.replicas[0]},
-            )
+
+
+def _held_back(
+    broker: BrokerContext, partition: Partition, known_open: Ongoing | None
+) -> Iterator[Finding]:
+    """The open transaction that consumers wait for; `known_open` is None if the producer is not to
+    be looked for."""
+    stable = partition.last_stable_offset()
+    behind = partition.high_watermark - stable
+    if behind <= 0:
+        return                  # it has ended meanwhile
+    if known_open is None:
+        text, about = briefly(stable)
+    else:
+        text, about = opened(broker, partition, stable, known_open)
+    yield Finding(
+        "open_transaction",
+        f"{text}. Consumers with isolation.level=read_committed wait for its end, and"
+        f" {counted(behind, 'record waits', 'records wait')}",
+        {"waiting": behind, **about},
+    )
+
+
+def _not_preferred(state: PartitionState) -> Finding:
+    return Finding(
+        "not_preferred",
+        f"broker {state.leader} leads, the preferred leader is {state.replicas[0]}: an"
+        " election of preferred leaders moves leadership there once it is in sync",
+        {"leader": state.leader, "preferred": state.replicas[0]},
+    )
 
 
 def _log(broker: BrokerContext, partition: Partition) -> Iterator[Finding]:

@@ -29,8 +29,11 @@ STATUS = {
 async def _why_group(monitor: Monitor, name: str) -> Any:
     from ottla.broker.history.group_answer import why_group
 
-    connected = {(each.client.client_id, each.client.host.lstrip("/"))
-                 for each in monitor.connections()}
+    connected: dict[tuple[str | None, str], float] = {}
+    now = monitor.loop.time()
+    for each in monitor.connections():
+        key = each.client.client_id, each.client.host.lstrip("/")
+        connected[key] = max(connected.get(key, 0), 1000 * (now - each.opened_at))
     return await why_group(monitor.broker, monitor.asked_lags(), name, connected)
 
 

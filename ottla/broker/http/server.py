@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from ottla.broker.http import details, status
@@ -126,7 +126,10 @@ class HttpServer:
             ready, text = self._readiness()
             await self._answer(writer, 200 if ready else 503, text)
         elif path in JSON:
-            text = json.dumps(JSON[path](self.monitor), indent=2)
+            listed = JSON[path](self.monitor)
+            if isinstance(listed, Coroutine):
+                listed = await listed
+            text = json.dumps(listed, indent=2)
             await self._answer(writer, 200, text + "\n", "application/json")
         elif (asked := details.find(path)) is not None:
             code, document = await details.answer(self.monitor, asked)

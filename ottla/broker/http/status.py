@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
+from ottla.broker.history.open_transactions import ongoing
 from ottla.broker.http.group_metrics import shards_of
+from ottla.broker.threads.slices import Slices
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.history.group_history import EMPTIED, OFFSETS_SET
-from ottla.groups.transactions.records import TransactionState
 from ottla.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -160,22 +161,22 @@ def telemetry(monitor: Monitor) -> list[dict[str, Any]]:
     ][:LISTED_MAX]
 
 
-def transactions(monitor: Monitor) -> list[dict[str, Any]]:
+async def transactions(monitor: Monitor) -> list[dict[str, Any]]:
     """The open transactions that this broker coordinates, and their clients as far as known."""
     rows: list[dict[str, Any]] = []
-    for shard in monitor.broker.coordinators.transactions.runtime.shards():
-        for transactional_id, value in shard.transactions.items():
-            if value.state is not TransactionState.ONGOING:
-                continue
-            client = monitor.broker.histories.producing.of(transactional_id)
-            rows.append({
-                "id": transactional_id, "producer_id": value.producer_id,
-                "since_ms": value.started_ms, "timeout_ms": value.timeout_ms,
-                "principal": client and client.user, "client_id": client and client.client,
-                "address": client and client.host.lstrip("/"),
-            })
-            if len(rows) >= LISTED_MAX:
-                return rows
+    slices = Slices()
+    for transactional_id, value in (await ongoing(monitor.broker, slices)).values():
+        client = monitor.broker.histories.producing.of(transactional_id)
+        rows.append({
+            "id": transactional_id, "producer_id": value.producer_id,
+            "since_ms": value.started_ms, "timeout_ms": value.timeout_ms,
+            "principal": client and client.user, "client_id": client and client.client,
+            "address": client and client.host.lstrip("/"),
+        })
+        if len(rows) >= LISTED_MAX:
+            break
+        if slices.over:
+            await slices.pause()
     return rows
 
 

@@ -14,6 +14,13 @@ def test_the_lag_is_compared_with_a_sample_that_is_old_enough() -> None:
     assert samples.compare("g", Sample(1_000_000, 0, 9)) is None, "what is too old says nothing"
 
 
+def test_offsets_that_have_disappeared_were_not_set_back() -> None:
+    samples = LagSamples()
+    assert samples.compare("g", Sample(0, 100, 500, places=1)) is None
+    assert samples.compare("g", Sample(20_000, 10, 5, places=2)) is None
+    assert samples.compare("g", Sample(40_000, 12, 4, places=2)) == (20_000, 2, -1)
+
+
 def test_samples_are_bounded() -> None:
     samples = LagSamples()
     for at in range(3000):

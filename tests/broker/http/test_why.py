@@ -13,9 +13,10 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Consumer
 
-from ottla.broker.history import group_answer
+from ottla.broker.history import group_answer, topic_answer
 from ottla.broker.history.group_answer import _growth
 from ottla.broker.history.lag_samples import Change
+from ottla.broker.history.open_transactions import opened
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import Refused
 from ottla.groups.shard import OFFSETS_AT_ONCE
@@ -179,6 +180,38 @@ def test_an_open_transaction_has_a_name_and_its_abort_leaves_traces(
     assert line.endswith("partitions=t-0: done")
 
 
+def test_the_producers_of_a_few_open_transactions_are_looked_for(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return opened(*arguments)
+
+    for module in (group_answer, topic_answer):
+        monkeypatch.setattr(module, "opened", counted)
+    monkeypatch.setattr(group_answer, "FINDINGS_MAX", 3)
+    monkeypatch.setattr(topic_answer, "OPENED_MAX", 3)
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
+        topics.create(cluster, "t", partitions=5)
+        groups.commit(cluster, "g", {("t", index): 0 for index in range(5)})
+        with WireClient(broker.address) as client:
+            find(client, "ledger-1")
+            producer = init(client, "ledger-1")
+            assert add(client, "ledger-1", producer, "t", *range(5)) == [0] * 5
+            for index in range(5):
+                assert write(client, "ledger-1", producer, "t", b"a", partition=index) == 0
+    _, found = get(broker, "/api/v1/groups/g/why")
+    assert [one["kind"] for one in found["now"]] == ["no_members", *["open_transaction"] * 2]
+    assert len(calls) == 2
+    _, found = get(broker, "/api/v1/topics/t/why")
+    named = [each["now"][0].get("transactional_id") for each in found["partitions"]]
+    assert named == ["ledger-1"] * 3 + [None] * 2 and len(calls) == 5
+    _, rows = get(broker, "/api/v1/transactions")
+    assert [(each["id"], each["client_id"]) for each in rows] == [("ledger-1", "test")]
+
+
 def test_a_reset_is_no_growth_of_the_lag() -> None:
     text = _growth(Change(20_000, 5_419, -5_419))
     assert text == (
@@ -205,5 +238,6 @@ def test_a_client_that_has_left_but_is_connected_is_named(
     monkeypatch.setattr(group_answer, "LEFT_MS", 0)
     _, found = get(broker, "/api/v1/groups/g/why")
     [left] = [one for one in found["now"] if one["kind"] == "left_but_connected"]
-    assert left["text"].startswith("client busy of 127.0.0.1 has left the group, but is still")
+    assert left["text"].startswith(
+        "client busy of 127.0.0.1 has left the group, and a client with the same id and host is")
     other.close()

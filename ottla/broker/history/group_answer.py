@@ -16,6 +16,8 @@ from ottla.groups.history.sentences import sentence
 from ottla.groups.history.words import size
 from ottla.groups.routing import OFFSETS_TOPIC
 from ottla.groups.waits import Finding, Moment, TopicIndex, owners, standing
+from ottla.wire.batch import batches
+from ottla.wire.errors import ProtocolError
 from ottla.wire.wording import counted, duration
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ STALE_MS = 60_000
 """A partition with lag whose last commit is older than this makes no progress."""
 FINDINGS_MAX = 50
 PARTITIONS_MAX = 10_000
+MARKERS_MAX, MARKER_SIZE = 100, 78
+"""The most transaction markers that are told from records, and the bytes of one."""
 
 
 async def lag_rows(
@@ -335,6 +339,11 @@ def _lag(
     uncommitted = sum(row["committed"] is None for row in rows)
     if uncommitted:
         fields["uncommitted"] = uncommitted
+    if 0 < lag <= MARKERS_MAX and all(_only_markers(broker, row) for row in known if row["lag"]):
+        yield Finding(
+            "lag", "every record is read: the lag consists of transaction markers"
+            f" ({lag:,}), which consumers do not get", fields)
+        return
     text = "everything is read" if lag == 0 else (
         f"{counted(lag, 'record')} ({size(size_bytes)}) {'waits' if lag == 1 else 'wait'} in"
         f" {counted(sum(row['lag'] > 0 for row in known), 'partition')}"
@@ -343,6 +352,21 @@ def _lag(
     if uncommitted:
         text += f", not counting {counted(uncommitted, 'partition')} without a committed offset"
     yield Finding("lag", text + _growth(change), fields)
+
+
+def _only_markers(broker: BrokerContext, row: dict[str, Any]) -> bool:
+    """Whether only transaction markers come after the committed offset. They are read only if their
+    size fits."""
+    if row["lag_bytes"] != row["lag"] * MARKER_SIZE:
+        return False
+    partition = broker.replicas.partition(row["topic"], row["partition"])
+    if partition is None:
+        return False
+    try:
+        data = partition.log.read_bytes(row["committed"], row["lag_bytes"])
+        return all(each.control for each in batches(data))
+    except (OSError, ProtocolError):
+        return False
 
 
 def _hash_of(broker: BrokerContext, rows: list[dict[str, Any]]) -> int:

@@ -23,6 +23,7 @@ from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.output import done, show
 from ottla.tools.cli.units import setting_without_unit
 from ottla.tools.usage import WrongUsage
+from ottla.wire.wording import counted
 
 READY = "ottla ready: "
 HOST = "127.0.0.1"
@@ -44,11 +45,14 @@ def running_in(named: str | None) -> int:
 
 def stop(options: Namespace) -> None:
     pid = running_in(options.data_dir)
+    brokers = len([*Path(options.data_dir or "data").glob("broker-*/")])
+    what = f"process {pid}" + (
+        f": a cluster of {counted(brokers, 'broker')} and its ZooKeeper" if brokers else "")
     if options.dry_run:
-        done(options, f"stopped process {pid}")
+        done(options, f"stopped {what}")
         return
     end(pid, STOP_SECONDS if options.wait is None else options.wait)
-    print(f"stopped process {pid}", file=sys.stderr)
+    print(f"stopped {what}", file=sys.stderr)
 
 
 def end(pid: int, wait: float) -> None:

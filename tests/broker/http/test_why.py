@@ -178,6 +178,11 @@ def test_an_open_transaction_has_a_name_and_its_abort_leaves_traces(
     [line] = [each.getMessage() for each in caplog.records if "ledger-1" in each.getMessage()]
     assert "InitProducerId transactional_id=ledger-1 aborted its open transaction" in line
     assert line.endswith("partitions=t-0: done")
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
+        groups.commit(cluster, "g", {("t", 0): 2})
+    _, found = get(broker, "/api/v1/groups/g/why")
+    lag = next(one for one in found["now"] if one["kind"] == "lag")
+    assert "every record is read: the lag consists of transaction markers (1)" in lag["text"]
 
 
 def test_the_producers_of_a_few_open_transactions_are_looked_for(

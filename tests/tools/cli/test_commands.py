@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
+from ottla.tools.check_directory import held
 from ottla.tools.cli import mirror
 from ottla.tools.cli.grammar import negative_values, parser_of
 from ottla.tools.cli.output import table
@@ -525,3 +526,13 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(ottla: Ottla) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
         assert process.returncode == 130 and "Traceback" not in said, said
+
+
+def test_a_stop_says_that_it_stops_a_whole_cluster(ottla: Ottla, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        (tmp_path / f"broker-{number}").mkdir()
+    (tmp_path / ".lock").touch()
+    with held(str(tmp_path)):
+        done = ottla(f"server stop --dry-run --data-dir {tmp_path}")
+    assert done.status == 0, done
+    assert f"process {os.getpid()}: a cluster of 3 brokers and its ZooKeeper" in done.out, done

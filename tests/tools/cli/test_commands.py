@@ -535,4 +535,4 @@ def test_a_stop_says_that_it_stops_a_whole_cluster(ottla: Ottla, tmp_path: Path)
     with held(str(tmp_path)):
         done = ottla(f"server stop --dry-run --data-dir {tmp_path}")
     assert done.status == 0, done
-    assert f"process {os.getpid()}: a cluster of 3 brokers and its ZooKeeper" in done.out, done
+    assert f"process {os.getpid()}: a cluster of 3 brokers and its ZooKeeper" in done.err, done

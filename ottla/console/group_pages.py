@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import Refused
+from ottla.client.errors import ClientError, Refused
 from ottla.console.broker_reports import of_name, read_all
 from ottla.console.picture import Memory
 from ottla.console.sweeps import Sweep
@@ -24,6 +24,7 @@ LAG_SECONDS = 2.0
 """How long one reading of the view may read groups' offsets; later readings read the rest."""
 CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
+EVENTS_MAX = 1_000
 
 
 def group_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
@@ -138,15 +139,10 @@ def group_page(cluster: ClusterClient, memory: Memory, name: str) -> Row:
     ends = ends_of(cluster, places)
     reports = partition_reports(cluster, memory, name)
     details = {place: row for place, row in reports.items() if place in ends}
-    happened = why(cluster, memory, "groups", name)
-    if len(details) < len(reports):         # the reports include topics that the user may not see
-        seen = {topic for topic, _ in details}
-        happened["now"] = [
-            one for one in happened["now"]
-            if one.get("kind") != "lag" and one.get("topic", None) in {None, *seen}]
-        happened["events"] = [
-            one for one in happened["events"] if one.get("topic", None) in {None, *seen}
-            and (one.get("kind") != "offsets_set" or seen.issuperset(one["topics"]))]
+    # A group's lag is a sum over all its topics, including those that the user may not see.
+    whole = 0 < len(reports) == len(details)
+    happened = seen_only(
+        cluster, why(cluster, memory, "groups", name), {topic for topic, _ in ends}, whole=whole)
     rows: list[Row] = []
     for place in places:
         offset = committed[place][0] if place in committed else None
@@ -215,21 +211,52 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> Row:
         for one in answer.get("partitions", []):        # only topics have these
             if one["led_here"]:
                 now += [{**each, "partition": one["partition"]} for each in one["now"]]
-    now = [without_transaction(one) if is_hidden(cluster, one) else one for one in now]
-    events = [one for one in events if not is_hidden(cluster, one)]
+    named = {one["transactional_id"] for one in (*now, *events) if "transactional_id" in one}
+    hidden = named - seen_ids(cluster, named)
+    now = [without_transaction(one) if one.get("transactional_id") in hidden else one
+           for one in now]
+    events = [one for one in events if one.get("transactional_id") not in hidden]
     events.sort(key=lambda event: event.get("last_ms", 0), reverse=True)
-    return {"now": now, "events": events, "reported": bool(answers)}
+    return {"now": now, "events": events[:EVENTS_MAX], "reported": bool(answers)}
 
 
-def is_hidden(cluster: ClusterClient, one: Row) -> bool:
-    """Whether a report is about a transactional id that the user may not see."""
-    if "transactional_id" not in one:
-        return False
+def seen_ids(cluster: ClusterClient, named: set[str]) -> set[str]:
+    """Those of these transactional ids that the user may see; none if no broker says it."""
     try:
-        transactions.describe(cluster, one["transactional_id"])
-    except Refused as refused:
-        return refused.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return False
+        return transactions.visible(cluster, named)
+    except ClientError:
+        return set()
+
+
+def seen_only(cluster: ClusterClient, happened: Row, seen: set[str], *, whole: bool) -> Row:
+    """The reports about a group that name no topic which the user may not see, besides the topics
+    `seen`. Without `whole`, the group's lag is left out."""
+    every = [*happened["now"], *happened["events"]]
+    named = {topic for one in every for topic in topics_of(one)}
+    hidden = named - seen - seen_topics(cluster, named - seen)
+    return {
+        **happened,
+        "now": [one for one in happened["now"] if hidden.isdisjoint(topics_of(one))
+                and (whole or one.get("kind") != "lag")],
+        "events": [one for one in happened["events"] if hidden.isdisjoint(topics_of(one))],
+    }
+
+
+def topics_of(one: Row) -> set[str]:
+    """The topics that a report names. A shortened list ends with "…"."""
+    named = {topic for name in ("topics", "added", "removed") for topic in one.get(name) or ()}
+    return named - {"…"} | ({one["topic"]} if one.get("topic") else set())
+
+
+def seen_topics(cluster: ClusterClient, names: set[str]) -> set[str]:
+    """Those of these topics that the user may see. Brokers check this right before they look
+    whether a topic exists, so a topic that was deleted can be among them."""
+    passes = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        found = cluster.metadata(sorted(names)).topics if names else []
+    except ClientError:
+        return set()
+    return {one.name for one in found if one.error_code in passes}
 
 
 def without_transaction(one: Row) -> Row:

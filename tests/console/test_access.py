@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -92,15 +93,20 @@ def test_a_user_sees_and_changes_what_the_broker_allows(secured: Console) -> Non
                        headers=ann).status == 404
 
 
-def test_totals_are_of_what_a_user_may_see(secured: Console) -> None:
-    root = secured.log_in("root", "r")
+def let_bob_see(secured: Console, root: dict[str, str], group: str) -> None:
+    """Bob may see one topic and this group, with the brokers' reports."""
     for kind, name, operation in (
-        ("TOPIC", "orders", "DESCRIBE"), ("GROUP", "mixed", "DESCRIBE"),
+        ("TOPIC", "orders", "DESCRIBE"), ("GROUP", group, "DESCRIBE"),
         ("CLUSTER", "kafka-cluster", "DESCRIBE"), ("CLUSTER", "kafka-cluster", "DESCRIBE_CONFIGS"),
     ):
         rule = {"resource": kind, "name": name, "principal": "User:bob", "operation": operation,
                 "permission": "ALLOW"}
         assert secured.ask("/acls", "POST", rule, root).status == 200
+
+
+def test_totals_are_of_what_a_user_may_see(secured: Console) -> None:
+    root = secured.log_in("root", "r")
+    let_bob_see(secured, root, "mixed")
     for topic, count in (("orders", 2), ("secrets", 5)):
         for _ in range(count):
             sent = {"value": "x" * 100, "partition": 0}
@@ -140,6 +146,23 @@ def test_totals_are_of_what_a_user_may_see(secured: Console) -> None:
         return [points and points[-1][1] for points in found]
 
     until(lambda: graphs() == [7, 7, 2, 2], "each has graphs of their own", between=0.2)
+
+
+def test_an_event_of_a_hidden_topic_stays_hidden_after_its_offsets_are_gone(
+    secured: Console
+) -> None:
+    root = secured.log_in("root", "r")
+    let_bob_see(secured, root, "wiped")
+    for topic in ("secrets", "orders"):
+        committed = {"offsets": [{"topic": topic, "partition": 0, "offset": 0}],
+                     "dry_run": False, "confirm": "wiped"}
+        assert secured.ask("/groups/wiped/reset", "POST", committed, root).status == 200
+    gone = secured.ask("/groups/wiped/topics/secrets", "DELETE", {"confirm": "wiped"}, root)
+    assert gone.status == 200, gone
+    of_root = secured.get("/groups/wiped", **root)["why"]
+    assert any("secrets" in one["topics"] for one in of_root["events"])
+    of_bob = secured.get("/groups/wiped", **secured.log_in("bob", "b"))["why"]
+    assert of_bob["reported"] and "secrets" not in json.dumps(of_bob)
 
 
 def test_a_session_ends_with_the_logout(secured: Console) -> None:

@@ -11,14 +11,20 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.client.cluster import ClusterClient
-from ottla.client.errors import Refused
+from ottla.client.errors import ClientError, TimedOut
 from ottla.console import access_pages, group_pages
 from ottla.console.access_pages import described
 from ottla.console.cluster_pages import held_back
+from ottla.console.group_pages import EVENTS_MAX
 from ottla.console.sweeps import Sweep
 from ottla.tools.admin import groups, topics
 from ottla.tools.admin.transactions import list_transactions
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    MetadataResponse,
+)
 from tests.broker.service import Service
 from tests.console.consoles import Console
 
@@ -108,21 +114,96 @@ def test_an_open_transaction_that_holds_back_records_is_named(tmp_path: Path) ->
     assert service.stop() == 0
 
 
+class Refusing:
+    """A cluster whose brokers hide the transactional id and the topic `secret`."""
+
+    def __init__(self, lost: ClientError | None = None) -> None:
+        self.lost, self.asked = lost, list[list[str]]()
+
+    def any(self) -> Refusing:
+        return self
+
+    def call(self, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+        self.asked.append(list(request.transactional_ids))
+        if self.lost is not None:
+            raise self.lost
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return DescribeTransactionsResponse(transaction_states=[
+            DescribeTransactionsResponse.TransactionState(
+                transactional_id=one,
+                error_code=refused if one == "secret" else ErrorCode.NOT_COORDINATOR)
+            for one in request.transactional_ids])
+
+    def metadata(self, names: list[str]) -> MetadataResponse:
+        codes = {"secret": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                 "deleted": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        return MetadataResponse(topics=[
+            MetadataResponse.Topic(name=one, error_code=codes.get(one, ErrorCode.NONE))
+            for one in names])
+
+
+def reports_of(monkeypatch: pytest.MonkeyPatch, now: list[Any], events: list[Any]) -> None:
+    """One broker reports this under `/why`, and does not answer in time under `/lag`."""
+    def read_all(cluster: Any, memory: Any, path: str) -> dict[int, Any]:
+        return {0: {"now": now, "events": events}} if path.endswith("/why") else {}
+
+    monkeypatch.setattr(group_pages, "read_all", read_all)
+
+
 def test_a_report_hides_the_transaction_of_an_id_that_the_user_may_not_see(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def describe(cluster: Any, name: str) -> None:
-        if name == "secret":
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-
-    monkeypatch.setattr("ottla.tools.admin.transactions.describe", describe)
-    reports = {0: {"events": [], "now": [
+    now = [
         {"kind": "open_transaction", "topic": "paid", "partition": 1, "stable_offset": 7,
          "text": f"of {name}", "transactional_id": name, "client": "c"}
         for name in ("ledger", "secret")
-    ]}}
-    monkeypatch.setattr(group_pages, "read_all", lambda *asked: reports)
-    ledger, secret = group_pages.why(cast(ClusterClient, None), {}, "groups", "billing")["now"]
-    assert ledger["client"] == "c" and "secret" not in json.dumps(secret)
+    ]
+    events = [
+        {"kind": "transaction_aborted", "transactional_id": name, "last_ms": number}
+        for number in range(EVENTS_MAX) for name in ("ledger", "secret", "late")
+    ]
+    reports_of(monkeypatch, now, events)
+    cluster = Refusing()
+    found = group_pages.why(cast(ClusterClient, cluster), {}, "groups", "billing")
+    ledger, secret = found["now"]
+    assert ledger["client"] == "c" and "secret" not in json.dumps([secret, found["events"]])
     assert secret["text"].startswith("paid-1: a transaction is open since offset 7") and (
         "client" not in secret)
+    assert cluster.asked == [["late", "ledger", "secret"]], "one request for all ids"
+    assert [one["last_ms"] for one in found["events"]] == sorted(
+        (one["last_ms"] for one in events if one["transactional_id"] != "secret"),
+        reverse=True)[:EVENTS_MAX]
+
+    silent = Refusing(TimedOut("no answer"))
+    found = group_pages.why(cast(ClusterClient, silent), {}, "groups", "billing")
+    assert len(silent.asked) == 1 and found["events"] == []
+    assert all("transactional_id" not in one for one in found["now"]), "hidden if in doubt"
+
+
+def test_a_group_hides_topics_that_the_user_may_not_see_whatever_brokers_report_of_its_lag(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now: list[dict[str, Any]] = [
+        {"kind": "no_members"}, {"kind": "lag", "lag": 12},
+        {"kind": "not_assigned", "topic": "secret"}, {"kind": "not_assigned", "topic": "paid"},
+    ]
+    events: list[dict[str, Any]] = [
+        {"kind": "offsets_set", "topics": topics, "last_ms": -number}
+        for number, topics in enumerate(
+            (["paid", "…"], ["deleted"], ["other"], ["paid", "secret"]))
+    ] + [
+        {"kind": "subscription_changed", "added": ["secret"], "removed": []},
+        {"kind": "transaction_aborted", "topic": "secret", "transactional_id": "ledger"},
+    ]
+    reports_of(monkeypatch, now, events)
+    group = groups.Group("billing", "classic", "Empty", "", [])
+    monkeypatch.setattr(groups, "describe", lambda *asked: group)
+    monkeypatch.setattr(groups, "committed", lambda *asked: {("paid", 0): (5, -1)})
+    monkeypatch.setattr(groups, "without_commit", lambda *asked: set())
+    monkeypatch.setattr(group_pages, "ends_of", lambda *asked: {("paid", 0): 9})
+    monkeypatch.setattr(group_pages, "coordinator_of", lambda *asked: 0)
+    page = group_pages.group_page(cast(ClusterClient, Refusing()), {}, "billing")
+    assert "secret" not in json.dumps(page)
+    assert [one["kind"] for one in page["why"]["now"]] == ["no_members", "not_assigned"]
+    assert [one["topics"] for one in page["why"]["events"]] == [
+        ["paid", "…"], ["deleted"], ["other"]]

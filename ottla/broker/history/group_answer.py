@@ -133,7 +133,7 @@ async def why_group(
         "now": [_as_json(each) for each in findings[:FINDINGS_MAX]],
         "events": sorted(
             [*map(event_as_json, events), *_aborted(broker, rows)],
-            key=lambda each: each["at_ms"]),
+            key=lambda each: each["at_ms"])[-topic_answer.EVENTS_MAX:],
     }
 
 

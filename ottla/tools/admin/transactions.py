@@ -90,6 +90,18 @@ def describe(cluster: ClusterClient, transactional_id: str) -> tuple[int, Any]:
     return found
 
 
+def visible(cluster: ClusterClient, ids: Iterable[str]) -> set[str]:
+    """Those of these transactional ids that the user may describe. One request to any broker is
+    enough: brokers check this right before they look who coordinates an id. Raises ClientError."""
+    wanted = sorted(ids)
+    if not wanted:
+        return set()
+    request = DescribeTransactionsRequest(transactional_ids=wanted)
+    states = cluster.any().call(request).transaction_states
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return {one.transactional_id for one in states if one.error_code != refused}
+
+
 def producers(cluster: ClusterClient, places: Iterable[Place]) -> dict[Place, list[Any]]:
     """The producers known to each partition's leader."""
     wanted = list(places)

@@ -175,6 +175,10 @@ def test_an_open_transaction_has_a_name_and_its_abort_leaves_traces(
     assert [one["text"].startswith(event) for one in found["events"]] == [True]
     _, found = get(broker, "/api/v1/groups/g/why")
     assert found["events"][-1]["text"].startswith(f"t-0: {event}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topic_answer, "EVENTS_MAX", 1)
+        _, found = get(broker, "/api/v1/groups/g/why")
+    assert [one["kind"] for one in found["events"]] == ["transaction_aborted"], "the newest"
     [line] = [each.getMessage() for each in caplog.records if "ledger-1" in each.getMessage()]
     assert "InitProducerId transactional_id=ledger-1 aborted its open transaction" in line
     assert line.endswith("partitions=t-0: done")

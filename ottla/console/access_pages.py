@@ -12,6 +12,7 @@ from ottla.console.requests import BadRequest
 from ottla.console.sweeps import Sweep
 from ottla.tools.admin import acls, configs, offsets, transactions
 from ottla.tools.admin import cluster as clusters
+from ottla.tools.admin.partitions import by_topic
 from ottla.tools.admin.transactions import Listed
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import DescribeDelegationTokenRequest
@@ -26,6 +27,8 @@ OPEN_MS = 60_000
 """The overview names transactions that have been open for so long and hold back records."""
 HELD_MS = 10_000
 """What younger transactions hold back is not read: most of them end soon."""
+HELD_PLACES_MAX = 500
+"""The producers of more partitions are not read."""
 HANGING_MINUTES = 15
 HANGING_SECONDS = 5.0
 
@@ -119,8 +122,8 @@ def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> l
         {
             "id": one.id, "state": one.state, "coordinator": one.coordinator,
             "producer": one.producer_id, "age_ms": None, "timeout_ms": None, "started_ms": None,
-            "ends_ms": None, "partitions": [], "topics": [], "held_back": None, "groups": [],
-            "client_id": None, "address": None,
+            "ends_ms": None, "partitions": [], "topics": [], "held_back": None,
+            "held_partitions": [], "groups": [], "client_id": None, "address": None,
         }
         for one in listed
     ]
@@ -159,8 +162,9 @@ def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> l
 def add_held_back(
     cluster: ClusterClient, memory: Memory, rows: list[Row], places: dict[str, list[Place]]
 ) -> None:
-    """How many records of its partitions read_committed consumers cannot read, and the groups with
-    lag there, as far as the user may see both."""
+    """The records that read_committed consumers cannot read because of each transaction, their
+    partitions, and the groups with lag there, as far as the user may see them. Of several open
+    transactions in a partition, the first one holds back the records."""
     every = sorted({one for some in places.values() for one in some})
     try:
         ends = offsets.at(cluster, dict.fromkeys(every, offsets.LATEST))
@@ -168,13 +172,42 @@ def add_held_back(
     except ClientError:
         return
     held = {place: ends[place].offset - stable[place].offset for place in every
-            if not ends[place].error and not stable[place].error}
+            if not ends[place].error and not stable[place].error
+            and ends[place].offset > stable[place].offset}
+    oldest = sorted(rows, key=lambda row: -row["age_ms"])
+    wanted = dict.fromkeys(place for row in oldest for place in places[row["id"]] if place in held)
+    first = first_producers(
+        cluster, {place: stable[place].offset for place in list(wanted)[:HELD_PLACES_MAX]})
     lags: dict[str, dict[Place, int]] = memory.get("group lags", {})
     for row in rows:
-        mine = {place for place in places[row["id"]] if held.get(place)}
+        mine = [place for place in places[row["id"]] if first.get(place) == row["producer"]]
+        if not mine and any(place in held and place not in first for place in places[row["id"]]):
+            continue                        # it may hold back the records of these partitions
         row["held_back"] = sum(held[place] for place in mine)
+        row["held_partitions"] = [f"{topic}-{index}" for topic, index in mine]
         row["groups"] = sorted(
             name for name, known in lags.items() if any(known.get(place) for place in mine))
+
+
+def first_producers(cluster: ClusterClient, stable: dict[Place, int]) -> dict[Place, int]:
+    """The id of the producer whose transaction begins at the last stable offset of each partition,
+    -1 if none does any more; without the partitions of topics that the user may not read."""
+    known: dict[Place, list[Any]] = {}
+    try:
+        known = transactions.producers(cluster, stable) if stable else {}
+    except Refused:                         # ask for one topic at a time
+        for topic, indexes in by_topic(stable).items():
+            try:
+                known |= transactions.producers(cluster, [(topic, index) for index in indexes])
+            except ClientError:
+                continue
+    except ClientError:
+        return {}
+    return {
+        place: next((one.producer_id for one in found
+                     if one.current_txn_start_offset == stable[place]), -1)
+        for place, found in known.items()
+    }
 
 
 def is_open(one: Listed) -> bool:

@@ -136,15 +136,15 @@ def problems(
 
 def held_back(one: Row) -> Row:
     """A transaction that has been open for long, with the records that it holds back."""
-    groups = one["groups"]
+    groups, places = one["groups"], one["held_partitions"]
     named = ", ".join(groups[:3]) + (", …" if len(groups) > 3 else "")
     waiting = f" {counted(len(groups), 'group has', 'groups have')} lag there: {named}."
     return problem(
         "warning", f"transaction/{one['id']}",
         f"The transaction of {one['id']} (producer id {one['producer']}) has been open for"
         f" {duration(one['age_ms'])} and holds back"
-        f" {counted(one['held_back'], 'record')} of {', '.join(one['partitions'][:3])}"
-        f"{', …' if len(one['partitions']) > 3 else ''} from consumers that read with"
+        f" {counted(one['held_back'], 'record')} of {', '.join(places[:3])}"
+        f"{', …' if len(places) > 3 else ''} from consumers that read with"
         f" isolation.level=read_committed.{waiting if groups else ''} Its timeout of"
         f" {duration(one['timeout_ms'])} ends it.", one["started_ms"])
 

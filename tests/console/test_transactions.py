@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
 
 from ottla.client.cluster import ClusterClient
-from ottla.client.errors import ClientError, TimedOut
+from ottla.client.errors import ClientError, Refused, TimedOut
 from ottla.console import access_pages, group_pages
 from ottla.console.access_pages import described
 from ottla.console.cluster_pages import held_back
 from ottla.console.group_pages import EVENTS_MAX
 from ottla.console.sweeps import Sweep
 from ottla.tools.admin import groups, topics
+from ottla.tools.admin.offsets import Place
 from ottla.tools.admin.transactions import list_transactions
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -90,28 +93,53 @@ def test_an_open_transaction_that_holds_back_records_is_named(tmp_path: Path) ->
     with ClusterClient(f"{host}:{port}") as cluster:
         topics.create(cluster, "paid", partitions=2, replication_factor=1)
         groups.commit(cluster, "billing", {("paid", 1): 0})
-        producer = Producer({"bootstrap.servers": f"{host}:{port}", "transactional.id": "ledger"})
-        producer.init_transactions(30)
-        producer.begin_transaction()
-        for _ in range(3):
-            producer.produce("paid", b"reserved", partition=1)
-        assert producer.flush(30) == 0
+        producers = []
+        for name, records in (("ledger", 3), ("late", 2)):
+            producer = Producer({"bootstrap.servers": f"{host}:{port}", "transactional.id": name})
+            producer.init_transactions(30)
+            producer.begin_transaction()
+            for _ in range(records):
+                producer.produce("paid", b"reserved", partition=1)
+            assert producer.flush(30) == 0
+            producers.append(producer)
         memory: dict[Any, Any] = {"group lags": {"billing": {("paid", 1): 3}, "other": {}}}
-        [listed] = list_transactions(cluster)
-        assert described(cluster, memory, [listed])[0]["held_back"] is None, "it is young"
+        listed = list_transactions(cluster)
+        assert [one["held_back"] for one in described(cluster, memory, listed)] == [None, None], (
+            "they are young")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(access_pages, "HELD_MS", 0)
-            [row] = described(cluster, memory, [listed])
-    assert (row["held_back"], row["groups"], row["topics"]) == (3, ["billing"], ["paid"])
+            late, row = described(cluster, memory, listed)
+            patch.setattr(access_pages, "HELD_PLACES_MAX", 0)
+            unknown = described(cluster, memory, listed)
+    assert [one["held_back"] for one in unknown] == [None, None], "no broker was asked who it is"
+    assert (row["held_back"], row["groups"], row["topics"]) == (5, ["billing"], ["paid"])
+    assert row["held_partitions"] == ["paid-1"]
+    assert (late["id"], late["held_back"], late["groups"], late["partitions"]) == (
+        "late", 0, [], ["paid-1"]), "the records of paid-1 wait for ledger"
     assert row["ends_ms"] == row["started_ms"] + row["timeout_ms"]
     found = held_back({**row, "age_ms": 725_000, "timeout_ms": 900_000})
     assert found["why"] == (
         f"The transaction of ledger (producer id {row['producer']}) has been open for 12 min and"
-        " holds back 3 records of paid-1 from consumers that read with"
+        " holds back 5 records of paid-1 from consumers that read with"
         " isolation.level=read_committed. 1 group has lag there: billing. Its timeout of 15 min"
         " ends it.")
     assert (found["what"], found["since_ms"]) == ("transaction/ledger", row["started_ms"])
     assert service.stop() == 0
+
+
+def test_a_topic_that_the_user_may_not_read_leaves_the_others_known(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def producers(cluster: Any, places: Iterable[Place]) -> dict[Place, list[Any]]:
+        if any(topic == "secret" for topic, _ in places):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return {place: [SimpleNamespace(producer_id=one, current_txn_start_offset=start)
+                        for one, start in ((4, -1), (5, 7), (6, 9))] for place in places}
+
+    monkeypatch.setattr("ottla.tools.admin.transactions.producers", producers)
+    stable = {("paid", 0): 7, ("paid", 1): 8, ("secret", 0): 7}
+    found = access_pages.first_producers(cast(ClusterClient, None), stable)
+    assert found == {("paid", 0): 5, ("paid", 1): -1}
 
 
 class Refusing:

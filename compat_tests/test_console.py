@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import ssl
 import time
@@ -196,6 +197,20 @@ def test_every_column_of_every_page_can_be_read(
                 assert box is not None, name
                 assert box["x"] >= 0 and box["x"] + box["width"] <= width, (name, link.inner_text())
                 assert box["height"] < 40, (name, link.inner_text())
+
+
+def test_a_phone_shows_keys_and_values_beside_the_time(browser: Browser, served: Console) -> None:
+    for page in watched(browser, viewport={"width": PHONE_WIDTH, "height": 844}):
+        shown(page, f"{served.url}/topics/orders/records")
+        heads = page.locator("th")
+        assert [text.rstrip(" ↓") for text in heads.all_inner_texts()] == [
+            "Time", "Key", "Value", "Part.", "Offset", "Size"]
+        value = heads.nth(2).bounding_box()
+        assert value is not None and value["x"] + 100 <= PHONE_WIDTH, "its beginning is in view"
+        assert re.fullmatch(r"\d\d-\d\d \d\d:\d\d:\d\d",
+                            page.locator("tr.row td").first.inner_text())
+        page.set_viewport_size({"width": LAPTOP_WIDTH, "height": 844})
+        page.wait_for_function("() => document.querySelectorAll('th')[1].innerText === 'Part.'")
 
 
 def test_the_keyboard_reaches_everything_in_a_list(page: Page, served: Console) -> None:

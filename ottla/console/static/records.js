@@ -1,5 +1,5 @@
 // Records of a topic: searched on the server within a budget that the page shows, or live.
-import { Failed, html, address, bytes, count, counted, param, part, session, setParams, time, useEffect, useMemo, useRef, useState, visible, ask } from "./base.js";
+import { Failed, html, address, bytes, count, counted, param, part, session, setParams, signal, time, useEffect, useMemo, useRef, useState, visible, ask } from "./base.js";
 import { Act, Table, copy, save, csv, say } from "./parts.js";
 
 const FILTERS = [["text", "Text", "in key or value"], ["regex", "Regex", "RE2"], ["json", "JSON path", "$.user.id == 42"], ["key", "Key", "the whole key"], ["header", "Header", "name or name=value"]];
@@ -63,7 +63,7 @@ export function Records({ name, partitions }) {
   useTail(live, `${base}/live?${asked}`, setFound);
   const rows = found?.rows ?? (found?.error ? [] : undefined);
   const record = rows?.find((row) => row.id === chosen);
-  const columns = useMemo(() => columnsFor(rows ?? []), [rows]);
+  const columns = useMemo(() => columnsFor(rows ?? [], narrow.value), [rows, narrow.value]);
   const searching = busy && !live;
   return html`<${Query} partitions=${partitions} busy=${searching ? busy : null} live=${live} again=${() => setRound((now) => now + 1)} />
     ${found?.error && !searching && html`<p class="note bad" role="alert">${visible(found.message)}</p>`}
@@ -77,10 +77,17 @@ export function Records({ name, partitions }) {
       ${record && html`<${Detail} row=${record} name=${name} base=${base} />`}</div>`;
 }
 
-// As wide as the longest key, so that values get the rest.
-function columnsFor(rows) {
-  const longest = Math.max(8, ...rows.map((row) => Math.min(row.key?.text.length ?? 4, 30)));
-  return COLUMNS.map((column) => (column.key === "key" ? { ...column, width: `${Math.round(longest * 7.4) + 20}px` } : column));
+const NARROW = matchMedia("(max-width: 760px)"), narrow = signal(NARROW.matches);
+NARROW.addEventListener("change", () => { narrow.value = NARROW.matches; });
+
+// As wide as the longest key, so that values get the rest. In a narrow window, the time is short, and key and value are next to it.
+function columnsFor(rows, slim) {
+  const longest = Math.max(8, ...rows.map((row) => Math.min(row.key?.text.length ?? 4, slim ? 12 : 30)));
+  const columns = COLUMNS.map((column) => (column.key === "key" ? { ...column, width: `${Math.round(longest * 7.4) + 20}px` } : column));
+  if (!slim) return columns;
+  const [at, partition, offset, key, value, size] = columns;
+  const short = { ...at, width: "124px", show: (row) => time(row.timestamp).replace(/^\d+-|\.\d+$/g, ""), title: (row) => `${time(row.timestamp)} ${at.title(row)}` };
+  return [short, key, value, partition, offset, size];
 }
 
 function Searching({ search }) {

@@ -138,6 +138,11 @@ def _sources(progress: Any) -> list[Any]:
     return [s for s in progress.sources if str(s.description).startswith("KafkaV2")]
 
 
+def _is_batch(progress: Any) -> bool:
+    """Whether a report of progress is of a batch that ran, and not of an idle trigger."""
+    return bool(progress.numInputRows) or "addBatch" in progress.durationMs
+
+
 def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any:
     """A StreamingQueryListener that commits each batch's end offsets to a group.
 
@@ -215,15 +220,23 @@ def lag_metrics(query: StreamingQuery) -> str:
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    The figures come from the query's progress report, so no request is sent. Raises nothing.
+    While there is nothing to read, the rates are 0, and a query that has run no batch since it was
+    started has no duration. The figures come from the query's progress reports, so no request is
+    sent. Raises nothing.
     """
     last = query.lastProgress
     if last is None:
         return ""
+    # A report without a batch has the next batch's number.
+    number = last.batchId if _is_batch(last) else last.batchId - 1
+    if number < 0:
+        return ""
     name = _label(query.name or str(query.id))
+    reports = [last] if _is_batch(last) else reversed(query.recentProgress)
+    ran = next(filter(_is_batch, reports), None)
     gauges: dict[str, list[tuple[str, float]]] = {
-        "batch_id": [("", last.batchId)],
-        "batch_duration_seconds": [("", last.batchDuration / 1000)],
+        "batch_id": [("", number)],
+        "batch_duration_seconds": [] if ran is None else [("", ran.batchDuration / 1000)],
         "input_rows_per_second": [("", last.inputRowsPerSecond)],
         "processed_rows_per_second": [("", last.processedRowsPerSecond)],
         "end_offset": [],

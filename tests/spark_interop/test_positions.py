@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -127,3 +128,31 @@ def test_the_offsets_of_a_progress_report_are_read_from_each_pyspark(text: objec
 @pytest.mark.parametrize("text", [None, "null", "None", ""])
 def test_a_source_without_offsets_has_none(text: object) -> None:
     assert offsets.offsets_of(text) == text
+
+
+def test_the_metrics_of_an_idle_query_are_of_its_last_batch() -> None:
+    """Spark's report of a trigger that found nothing has the number of the next batch."""
+    ended = {"t": {"0": 9}}
+    source = SimpleNamespace(description="KafkaV2[Subscribe[t]]", endOffset=ended,
+                             latestOffset=ended)  # fmt: skip
+
+    def report(number: int, rows: int, ran: bool, ms: int) -> SimpleNamespace:
+        return SimpleNamespace(
+            batchId=number, numInputRows=rows, durationMs={"addBatch": ms} if ran else {},
+            batchDuration=ms, inputRowsPerSecond=rows, processedRowsPerSecond=rows,
+            sources=[source],
+        )  # fmt: skip
+
+    def metrics(*reports: SimpleNamespace) -> str:
+        last = reports[-1] if reports else None
+        query: Any = SimpleNamespace(name="q", recentProgress=[*reports], lastProgress=last)
+        return offsets.lag_metrics(query)
+
+    ran, idle = report(4, 7, True, 2000), report(5, 0, False, 3)
+    for reports in ((ran,), (ran, idle), (idle, ran, idle, idle)):
+        told = metrics(*reports)
+        assert 'batch_id{query="q"} 4\n' in told and 'batch_duration_seconds{query="q"} 2\n' in told
+    told = metrics(idle)        # of a query that was started again
+    assert 'batch_id{query="q"} 4\n' in told and "batch_duration_seconds{" not in told
+    assert 'end_offset{query="q",topic="t",partition="0"} 9\n' in told
+    assert metrics(report(0, 0, False, 3)) == metrics() == ""

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import NoBroker, PipelineError
 from ottla.spark_interop.pipelines import progress, transactional
 from ottla.spark_interop.pipelines.transactional import Destination, Lane, Origin
 from ottla.testing import Broker
@@ -138,6 +138,18 @@ def test_topics_that_were_made_again_have_no_progress_and_one_of_two_is_refused(
     broker.create_topic(str(to.aside))
     assert transactional.positions(to) == {}
     assert write(to, row(1), row(2, aside=True)).written == 2
+
+
+@pytest.mark.parametrize("away", ["source", "destination"])
+def test_both_clusters_of_a_pipeline_are_tried(monkeypatch: pytest.MonkeyPatch, away: str) -> None:
+    def reach(cluster: Cluster) -> None:
+        if cluster.bootstrap == away:
+            raise NoBroker(away)
+
+    monkeypatch.setattr(Cluster, "reach", reach)
+    origin = Origin(Cluster("source"), "t", "an id")
+    with pytest.raises(NoBroker, match=away):
+        Destination(Cluster("destination"), "t", "mirror", origin=origin).reach()
 
 
 @pytest.mark.parametrize("which", ["source", "target"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import signal
 import sys
 import threading
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.errors import DataLost, NoBroker, PipelineError
 from ottla.spark_interop.pipelines import archive, command, preflight, query_run
 
 
@@ -21,7 +23,11 @@ class Query:
 
     def __init__(self, runs: bool, interrupted: bool = False) -> None:
         self.isActive, self.interrupted, self.stopped = runs, interrupted, False
-        self._jsq = SimpleNamespace(recentProgress=list)
+        self.has([])
+
+    def has(self, reports: list[Any]) -> None:
+        """These are its reports of progress from now on."""
+        self._jsq = SimpleNamespace(recentProgress=lambda: reports)
 
     def awaitTermination(self, _: float) -> None:
         if self.interrupted:
@@ -32,6 +38,31 @@ class Query:
 
     def exception(self) -> None:
         return None
+
+
+def report(number: int, rows: int, ran: bool = True) -> Any:
+    """Spark's report of a batch, or of a trigger that found nothing and has the next number."""
+    took = {"latestOffset": 3} | ({"addBatch": 7} if ran else {})
+    told = {"batchId": number, "numInputRows": rows, "durationMs": took}
+    return SimpleNamespace(batchId=lambda: number, json=lambda: json.dumps(told))
+
+
+class Reporting(Query):
+    """A query that has one more of its reports at each look, and then ends."""
+
+    def __init__(self, *reports: Any, at_once: bool = False) -> None:
+        super().__init__(runs=True)
+        self.left, self.told = list(reports), list[Any]()
+        self.has(self.told)
+        if at_once:
+            self.awaitTermination(0)
+            self.told += self.left
+            self.left.clear()
+
+    def awaitTermination(self, _: float) -> None:
+        self.told += self.left[:1]
+        del self.left[:1]
+        self.isActive = bool(self.left)
 
 
 def triggers(
@@ -156,12 +187,11 @@ def test_an_interrupt_hides_no_failure_and_no_rows_of_a_query_that_had_ended() -
     query.exception = lambda: RuntimeError("the file system is full")
     with pytest.raises(PipelineError, match="the file system is full"):
         query_run.run(query, query_run.Progress("t", False), for_ever=True)
-    done = SimpleNamespace(
-        batchId=lambda: 0, json=lambda: '{"batchId": 0, "numInputRows": 5}')
+    done = report(0, 5)
 
     class Late(Query):
         def stop(self) -> None:
-            self._jsq = SimpleNamespace(recentProgress=lambda: [done])
+            self.has([done])
 
     late = Late(runs=True, interrupted=True)
     assert query_run.run(late, query_run.Progress("t", False), for_ever=True) == 5
@@ -292,3 +322,128 @@ def test_a_long_wait_for_brokers_and_for_spark_is_explained(
     query_run.run(Slow(runs=True), query_run.Progress("t"), watch=away, for_ever=True)
     told = capsys.readouterr().err
     assert told.splitlines() == [f"t: {query_run.AWAY}", f"t: {query_run.ENDING}"]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_report_of_an_idle_trigger_hides_no_batch(
+    capsys: pytest.CaptureFixture[str], at_once: bool
+) -> None:
+    query = Reporting(report(2, 0, ran=False), report(2, 5), report(3, 0, ran=False), report(3, 3),
+                      report(4, 0), report(5, 0, ran=False), at_once=at_once)  # fmt: skip
+    told: list[dict[str, Any]] = []
+    assert query_run.run(query, query_run.Progress("t", True), told.append) == 8
+    assert [(each["batchId"], each["numInputRows"]) for each in told] == [(2, 5), (3, 3), (4, 0)]
+    lines = [re.sub(r", [\d,]+/s", "", line) for line in capsys.readouterr().err.split("\r\x1b[K")]
+    assert lines[2:] == [f"t: 0 records {query_run.IDLE}", "t: 5 records (batch 2)",
+                         "t: 8 records (batch 3)", "t: 8 records (batch 4)\n"]  # fmt: skip
+
+
+def test_reports_that_were_read_are_not_fetched_again() -> None:
+    fetched: list[int] = []
+
+    class Reports(list[Any]):
+        def __getitem__(self, at: Any) -> Any:
+            fetched.append(at)
+            return super().__getitem__(at)
+
+    reports = Reports(report(7, 0, ran=False) for _ in range(90))
+    query: Any = SimpleNamespace(_jsq=SimpleNamespace(recentProgress=lambda: reports))
+    news = query_run.News(query)
+    assert len(news.take()) == 90
+    fetched.clear()
+    assert news.take() == [] and len(fetched) == 1
+
+
+def test_the_line_counts_the_batch_that_a_killed_run_had_begun(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = query_run.Progress("t", True)
+    query_run.run(Reporting(report(1, 5)), shown)
+    assert query_run.run(Reporting(report(2, 0, ran=False)), shown) == 0
+    assert capsys.readouterr().err.rpartition("\x1b[K")[2].startswith("t: 5 records, ")
+
+
+class Outage:
+    """Brokers that are away in these seconds, and a query that runs for `seconds`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *away: range, seconds: float) -> None:
+        self.now, self.away, self.looks, self.watched = 0.0, away, 0, list[float]()
+        clock = SimpleNamespace(monotonic=lambda: self.now)
+        monkeypatch.setattr(query_run, "time", clock)
+        self.query: Any = Query(runs=True)
+        self.query.awaitTermination = self._wait
+        self.seconds = seconds
+
+    def _wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.query.isActive = self.now < self.seconds
+
+    def reach(self) -> None:
+        self.looks += 1
+        if any(int(self.now) in each for each in self.away):
+            raise NoBroker(f"no broker answers at {self.now}")
+
+    def watch(self) -> None:
+        self.watched.append(self.now)
+
+
+def test_an_outage_while_a_query_runs_is_told_once_and_its_end_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outage = Outage(monkeypatch, range(12, 23), range(30, 32), range(40, 60), seconds=80)
+    query_run.run(outage.query, query_run.Progress("t"), watch=outage.watch, reach=outage.reach)
+    assert capsys.readouterr().err.splitlines() == [
+        f"t: {query_run.AWAY}", f"t: {query_run.BACK}"] * 2     # 2 s are not worth a line
+    assert not any(12 <= at < 23 or 40 <= at < 60 for at in outage.watched)
+    assert outage.looks < 100   # of 160: one in 2 s, and in an outage one in 0.5 s
+
+
+def test_the_line_of_an_outage_does_not_break_the_line_that_is_overwritten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outage = Outage(monkeypatch, range(4, 9), seconds=12)
+    outage.query.has([report(3, 5)])
+    shown = query_run.Progress("t", True)
+    query_run.run(outage.query, shown, reach=outage.reach)
+    line = "t: 5 records, 5,000/s (batch 3)"
+    shown.say("late")       # a summary on standard output may follow
+    _, _, told = capsys.readouterr().err.partition(line)
+    redrawn = [f"\r\x1b[Kt: {said}\n{line}" for said in (query_run.AWAY, query_run.BACK)]
+    assert told == "".join(redrawn) + "\nt: late\n"
+
+
+def test_a_query_ends_when_no_broker_has_answered_for_two_minutes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outage = Outage(monkeypatch, range(10, 900), seconds=900)
+    with pytest.raises(NoBroker, match="no broker answers"):
+        query_run.run(outage.query, query_run.Progress("t", False), reach=outage.reach)
+    assert 130 < outage.now < 135 and outage.query.stopped
+
+
+def test_an_address_that_drops_packets_takes_little_of_a_querys_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outage = Outage(monkeypatch, seconds=500)
+
+    def slow() -> None:
+        outage.looks += 1
+        outage.now += 5     # the first address; the second one answers
+
+    query_run.run(outage.query, query_run.Progress("t", False), reach=slow)
+    assert outage.looks <= 10
+
+
+def test_brokers_that_accept_a_connection_and_answer_late_are_told_to_be_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(query_run, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(query_run, "WATCH_SECONDS", 0.0)
+    shown, printed = query_run.Progress("t"), threading.Event()
+    monkeypatch.setattr(shown, "say", lambda text, say=shown.say: (say(text), printed.set()))
+
+    def watch() -> None:
+        assert printed.wait(30)
+
+    query_run.Contact(shown, None, watch).look()
+    assert capsys.readouterr().err.splitlines() == [f"t: {query_run.AWAY}", f"t: {query_run.BACK}"]

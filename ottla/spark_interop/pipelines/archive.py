@@ -102,7 +102,8 @@ def archive(
 
         shown = query_run.Progress(f"archive {topic}", progress)
         query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
-                        watch=origin.check, after_loss=RECORD_GAPS)  # fmt: skip
+                        watch=origin.check, after_loss=RECORD_GAPS,
+                        reach=cluster.reach)  # fmt: skip
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),

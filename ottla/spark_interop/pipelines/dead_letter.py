@@ -94,7 +94,7 @@ def dead_letter(
     with place.lock(table.LOCK):
         query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
                         query_run.Progress(f"dead letters of {topic}", progress),
-                        watch=into.check)  # fmt: skip
+                        watch=into.check, reach=into.reach)  # fmt: skip
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 

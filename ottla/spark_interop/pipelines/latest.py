@@ -74,7 +74,7 @@ def latest(
 
         shown = query_run.Progress(f"latest {topic}", progress)
         query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
-                        watch=origin.check)  # fmt: skip
+                        watch=origin.check, reach=cluster.reach)  # fmt: skip
     keys = sum(entry.records for entry in target.live.values())
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}

@@ -89,7 +89,7 @@ def mirror(
     with place.lock(table.LOCK):
         rows = query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
                                query_run.Progress(f"mirror {topic}", progress),
-                               watch=into.check)  # fmt: skip
+                               watch=into.check, reach=into.reach)  # fmt: skip
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
     report["lag"] = _lag(here, topic, place)

@@ -7,11 +7,11 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.errors import DataLost, NoBroker, PipelineError
 from ottla.spark_interop.pipelines.files import Files, Readable
 from ottla.wire.wording import counted
 
@@ -20,8 +20,14 @@ REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
 SILENT_SECONDS = 8.0  # a longer wait is explained; a changed topic id is waited for by 5 s
 TICK_SECONDS = 1.0
+LOOK_SECONDS = 2.0  # how often a running query tries whether a broker accepts connections
+LOOKS_SHARE = 0.1  # of the time: a look is long if an address drops packets
+AWAY_SECONDS = 3.0  # a shorter outage is not worth a line
+PATIENCE_SECONDS = 120.0  # as AWAY says
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
+BACK = "the brokers answer again"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
+IDLE = "(no new records yet)"
 LOST = "Some data may have been lost"
 # What a user can do about lost records, for a query without a checkpoint and for one with one.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
@@ -71,7 +77,9 @@ class Progress:
         self.explains = show is not False
         self.show = sys.stderr.isatty() if show is None else show
         self.interrupted = False
+        self.earlier = 0    # the records of earlier queries of the same run
         self._drawn = False
+        self._line = ""     # the line that is overwritten, while there is one
         self._begin = time.monotonic()
 
     def begin(self) -> None:
@@ -80,36 +88,106 @@ class Progress:
             self._draw(f"{self.what}: the first batch, up to half a minute on two idle cores")
 
     def update(self, records: int, note: str = "") -> None:
-        """Shows this many records as done."""
+        """Shows this many records of the query as done."""
         if self.show:
+            records += self.earlier
             seconds = max(time.monotonic() - self._begin, 0.001)
             rate = records / seconds
             self._draw(f"{self.what}: {counted(records, 'record')}, {rate:,.0f}/s {note}")
 
     @contextmanager
-    def explaining(self, why: str) -> Iterator[None]:
-        """Prints why the block takes long, if it does."""
-        line = f"{chr(10) if self._drawn else ''}{self.what}: {why}"
-        timer = threading.Timer(SILENT_SECONDS, print, [line], {"file": sys.stderr, "flush": True})
+    def explaining(self, why: str) -> Iterator[threading.Event]:
+        """Prints why the block takes long, if it does; the event tells whether it was printed."""
+        printed = threading.Event()
+
+        def explain() -> None:
+            self.say(why)
+            printed.set()
+
+        timer = threading.Timer(SILENT_SECONDS, explain)
         timer.daemon = True
         try:
             if self.explains:
                 timer.start()
-            yield
+            yield printed
         finally:
             timer.cancel()
             if timer.ident is not None:
                 timer.join()    # it may just be printing
 
+    def say(self, text: str) -> None:
+        """Prints a line; the one that is overwritten, if there is one, stays the last."""
+        if self._line:
+            print(f"\r\x1b[K{self.what}: {text}\n{self._line}", end="", file=sys.stderr, flush=True)
+        elif self.explains:
+            print(f"{self.what}: {text}", file=sys.stderr, flush=True)
+
     def _draw(self, text: str) -> None:
         if self.show:
-            self._drawn = True
+            self._drawn, self._line = True, text
             print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def done(self) -> None:
         """Ends the line."""
         if self.show:
             print(file=sys.stderr)
+            self._line = ""
+
+
+class Contact:
+    """Tells once per outage that no broker answers, and once that they answer again.
+
+    `reach` and `watch` are as in `drain`. Brokers may also accept connections and not answer: then
+    `watch` waits for them.
+    """
+
+    def __init__(
+        self,
+        progress: Progress,
+        reach: Callable[[], None] | None,
+        watch: Callable[[], None] | None,
+    ) -> None:
+        self._progress, self._reach, self._watch = progress, reach, watch
+        self._watched = time.monotonic()
+        self._next = self._watched + LOOK_SECONDS
+        self._since: float | None = None    # when the outage was noticed
+        self._told = False
+
+    def look(self) -> None:
+        """Tries the brokers and runs `watch`, each if it is due; NoBroker if no broker has accepted
+        a connection for PATIENCE_SECONDS."""
+        if not self._there() or self._watch is None:
+            return
+        if time.monotonic() - self._watched > WATCH_SECONDS:
+            with self._progress.explaining(AWAY) as told:
+                self._watch()
+            if told.is_set():
+                self._progress.say(BACK)
+            self._watched = time.monotonic()
+
+    def _there(self) -> bool:
+        """Whether a broker accepted the last connection."""
+        begun = time.monotonic()
+        if self._reach is None or begun < self._next:
+            return self._since is None
+        try:
+            self._reach()
+        except NoBroker:
+            now = time.monotonic()
+            self._since = begun if self._since is None else self._since
+            if now - self._since > PATIENCE_SECONDS:
+                raise
+            if not self._told and now - self._since >= AWAY_SECONDS:
+                self._told = True
+                self._progress.say(AWAY)
+            self._next = now + POLL_SECONDS
+            return False
+        now = time.monotonic()
+        self._next = now + max(LOOK_SECONDS, (now - begun) / LOOKS_SHARE)
+        if self._told:
+            self._progress.say(BACK)
+        self._since, self._told = None, False
+        return True
 
 
 @contextmanager
@@ -149,16 +227,21 @@ def drain(
     on_progress: Callable[[dict[str, Any]], None] | None = None,
     watch: Callable[[], None] | None = None,
     after_loss: str = ALLOW_GAPS,
+    reach: Callable[[], None] | None = None,
 ) -> int:
     """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
 
     `watch` raises if the query may not continue; it is called periodically, and at the end.
-    `after_loss` says what a user can do if records were deleted before they were read. A batch
-    that a killed run had begun is run first, in a separate query: after partitions were added,
-    Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such a
-    batch with any trigger, but then fails to report it; its figures are read from the query's plan
-    instead. KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If
-    something else stops a query inside a batch, PipelineError is raised.
+    `after_loss` says what a user can do if records were deleted before they were read. `reach`
+    raises NoBroker if no broker accepts connections; an outage is told while the query runs.
+
+    A batch that a killed run had begun is run first, in a separate query: after partitions were
+    added, Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such
+    a batch with any trigger, but then fails to report it; its figures are read from the query's
+    plan instead.
+
+    KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If something
+    else stops a query inside a batch, PipelineError is raised.
     """
     writer = writer.option("checkpointLocation", files.at(checkpoint))
     triggers = [trigger_of(every)]
@@ -178,13 +261,16 @@ def drain(
         except Exception as error:
             raise explained(error, after_loss) from error
         try:
-            rows += run(query, progress, on_progress, watch, every is not None, after_loss)
+            rows += run(
+                query, progress, on_progress, watch, every is not None, after_loss, reach
+            )
         except PipelineError as error:
             committed = "once" in trigger and not has_open_batch(files, checkpoint)
             if not committed or REPORT_FAILED not in str(error):
                 raise
             told = unreported(query)
             rows += told["numInputRows"]
+            progress.earlier += told["numInputRows"]
             if on_progress is not None:
                 on_progress(told)
         else:
@@ -215,23 +301,28 @@ def run(
     watch: Callable[[], None] | None = None,
     for_ever: bool = False,
     after_loss: str = ALLOW_GAPS,
+    reach: Callable[[], None] | None = None,
 ) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
-    `watch` and `after_loss` are as in `drain`. `on_progress` gets each batch's
+    `watch`, `after_loss` and `reach` are as in `drain`. `on_progress` gets each batch's
     StreamingQueryProgress, parsed from its JSON. Raises what `explained` returns for the query's
     error. KeyboardInterrupt stops the query, and is raised unless the query runs `for_ever`.
     """
-    rows, seen, watched = 0, -1, time.monotonic()
+    rows, seen, news = 0, False, News(query)
+    contact = Contact(progress, reach, watch)
 
     def take_news() -> None:
         nonlocal rows, seen
-        for report in _news(query, seen):
-            seen = report["batchId"]
-            rows += report["numInputRows"]
-            progress.update(rows, f"(batch {seen})")
-            if on_progress is not None:
-                on_progress(report)
+        for report in news.take():
+            if is_batch(report):
+                seen = True
+                rows += report["numInputRows"]
+                progress.update(rows, f"(batch {report['batchId']})")
+                if on_progress is not None:
+                    on_progress(report)
+            elif not seen:
+                progress.update(rows, IDLE)
 
     progress.begin()
     try:
@@ -241,10 +332,7 @@ def run(
             if not active:
                 break
             query.awaitTermination(POLL_SECONDS)
-            if watch is not None and time.monotonic() - watched > WATCH_SECONDS:
-                with progress.explaining(AWAY):
-                    watch()
-                watched = time.monotonic()
+            contact.look()
     except KeyboardInterrupt:
         if not for_ever:
             query.stop()
@@ -262,8 +350,9 @@ def run(
             watch()     # raises a clearer error if the topic was created again
         raise explained(error, after_loss) from error
     finally:
-        if seen < 0:
+        if not seen:
             progress.update(rows)
+        progress.earlier += rows
         progress.done()
     if progress.interrupted:
         return rows     # a query that was stopped inside a batch has an error
@@ -276,20 +365,36 @@ def run(
     return rows
 
 
-def _news(query: Any, seen: int) -> list[dict[str, Any]]:
-    """The progress of the batches after `seen`.
+class News:
+    """The reports of a query's progress, each of which is taken once.
 
-    Does not use `query.recentProgress`, which fetches every field of up to a hundred batches from
+    Does not use `query.recentProgress`, which fetches every field of up to a hundred reports from
     the JVM by separate calls: ten times a second, this took over a third of the time of `archive`.
     """
-    known = query._jsq.recentProgress()
-    reports: dict[int, Any] = {}
-    for at in reversed(range(len(known))):
-        number = known[at].batchId()
-        if number <= seen:
-            break
-        reports[number] = known[at]  # the first report of a batch: later ones have no rows
-    return [json.loads(reports[number].json()) for number in sorted(reports)]
+
+    def __init__(self, query: Any) -> None:
+        self._query, self._last = query, None
+
+    def take(self) -> list[dict[str, Any]]:
+        """The reports since the last call, the oldest first."""
+        known = self._query._jsq.recentProgress()
+        new: list[Any] = []
+        for at in reversed(range(len(known))):
+            if known[at] == self._last:     # the same object of the JVM
+                break
+            new.append(known[at])
+        if new:
+            self._last = new[0]
+        return [json.loads(report.json()) for report in reversed(new)]
+
+
+def is_batch(report: Mapping[str, Any]) -> bool:
+    """Whether a report of progress is of a batch that ran.
+
+    While there is nothing to read, Spark reports every ten seconds too. Such a report has the
+    number of the next batch, and a batch with that number will follow.
+    """
+    return bool(report["numInputRows"]) or "addBatch" in report.get("durationMs", {})
 
 
 def unreported(query: Any) -> dict[str, Any]:

@@ -89,6 +89,12 @@ class Destination:
         if self.origin is not None:
             self.origin.check()
 
+    def reach(self) -> None:
+        """Raises NoBroker if no broker of the origin or of the destination accepts connections."""
+        if self.origin is not None:
+            self.origin.cluster.reach()
+        self.cluster.reach()
+
     def transactional_id(self, lane: int) -> str:
         """The transactional id of one lane. A lane of another source or destination has another
         id, so the two do not fence each other."""

@@ -122,6 +122,7 @@ def _run(
     query_run.drain(
         writer, target.files, CHECKPOINT, every, shown, _counting(report),
         watch=target.origin.check if target.origin is not None else None,
+        reach=target.origin.cluster.reach if target.origin is not None else None,
     )  # fmt: skip
     if final and not shown.interrupted and _close_all(target):
         query_run.drain(writer, target.files, CHECKPOINT, every, shown)

@@ -7,24 +7,38 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ottla.broker.history.lag_samples import LagSamples
-from ottla.broker.history.transaction_memory import HeldBack, TransactionalClients
 
 if TYPE_CHECKING:
     from ottla.broker.history.partition_history import PartitionHistory
+    from ottla.broker.history.transaction_memory import HeldBack, TransactionalClients
     from ottla.log.files.clock import Clock
 
 
 class Histories:
-    """The lag samples and the partitions' events of one broker."""
+    """What one broker remembers of groups, transactions and partitions. A standalone broker imports
+    the modules at the first request."""
 
     def __init__(self, node_id: int, clock: Clock) -> None:
-        self.samples, self.held = LagSamples(), HeldBack()
-        self.producing = TransactionalClients()
+        self.samples = LagSamples()
         self._node_id, self._clock = node_id, clock
 
     @cached_property
+    def held(self) -> HeldBack:
+        """The groups that wait for open transactions."""
+        from ottla.broker.history.transaction_memory import HeldBack
+
+        return HeldBack()
+
+    @cached_property
+    def producing(self) -> TransactionalClients:
+        """The clients of transactional ids."""
+        from ottla.broker.history.transaction_memory import TransactionalClients
+
+        return TransactionalClients()
+
+    @cached_property
     def partitions(self) -> PartitionHistory:
-        """The events of partitions. A standalone broker imports the module at the first request."""
+        """The events of partitions."""
         from ottla.broker.history.partition_history import PartitionHistory
 
         return PartitionHistory(self._node_id, self._clock)

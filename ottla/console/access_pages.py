@@ -27,7 +27,7 @@ OPEN_MS = 60_000
 """The overview names transactions that have been open for so long and hold back records."""
 HELD_MS = 10_000
 """What younger transactions hold back is not read: most of them end soon."""
-HELD_PLACES_MAX = 500
+HELD_PLACES_MAX = 50
 """The producers of more partitions are not read."""
 HANGING_MINUTES = 15
 HANGING_SECONDS = 5.0

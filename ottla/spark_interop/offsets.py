@@ -220,9 +220,9 @@ def lag_metrics(query: StreamingQuery) -> str:
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    While there is nothing to read, the rates are 0, and a query that has run no batch since it was
-    started has no duration. The figures come from the query's progress reports, so no request is
-    sent. Raises nothing.
+    While there is nothing to read, the rates are 0. Without a batch among its last hundred reports
+    (after some 17 minutes without records), a query has no duration. The figures come from the
+    query's progress reports, so no request is sent. Raises nothing.
     """
     last = query.lastProgress
     if last is None:

@@ -140,15 +140,13 @@ def test_topics_that_were_made_again_have_no_progress_and_one_of_two_is_refused(
     assert write(to, row(1), row(2, aside=True)).written == 2
 
 
-@pytest.mark.parametrize("away", ["source", "destination"])
-def test_both_clusters_of_a_pipeline_are_tried(monkeypatch: pytest.MonkeyPatch, away: str) -> None:
+def test_only_the_source_of_an_idle_pipeline_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     def reach(cluster: Cluster) -> None:
-        if cluster.bootstrap == away:
-            raise NoBroker(away)
+        raise NoBroker(str(cluster.bootstrap))
 
     monkeypatch.setattr(Cluster, "reach", reach)
     origin = Origin(Cluster("source"), "t", "an id")
-    with pytest.raises(NoBroker, match=away):
+    with pytest.raises(NoBroker, match="source"):
         Destination(Cluster("destination"), "t", "mirror", origin=origin).reach()
 
 

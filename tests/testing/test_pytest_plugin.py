@@ -62,7 +62,7 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
     assert "ERROR test_it.py::test_that_misspells" in printed
     assert "ottla_topic(partitions=1, configs={})" in printed
     assert "it does not take partitons; did you mean partitions?" in printed
-    marker = "UsageError: @pytest.mark.ottla_topic"
+    marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # not in the summary
     assert printed.count(marker) == 3, printed
     assert "ottla_topic's topic: partitions='three': expected a whole number" in printed
     assert "ottla_topic's topic: configs='retention.ms=1': expected a mapping" in printed

@@ -153,8 +153,16 @@ def _tell(
 async def _commit_in_parts(
     request: OffsetCommitRequest, context: RequestContext, setter: Setter | None
 ) -> OffsetCommitResponse:
-    """Commit offsets that are too many for one turn of the event loop: in parts, each with one
-    batch."""
+    """Commit offsets that are too many for one turn of the event loop, and tell of it, also if the
+    client closes its connection meanwhile."""
+    parts = asyncio.get_running_loop().create_task(_committed_parts(request, context, setter))
+    return await asyncio.shield(parts)
+
+
+async def _committed_parts(
+    request: OffsetCommitRequest, context: RequestContext, setter: Setter | None
+) -> OffsetCommitResponse:
+    """Commit offsets in parts, each with one batch."""
     waiting = []
     for topic in request.topics:
         for partitions in in_parts(topic.partitions, OFFSETS_AT_ONCE) if topic.partitions else [[]]:

@@ -249,7 +249,10 @@ def _of_partition(
             f"{name} is assigned to no member, and"
             f" {counted(lag, 'record waits', 'records wait')}", fields,
         )
-    elif lag and row["member"] and row["committed_seconds_ago"] * 1000 >= STALE_MS:
+    elif (
+        lag and row["member"] and row["committed_seconds_ago"] * 1000 >= STALE_MS
+        and not _only_markers(broker, row)
+    ):
         yield Finding(
             "not_committed",
             f"{name} is assigned to {row['member']} and was committed last"
@@ -339,16 +342,17 @@ def _lag(
     uncommitted = sum(row["committed"] is None for row in rows)
     if uncommitted:
         fields["uncommitted"] = uncommitted
-    if 0 < lag <= MARKERS_MAX and all(_only_markers(broker, row) for row in known if row["lag"]):
-        yield Finding(
-            "lag", "every record is read: the lag consists of transaction markers"
-            f" ({lag:,}), which consumers do not get", fields)
-        return
-    text = "everything is read" if lag == 0 else (
-        f"{counted(lag, 'record')} ({size(size_bytes)}) {'waits' if lag == 1 else 'wait'} in"
-        f" {counted(sum(row['lag'] > 0 for row in known), 'partition')}"
-        + (f", the oldest is {duration(seconds * 1000)} old" if seconds else "")
-    )
+    if lag == 0:
+        text = "everything is read"
+    elif lag <= MARKERS_MAX and all(_only_markers(broker, row) for row in known if row["lag"]):
+        text = (
+            f"every record is read: the lag consists of transaction markers ({lag:,}), which"
+            " consumers do not get")
+    else:
+        text = (
+            f"{counted(lag, 'record')} ({size(size_bytes)}) {'waits' if lag == 1 else 'wait'} in"
+            f" {counted(sum(row['lag'] > 0 for row in known), 'partition')}"
+            + (f", the oldest is {duration(seconds * 1000)} old" if seconds else ""))
     if uncommitted:
         text += f", not counting {counted(uncommitted, 'partition')} without a committed offset"
     yield Finding("lag", text + _growth(change), fields)
@@ -357,7 +361,7 @@ def _lag(
 def _only_markers(broker: BrokerContext, row: dict[str, Any]) -> bool:
     """Whether only transaction markers come after the committed offset. They are read only if their
     size fits."""
-    if row["lag_bytes"] != row["lag"] * MARKER_SIZE:
+    if row["lag"] > MARKERS_MAX or row["lag_bytes"] != row["lag"] * MARKER_SIZE:
         return False
     partition = broker.replicas.partition(row["topic"], row["partition"])
     if partition is None:

@@ -57,7 +57,7 @@ class GroupHistory:
         and records then."""
         topics, back = {*of.fields["topics"]}, of.fields["back"]
         who = [of.fields[name] for name in ("user", "client", "host")]
-        is_news = self.setters.is_news((group_id, *who), bool(back), of.tick_ms)
+        is_news = self.setters.is_news((group_id, *who, bool(back)), bool(back), of.tick_ms)
         if is_news:
             self.rings.add(group_id, of, alone=bool(back))
             return True

@@ -90,10 +90,9 @@ class Destination:
             self.origin.check()
 
     def reach(self) -> None:
-        """Raises NoBroker if no broker of the origin or of the destination accepts connections."""
-        if self.origin is not None:
-            self.origin.cluster.reach()
-        self.cluster.reach()
+        """Raises NoBroker if no broker of the origin accepts connections. A write waits for the
+        destination itself; without records it may be away."""
+        (self.cluster if self.origin is None else self.origin.cluster).reach()
 
     def transactional_id(self, lane: int) -> str:
         """The transactional id of one lane. A lane of another source or destination has another

@@ -45,9 +45,11 @@ def running_in(named: str | None) -> int:
 
 def stop(options: Namespace) -> None:
     pid = running_in(options.data_dir)
-    brokers = len([*Path(options.data_dir or "data").glob("broker-*/")])
-    what = f"process {pid}" + (
-        f": a cluster of {counted(brokers, 'broker')} and its ZooKeeper" if brokers else "")
+    directory = Path(options.data_dir or "data")
+    brokers = len([*directory.glob("broker-*.log")])        # no topic makes such a file
+    what = f"process {pid}" + (f": a cluster of {counted(brokers, 'broker')}" if brokers else "")
+    if brokers and (directory / "zookeeper").is_dir():
+        what += " and its ZooKeeper"
     if options.dry_run:
         done(options, f"stopped {what}")
         return

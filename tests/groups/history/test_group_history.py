@@ -73,6 +73,13 @@ def sets(
     return history.note_set("g", event(tick_ms, tick_ms, OFFSETS_SET, fields))
 
 
+def test_offsets_set_back_do_not_hide_those_that_are_set_forward() -> None:
+    history = GroupHistory()
+    assert sets(history, 0, "a", "t", back=1_000)
+    assert sets(history, 180_000, "a", "t")
+    assert [each.fields["back"] for each in history.events("g")] == [1_000, None]
+
+
 def test_clients_that_set_offsets_in_turn_are_told_once() -> None:
     history = GroupHistory()
     for tick_ms in range(1_000):

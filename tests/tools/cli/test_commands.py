@@ -530,7 +530,9 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(ottla: Ottla) -> None:
 
 def test_a_stop_says_that_it_stops_a_whole_cluster(ottla: Ottla, tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        (tmp_path / f"broker-{number}").mkdir()
+        (tmp_path / f"broker-{number}.log").touch()
+        (tmp_path / f"broker-events-{number}").mkdir()
+    (tmp_path / "zookeeper").mkdir()
     (tmp_path / ".lock").touch()
     with held(str(tmp_path)):
         done = ottla(f"server stop --dry-run --data-dir {tmp_path}")

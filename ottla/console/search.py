@@ -45,7 +45,7 @@ CLIENT: dict[str, Any] = {
     "fetch.message.max.bytes": 262_144,
     "fetch.max.bytes": 262_144,
     "message.max.bytes": 262_144,           # of producers, but fetch.max.bytes may not be less
-    "queued.max.messages.kbytes": 16384,
+    "queued.max.messages.kbytes": 4096,     # a small queue paces a search: 85 MiB/s
     # librdkafka pauses once so many records wait for the search; each of them takes 350 bytes.
     "queued.min.messages": 20_000,
     "receive.message.max.bytes": 200_000_000,

@@ -40,12 +40,12 @@ CLIENT: dict[str, Any] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 50,
-    "fetch.queue.backoff.ms": 100,          # the default stalls a search for a second
+    "fetch.queue.backoff.ms": 100,          # after a full queue; the default is a second
     # Small, so that the broker serves other clients in between: of one partition, and of all.
     "fetch.message.max.bytes": 262_144,
     "fetch.max.bytes": 262_144,
     "message.max.bytes": 262_144,           # of producers, but fetch.max.bytes may not be less
-    "queued.max.messages.kbytes": 4096,     # a small queue paces a search: 85 MiB/s
+    "queued.max.messages.kbytes": 1024,     # a small queue paces a search: 40 MiB/s
     # librdkafka pauses once so many records wait for the search; each of them takes 350 bytes.
     "queued.min.messages": 20_000,
     "receive.message.max.bytes": 200_000_000,

@@ -200,10 +200,13 @@ def perform(
 
 def give_way() -> None:
     """Let every other process have the processor first. Linux weighs sessions (autogroups) before
-    it looks at the niceness of their processes."""
+    it looks at the niceness of their processes. A process that wakes up may still have to wait for
+    a moment, therefore all searches of a machine share one processor, and the others stay free."""
     os.nice(NICENESS)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):          # only Linux has these two
         Path("/proc/self/autogroup").write_text(str(NICENESS))
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def attempt(task: Task, ended: ConsoleEnded) -> tuple[str, dict[str, Any]]:

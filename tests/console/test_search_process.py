@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -165,6 +166,16 @@ def test_the_code_of_a_search_is_imported_at_low_priority() -> None:
         [sys.executable, "-c", "import sys, ottla.console.search_process; print(*sys.modules)"],
         stdout=subprocess.PIPE, check=True).stdout.decode().split()
     assert not {"ottla.console.search", "ottla.wire.messages", "confluent_kafka"} & {*names}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process choose")
+def test_a_search_leaves_all_processors_but_one_to_others(
+    started: list[subprocess.Popen[bytes]],
+) -> None:
+    with contextlib.closing(SearchProcesses()) as processes:
+        processes.run(nothing_to_search(), threading.Event())
+        assert os.getpriority(os.PRIO_PROCESS, started[0].pid) == 19
+        assert len(os.sched_getaffinity(started[0].pid)) == 1
 
 
 def test_a_fetch_of_a_search_leaves_the_broker_time_for_other_clients() -> None:

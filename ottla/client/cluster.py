@@ -68,10 +68,13 @@ class ClusterClient:
         patience_seconds: float | None = None,
         security: Security = UNPROTECTED,
         retry_refused: bool = True,
+        refused_seconds: float | None = None,
         waiting: Callable[[str], None] | None = None,
     ) -> None:
-        """`waiting` is called, at most once, with the reason if the first connection takes longer
-        than a second because brokers refuse connections."""
+        """If no broker has answered yet and all addresses refuse connections, the client gives up
+        after `refused_seconds`; None means `connect_seconds`. `waiting` is called, at most once,
+        with the reason if the first connection takes longer than a second because brokers refuse
+        connections."""
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.connect_seconds = connect_seconds
@@ -79,6 +82,8 @@ class ClusterClient:
         self.patience_seconds = request_seconds if patience_seconds is None else patience_seconds
         self.security = security
         self.retry_refused = retry_refused
+        self.refused_seconds = connect_seconds if refused_seconds is None else min(
+            refused_seconds, connect_seconds)
         self.waiting = waiting
         self.brokers: dict[int, Address] = {}
         self.racks: dict[int, str | None] = {}
@@ -114,7 +119,10 @@ class ClusterClient:
                     failures.append(failed)
             # A broker that refuses connections may be starting, and will listen soon.
             refused = [isinstance(one.__cause__, ConnectionRefusedError) for one in failures]
-            late = time.monotonic() + BACKOFF_SECONDS >= deadline
+            until = deadline
+            if all(refused) and self._first is None:        # no broker has answered yet
+                until = begun + self.refused_seconds
+            late = time.monotonic() + BACKOFF_SECONDS >= until
             said = f"cannot reach a broker at {'; '.join(map(str, failures))}"
             if late or not any(refused) or not self.retry_refused:
                 raise NoBroker(said, refused=all(refused)) from failures[-1]
@@ -326,6 +334,8 @@ class ClusterClient:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, Refused):
+            own = self.security.principal
+            error.user = own if error.user in (None, own) else ""   # of one of two clients
             from ottla.client.similar_names import add_similar_names
 
             add_similar_names(self, error)

@@ -33,6 +33,14 @@ class TimedOut(ClientError, TimeoutError):
     """A broker did not answer in time."""
 
 
+class LoginFailed(ClientError):
+    """The broker refused the user or the password of this client."""
+
+    def __init__(self, text: str, mechanism: str, user: str, *, token: bool = False) -> None:
+        super().__init__(text)
+        self.mechanism, self.user, self.token = mechanism, user, token
+
+
 class NotSupported(ClientError):
     """The broker does not support an API, or supports only versions that this client does not."""
 
@@ -51,6 +59,8 @@ class Refused(ClientError, ProtocolError):
         self.number, self.what = code, what
         self.said = message
         """The broker's own message, None if there was none."""
+        self.user: str | None = None
+        """The user who was refused, "" if its name is not known; None until the client adds it."""
 
 
 class NotAllowed(ClientError):
@@ -78,6 +88,19 @@ def check(code: int, message: str | None = None, what: str = "") -> None:
     """Raises Refused unless `code` is NONE. `what` names the item that was refused."""
     if code != ErrorCode.NONE:
         raise Refused(code, message, what)
+
+
+def login_step(failed: LoginFailed) -> str:
+    """The next step after a refused login: what to check, and who can set another password."""
+    if failed.token:
+        return ("check the delegation token's id and HMAC, and whether it has expired: "
+                "ottla kafka-delegation-tokens --describe")
+    check_both = "check the user's name and password in the client's settings"
+    if failed.mechanism == "PLAIN":
+        return (f"{check_both}; an administrator sets PLAIN's passwords in the broker's "
+                "listener.name.LISTENER.plain.sasl.jaas.config")
+    return (f"{check_both}; an administrator can set a new password: ottla user set "
+            f"{quote(failed.user or 'NAME')} --mechanism {failed.mechanism}")
 
 
 def is_running_there(flags: str = "") -> str:

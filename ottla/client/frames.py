@@ -109,7 +109,10 @@ def frame_size(data: bytes | bytearray | memoryview, where: str) -> int:
     the server's address, for the message."""
     (size,) = struct.unpack(">i", data)
     if bytes(data) == b"HTTP":
-        raise BadResponse(f"{where}: this is an HTTP server, not a listener for Kafka clients")
+        raise BadResponse(
+            f"{where}: this is an HTTP server, such as a broker's metrics or the console, not a "
+            "listener for Kafka clients: give an address of the broker's `listeners`, which its "
+            "first log lines name (by default port 9092)")
     if not 4 <= size <= FRAME_SIZE_MAX:
         raise BadResponse(
             f"{where}: the server does not speak Kafka's protocol in plaintext: its response "

@@ -5,20 +5,23 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Unreachable
+from ottla.client.errors import ClientError, LoginFailed, Unreachable
 from ottla.client.frames import Frames, frame_size
 from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from ottla.client.sasl import ClientMechanism
+    from ottla.client.transport import Security
 
 CLIENT_ID = "ottla"
 VERSION = 1
 """The version of both requests. Brokers support SaslAuthenticate 1 since Kafka 2.2 (KIP-368)."""
 
 
-def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: str) -> None:
-    """Log in. Raises ClientError if the broker refuses, OSError if it disconnects."""
+def log_in(sock: socket.socket, login: ClientMechanism, security: Security, where: str) -> None:
+    """Log in. Raises LoginFailed if the broker refuses the password, ClientError for another
+    refusal, OSError if it disconnects."""
+    mechanism = security.mechanism
     frames = Frames(CLIENT_ID)
     shaken = _ask(sock, frames, SaslHandshakeRequest(mechanism=mechanism), where)
     if shaken.error_code:
@@ -30,7 +33,9 @@ def log_in(sock: socket.socket, login: ClientMechanism, mechanism: str, where: s
     while token is not None:
         answer = _ask(sock, frames, SaslAuthenticateRequest(auth_bytes=token), where)
         if answer.error_code:
-            raise ClientError(f"{where}: {answer.error_message or 'authentication failed'}")
+            raise LoginFailed(
+                f"{where}: {answer.error_message or 'authentication failed'}", mechanism,
+                security.user, token="tokenauth" in security.extensions)
         token = login.answer(bytes(answer.auth_bytes))
 
 

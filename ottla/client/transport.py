@@ -80,6 +80,14 @@ class Security:
         client_mechanism(mechanism, user, password)     # raises if the mechanism is unknown
         return cls(protocol, mechanism, user, password, token, tls)
 
+    @property
+    def principal(self) -> str:
+        """The name under which brokers know this client, "" if only they know it: a certificate or
+        a delegation token does not tell it."""
+        if self.protocol == "PLAINTEXT":
+            return "ANONYMOUS"
+        return "" if self.extensions else self.user
+
     def login(self) -> ClientMechanism | None:
         """The login exchange; None without SASL."""
         if not self.mechanism:
@@ -141,7 +149,7 @@ def open_transport(
         if (login := security.login()) is not None:
             from ottla.client.login import log_in
 
-            log_in(made, login, security.mechanism, show_address(address))
+            log_in(made, login, security, show_address(address))
     except Unreachable as failed:
         made.close()
         raise Unreachable(f"{failed}{perhaps_another(security.protocol)}") from failed

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from ottla.client.cluster import ClusterClient
 from ottla.client.connection import Connection
 from ottla.client.errors import (
     ClientError,
+    NoBroker,
     NotConnected,
     NotSupported,
     Refused,
@@ -165,7 +167,7 @@ def test_a_server_that_is_silent_or_foreign_is_told_apart() -> None:
 
         thread = threading.Thread(target=speak_http)
         thread.start()
-        with pytest.raises(BadResponse, match="this is an HTTP server, not a listener"):
+        with pytest.raises(BadResponse, match=r"this is an HTTP server, .*`listeners`.* port 9092"):
             ClusterClient(show_address(address)).any()
         thread.join()
 
@@ -365,6 +367,36 @@ def test_a_client_that_waits_for_its_first_broker_says_so_once(
     assert [reason for _, reason in told] == (
         ["cannot reach a broker at a:1: connection refused"] * (answers_after > 1))
     assert all(1.0 <= at < 1.2 for at, _ in told)
+
+
+def test_addresses_that_all_refuse_are_tried_for_a_shorter_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A silent address may be a broker out of reach; one that answered before may be restarting."""
+    now, silent = 0.0, False
+
+    def failing(address: Address, seconds: float, *, wait: bool) -> object:
+        if silent and address[0] == "b":
+            raise Unreachable("b:2: no answer in time")
+        raise Unreachable("connection refused") from ConnectionRefusedError()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr("ottla.client.cluster.time.monotonic", lambda: now)
+    monkeypatch.setattr("ottla.client.cluster.time.sleep", sleep)
+    for silent, answered, seconds in (
+        (False, False, 1.0), (True, False, 5.0), (False, True, 5.0),
+    ):
+        now, cluster = 0.0, ClusterClient("a:1,b:2", refused_seconds=1.0)
+        monkeypatch.setattr(cluster, "_connect", failing)
+        if answered:
+            lost = SimpleNamespace(usable=False, retire=lambda: None)
+            monkeypatch.setattr(cluster, "_first", lost)
+        with pytest.raises(NoBroker) as raised:
+            cluster.any()
+        assert seconds - 0.3 < now <= seconds and raised.value.refused is not silent
 
 
 def test_whichever_broker_starts_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

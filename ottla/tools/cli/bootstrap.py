@@ -10,6 +10,10 @@ from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
 from ottla.tools.printable import printable
 
+REFUSED_SECONDS = 1.0
+"""Without --timeout, how long all addresses may refuse connections: long enough for a broker that
+was started just now, short enough not to look like a command that hangs."""
+
 
 def properties_of(options: Namespace) -> dict[str, str]:
     """The properties of --command-config, and those of --property, which take precedence."""
@@ -56,5 +60,6 @@ def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
         patience_seconds=patience,
         security=Security.from_properties(properties),
         retry_refused=retry,
+        refused_seconds=REFUSED_SECONDS if options.timeout is None else None,
         waiting=waiting if sys.stderr is not None and sys.stderr.isatty() else None,
     )

@@ -110,7 +110,8 @@ def common_flags(command: Command) -> list[Flag]:
                 f"${VARIABLE} or {DEFAULT_ADDRESS} if left out"
             ),
             table.parse_flag("--command-config FILE  a property file with settings of the client"),
-            table.parse_flag("--timeout SECONDS  how long a broker may be out of reach (5)"),
+            table.parse_flag("--timeout SECONDS  how long a broker may be out of reach (5; "
+                             "1 if no address accepts connections)"),
         ]
     if "prints" in command.marks:
         found.append(table.parse_flag("--output -o {table,wide,json,jsonl,name}  the format"))
@@ -174,7 +175,8 @@ def run(command: Command, arguments: list[str]) -> int:
         from ottla.tools.cli.next_steps import with_next_step
 
         sys.stdout.flush()
-        said = with_next_step(one_line(failed), failed, address_flags(command))
+        said = with_next_step(
+            one_line(failed), failed, address_flags(command), command.words)
         print(f"{name}: {said}", file=sys.stderr)
         return 1
     except ModuleNotFoundError as missing:

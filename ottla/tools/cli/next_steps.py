@@ -5,7 +5,15 @@ from __future__ import annotations
 
 import re
 
-from ottla.client.errors import NoBroker, NotAllowed, Refused, allowed_by, is_running_there
+from ottla.client.errors import (
+    LoginFailed,
+    NoBroker,
+    NotAllowed,
+    Refused,
+    allowed_by,
+    is_running_there,
+    login_step,
+)
 from ottla.tools.printable import printable
 from ottla.wire.errors import ErrorCode
 
@@ -25,18 +33,66 @@ KINDS = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transaction/ID",
 }
 """What a refused right is about, as `ottla acl add` takes it."""
-NAMED = re.compile(r"(topic|group) '([^']+)'")
+NAMED = re.compile(r"(topic|group|transactional id) '([^']+)'")
+PARTITION = re.compile(r"([\w.-]+)[-:]\d+")
+RIGHTS = {
+    "topic": {
+        "write": ("produce", "perf produce"),
+        "read": ("consume", "perf consume", "topic browse", "group reset"),
+        "create": ("topic create",),
+        "alter": ("topic grow",),
+        "delete": ("topic delete", "topic trim"),
+        "describe": ("topic describe", "topic offsets", "topic why"),
+        "describe-configs": ("config show",),
+        "alter-configs": ("config set", "config reset"),
+    },
+    "group": {
+        "read": ("consume", "perf consume", "group reset"),
+        "delete": ("group delete",),
+        "describe": ("group describe", "group why"),
+        "describe-configs": ("config show",),
+        "alter-configs": ("config set", "config reset"),
+    },
+    "transaction": {
+        "write": ("produce", "transaction abort"), "describe": ("transaction describe",),
+    },
+    "cluster": {
+        "alter": ("acl add", "acl delete", "user set", "user delete", "feature set", "elect",
+                  "reassign start", "reassign cancel", "cluster drain"),
+        "describe": ("acl list", "user list", "reassign list", "reassign plan", "cluster info",
+                     "cluster dirs", "cluster quorum"),
+        "describe-configs": ("config show", "quota list"),
+        "alter-configs": ("config set", "config reset", "quota set", "quota delete"),
+    },
+}
+"""The right on a resource that commands need. Read, write, delete and alter include describe."""
 
 
-def with_next_step(line: str, failed: Exception, flags: str = "") -> str:
+def with_next_step(line: str, failed: Exception, flags: str = "", command: str = "") -> str:
     """The line about an error. Adds the next step if it is known, and the line names no step
-    yet. `flags` are the command's flags for the brokers' address."""
+    yet. `flags` are the command's flags for the brokers' address, `command` has its words."""
     if isinstance(failed, NoBroker) and failed.refused:
         return f"{line}; {is_running_there(flags)}"
+    if isinstance(failed, LoginFailed):
+        return printable(f"{line.rstrip('.')}; {login_step(failed)}")
     if isinstance(failed, NotAllowed):
         return printable(failed.sentence)
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
     if isinstance(failed, Refused) and failed.code in KINDS:
-        found = NAMED.fullmatch(failed.what)
-        step = allowed_by(f"{found[1]}/{found[2]}" if found else KINDS[failed.code])
+        step = printable(_right(failed, command))
     return f"{line.rstrip('.')}; {step}" if step and "; " not in line else line
+
+
+def _right(failed: Refused, command: str) -> str:
+    """The command that gives the right that was refused, as far as it is known."""
+    resource = KINDS[failed.code]
+    kind = resource.partition("/")[0]
+    if found := NAMED.fullmatch(failed.what):
+        resource = f"{'transaction' if ' ' in found[1] else found[1]}/{found[2]}"
+    elif kind == "topic" and (found := PARTITION.search(failed.what)):
+        resource = f"topic/{found[1]}"
+    known = {words: right for right, many in RIGHTS[kind].items() for words in many}
+    operation = known.get(command, "OPERATION")
+    if command == "topic describe" and failed.said:     # answers about topics have no message
+        operation = "describe-configs"
+    return allowed_by(resource, operation, failed.user or "")

@@ -119,7 +119,7 @@ class Consumer:
         self._incremental = given.get("group.protocol", "").lower() == "consumer" or (
             "cooperative" in given.get("partition.assignment.strategy", "").lower())
         settings, addresses = librdkafka_settings(given), bootstrap_servers(cluster)
-        self._user = str(settings.get("sasl.username", ""))
+        self._user = cluster.security.principal
         self._outages = Outages(addresses)
         self._client = open_client("Consumer", {
             **settings, "auto.offset.reset": reset, "bootstrap.servers": addresses,

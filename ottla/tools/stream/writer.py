@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, NotAllowed
 from ottla.tools.stream.batches import Headers, SingleSender
 from ottla.tools.stream.client_settings import (
     bootstrap_servers,
@@ -20,6 +20,7 @@ from ottla.tools.stream.client_settings import (
     reason_with_code,
 )
 from ottla.tools.stream.outages import Outages
+from ottla.wire.errors import ErrorCode
 from ottla.wire.records import Record
 from ottla.wire.wording import counted
 
@@ -77,6 +78,7 @@ class Writer:
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
         self._failure = ""
+        self._forbidden = ""            # the topic that this user may not write
         self._topic = ""
         self._settled = 0               # records that are not in librdkafka's queue any more
         self._moved_at = time.monotonic()
@@ -161,6 +163,8 @@ class Writer:
             self.written += 1
         elif not self._failure:
             self._failure = f"topic {message.topic()}: {reason_with_code(error)}"
+            if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._forbidden = message.topic()
 
     def serve(self) -> None:
         """Process the acknowledgements that have arrived, without waiting."""
@@ -200,7 +204,12 @@ class Writer:
                 why = f"{outage}; {why}"
             elif not failed:
                 why = f"{why}; {self._advice()}"
-            raise ClientError(f"records were not acknowledged: {why}")
+            text = f"records were not acknowledged: {why}"
+            if self._forbidden:
+                topic, self._forbidden = self._forbidden, ""
+                raise NotAllowed(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                                 self._cluster.security.principal, "write", f"topic/{topic}")
+            raise ClientError(text)
 
     def close(self) -> None:
         """Sends all queued records. Raises ClientError as `flush` does."""

@@ -270,7 +270,10 @@ def test_an_unreachable_broker_is_one_line(ottla: Ottla) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
-        for line in (f"topic list -b {address} --timeout 0.2", f"server status -b {address}"):
+        for line in (
+            f"topic list -b {address} --timeout 0.2", f"server status -b {address}",
+            f"topic list -b {address}",
+        ):
             done = ottla(line)
             assert done.status == 1
             assert "cannot reach a broker at" in done.err and len(done.err.splitlines()) == 1

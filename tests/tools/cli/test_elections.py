@@ -170,11 +170,11 @@ def test_offsets_that_cannot_be_committed_are_a_failure(
 
 @pytest.mark.parametrize(("command", "said"), [
     ("consume {1} -G others",
-     "this client may not read group others (GROUP_AUTHORIZATION_FAILED); an administrator can "
-     "allow it: ottla acl add User:NAME read group/others\n"),
+     "User:ANONYMOUS may not read group others (GROUP_AUTHORIZATION_FAILED); an administrator can "
+     "allow it: ottla acl add User:ANONYMOUS read group/others\n"),
     ("consume {1} -G others -o beginning",
      "group 'others': group authorization failed; an administrator can allow it: ottla acl add "
-     "User:NAME OPERATION group/others\n"),
+     "User:ANONYMOUS read group/others\n"),
     ("consume {1} -G others -p 0", "group 'others': group authorization failed"),
     ("kcat -b {0} -G others {1}", "group others: GROUP_AUTHORIZATION_FAILED"),
     ("group reset others --to end", "group 'others': group authorization failed"),

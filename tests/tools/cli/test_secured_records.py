@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ottla.client.errors import NotAllowed
-from ottla.tools.cli.next_steps import with_next_step
+from ottla.client.errors import LoginFailed, NotAllowed, Refused
+from ottla.tools.cli.next_steps import RIGHTS, with_next_step
+from ottla.tools.commands.table import read
 from ottla.wire.errors import ErrorCode
 from tests.broker.running import RunningBroker
 from tests.broker.security.logging_in import SaslBroker
@@ -97,6 +98,63 @@ def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
     assert shlex.split(command) == ["User:o'k", "read", r"group/my \x1b[1m"]
 
 
+@pytest.mark.parametrize(("what", "command", "said", "step"), [
+    ("topic 'letters'", "produce", None, "write topic/letters"),
+    ("topic 'letters'", "consume", None, "read topic/letters"),
+    ("topic 'letters'", "topic describe", None, "describe topic/letters"),
+    ("topic 'letters'", "topic describe", "Topic authorization failed.",
+     "describe-configs topic/letters"),
+    ("letters-0", "topic trim", None, "delete topic/letters"),
+    ("topic 'letters'", "mirror", None, "OPERATION topic/letters"),
+])
+def test_a_refused_topic_is_answered_by_the_whole_command(
+    what: str, command: str, said: str | None, step: str
+) -> None:
+    failed = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, said, what)
+    failed.user = "alice"
+    assert with_next_step("x", failed, "", command) == (
+        f"x; an administrator can allow it: ottla acl add User:alice {step}")
+
+
+def test_other_refused_rights_are_answered_by_the_whole_command_too() -> None:
+    for code, what, command, step in (
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group 'g'", "group reset", "read group/g"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "", "acl list", "describe cluster"),
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional id 'x y'",
+         "transaction abort", "write 'transaction/x y'"),
+    ):
+        line = with_next_step("x", Refused(code, None, what), "", command)
+        assert line.endswith(f"ottla acl add User:NAME {step}"), line
+    known = read("ottla")
+    assert not [words for rights in RIGHTS.values() for many in rights.values() for words in many
+                if words not in known]
+
+
+def test_a_user_who_may_see_a_topic_but_not_write_it_reads_how_to_get_the_right(
+    tmp_path: Path
+) -> None:
+    with RunningBroker(tmp_path / "data", **OVERRIDES | {"super.users": "User:root"}) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        ottla.ok("topic create letters")
+        for operation, command in (
+            ("write", "produce letters"), ("describe", "topic describe letters"),
+            ("read", "consume letters -e"),
+        ):
+            ottla.ok(["acl", "add", "User:ANONYMOUS", operation, "topic/letters", "--deny"])
+            done = ottla(command, b"a\n")
+            assert done.status == 1 and "an administrator can allow it: ottla acl add " in done.err
+            assert "User:ANONYMOUS" in done.err and "OPERATION" not in done.err, done
+            assert "topic/letters" in done.err
+
+
+def test_a_refused_login_is_followed_by_who_can_change_the_password() -> None:
+    scram = LoginFailed("a:1: no", "SCRAM-SHA-512", "o'k")
+    assert with_next_step("a:1: no", scram).endswith(
+        """can set a new password: ottla user set 'o'"'"'k' --mechanism SCRAM-SHA-512""")
+    token = LoginFailed("a:1: no", "SCRAM-SHA-256", "x", token=True)
+    assert "whether it has expired: ottla kafka-delegation-tokens --d" in with_next_step("", token)
+
+
 @pytest.mark.parametrize("line", [
     "produce letters", "consume letters -e", "topic list",
     "mirror --from {} --to {} --from-config {login} --once",
@@ -111,6 +169,8 @@ def test_a_wrong_password_is_one_line(
     given += "" if mirrors else f" --command-config {wrong}"
     done = inside(given, b"a\n")
     assert done.status == 1 and "Authentication failed" in done.err, done
+    assert "; check the user's name and password" in done.err, done
+    assert "listener.name.LISTENER.plain.sasl.jaas.config" in done.err, done
     assert len(done.err.splitlines()) == 1 and "guessed" not in done.err
 
 

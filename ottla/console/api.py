@@ -115,6 +115,8 @@ TABLE = (
     Entry("DELETE", "/reassignments", changes.cancel_reassignment, {}, ("topic", "partition")),
 )
 TEXT: dict[str, Any] = {"type": "string"}
+CONFIRMED = {"/acls": "principal", "/transactions-hanging": "topic"}
+"""The field that `confirm` repeats, for paths without a name."""
 NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
 IN_PATHS = {"broker": NUMBER, "offset": NUMBER, "partition": NUMBER}
 IN_QUERIES: dict[str, dict[str, Any]] = {
@@ -213,6 +215,12 @@ def described(
     }
     if body:
         fields = {name: IN_BODIES.get(name, TEXT) for name in body}
+        if "confirm" in body:
+            what = f"the path's {names[0]}" if names else f"the field {CONFIRMED[path]}"
+            unless = "; not needed if dry_run is true" if "dry_run" in body else ""
+            fields["confirm"] = {
+                **TEXT, "description": f"must repeat {what}, so that nothing is deleted or changed"
+                                       f" by mistake{unless}"}
         schema: dict[str, Any] = {
             "type": "object", "properties": fields, "additionalProperties": False,
         }

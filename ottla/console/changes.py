@@ -186,11 +186,15 @@ async def reset_group(request: ApiRequest) -> Row:
     dry_run = await request.field("dry_run", bool, True)
     if not dry_run:
         await request.confirmed(name)
-    to = await request.field("to", str, "")
+    to, rows_given = await request.field("to", str, ""), await request.field("offsets", list, [])
+    if not to and not rows_given:
+        raise BadRequest(
+            "the field 'to' is missing: expected beginning, end, N, +N, -N or @TIME; or send a row"
+            " for each partition in the field 'offsets'")
     at_ms = milliseconds(to) if to.startswith(("@", "s@")) else None
     rows = await request.visitor.connections.run(
         reset, name, to, await request.field("topics", list, []),
-        await request.field("offsets", list, []), dry_run,
+        rows_given, dry_run,
     )
     return {"key": "id", "rows": rows, "dry_run": dry_run, "at_ms": at_ms}
 
@@ -209,8 +213,9 @@ def reset(
         if extra := sorted(named - {topic for topic, _ in committed}):
             places += sorted(topic_admin.leaders(cluster, extra))
         if not places:
-            raise BadRequest(f"group {group!r} has no committed offsets; name topics")
-        plan = planned(cluster, to, places, committed)
+            raise BadRequest(
+                f"group {group!r} has no committed offsets: name its topics in the field 'topics'")
+        plan = planned(cluster, to, places, committed, "the field 'to' is")
     ends = offsets.ends(cluster, plan)
     if not dry_run:
         group_admin.commit(cluster, group, plan)

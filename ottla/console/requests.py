@@ -110,9 +110,14 @@ class ApiRequest:
         return found
 
     async def _read_body(self) -> dict[str, Any]:
-        kind = self.request.headers.get("content-type", "").partition(";")[0].strip()
+        headers = self.request.headers
+        kind = headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/json":
-            raise BadRequest("send Content-Type: application/json", 415)
+            sent = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+            if self.request.method == "DELETE" and not kind and not sent:
+                return {}       # the handler says which field is missing
+            raise BadRequest(
+                "the body must be a JSON object: send Content-Type: application/json", 415)
         data = bytearray()
         try:
             async for piece in self.request.stream():
@@ -142,8 +147,11 @@ class ApiRequest:
 
     async def confirmed(self, name: str) -> None:
         """Raises BadRequest unless the field `confirm` repeats the name of what is deleted."""
-        if await self.field("confirm", str) != name:
-            raise BadRequest(f"the field 'confirm' must repeat the name {name!r}")
+        if await self.field("confirm", str, None) != name:
+            example = json.dumps({"confirm": name}, ensure_ascii=False)
+            raise BadRequest(
+                f"the field 'confirm' must repeat the name {name!r}: the request's JSON object must"
+                f" have it, as in {example}")
 
 
 TYPES = {str: "string", int: "integer", bool: "boolean", dict: "object", list: "array"}

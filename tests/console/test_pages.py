@@ -181,7 +181,14 @@ def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
         ("POST", "/topics", {"topic": "x" * 300}, "x"),
         ("POST", "/topics", {"topic": "t", "configs": {"a": 1}}, "expected a string"),
         ("POST", "/topics/orders/trim", {"before": {"x": 1}, "confirm": "orders"}, "an offset"),
-        ("POST", "/groups/billing/reset", {"to": "sideways"}, "expected beginning, end"),
+        ("POST", "/groups/billing/reset", {"to": "sideways"}, "the field 'to' is sideways: "),
+        ("POST", "/groups/billing/reset", {}, "the field 'to' is missing: expected beginning, end"),
+        ("POST", "/groups/none/reset", {"to": "end"}, "in the field 'topics'"),
+        ("DELETE", "/topics/orders", None, """'confirm' must repeat the name 'orders': the req"""
+         """uest's JSON object must have it, as in {"confirm": "orders"}"""),
+        ("DELETE", "/topics/orders", {"confirm": "order"}, "must repeat the name 'orders'"),
+        ("DELETE", "/acls", None, "'resource' is missing"),
+        ("POST", "/elect", None, "send Content-Type: application/json"),
         ("POST", "/topics/orders/records", {"value": "%", "encoding": "base64"}, "not base64"),
         ("PATCH", "/quotas", {"entity": {}, "set": {}}, "expected an entity"),
         ("POST", "/acls", {"resource": "ANY"}, "expected TOPIC"),
@@ -273,6 +280,15 @@ def test_a_parameter_that_must_be_a_number_is_described_as_one(console: Console)
 def test_every_path_is_described_and_answers(console: Console) -> None:
     document = console.get("/openapi.json")
     assert document == openapi()
+    confirms = {
+        (path, method): schema["properties"]["confirm"]["description"]
+        for path, entry in document["paths"].items() for method, one in entry.items()
+        for body in one.get("requestBody", {}).get("content", {}).values()
+        if "confirm" in (schema := body["schema"])["properties"]
+    }
+    assert confirms[f"{PREFIX}/topics/{{topic}}", "delete"].startswith("must repeat the path's top")
+    assert "the field principal," in confirms[f"{PREFIX}/acls", "delete"]
+    assert "dry_run" in confirms[f"{PREFIX}/groups/{{group}}/reset", "post"]
     described = {(path, method) for path, each in document["paths"].items() for method in each}
     assert {(PREFIX + one.path, one.method.lower()) for one in TABLE} <= described
     assert all(each["summary"] for path in document["paths"].values() for each in path.values())

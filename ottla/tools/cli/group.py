@@ -154,9 +154,10 @@ def chosen(
 
 
 def planned(
-    cluster: ClusterClient, to: str, places: list[Place], committed: dict[Place, tuple[int, int]]
+    cluster: ClusterClient, to: str, places: list[Place], committed: dict[Place, tuple[int, int]],
+    flag: str = "--to",
 ) -> dict[Place, int]:
-    """The new offset of each partition, according to `to`."""
+    """The new offset of each partition, according to `to`, which errors call `flag`."""
     if to in ("beginning", "earliest", "start"):
         return resets.to_end(cluster, places, EARLIEST)
     if to in ("end", "latest"):
@@ -165,7 +166,8 @@ def planned(
         return resets.to_timestamp(cluster, places, milliseconds(to))[0]
     sign, digits = (to[0], to[1:]) if to[:1] in ("+", "-") else ("", to)
     if not digits.isdecimal():
-        raise WrongUsage(f"--to {to}: expected beginning, end, N, +N, -N or @TIME")
+        raise WrongUsage(f"{flag} {to}: expected beginning, end, N, +N, -N or @TIME"
+                         f"{similar(to, ('beginning', 'end'))}")
     if not sign:
         return resets.clamp(cluster, dict.fromkeys(places, int(to)))
     if missing := [place for place in places if place not in committed]:

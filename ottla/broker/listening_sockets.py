@@ -25,10 +25,11 @@ class Unbindable(OSError):
 
 
 def listen(
-    name: str, host: str, port: int, backlog: int, receive_buffer_size: int
+    name: str, host: str, port: int, backlog: int | None, receive_buffer_size: int
 ) -> list[socket.socket]:
     """Non-blocking sockets that listen on one port of all addresses of a host, IPv4 first; port 0
-    chooses a free port. Raises OSError with advice."""
+    chooses a free port. Without a backlog they only have the port: clients are still refused.
+    Raises OSError with advice."""
     try:
         infos = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -57,8 +58,8 @@ def listen(
 
 
 def _listen(
-    name: str, addresses: Sequence[tuple[int, str | int]], port: int, backlog: int,
-    receive_buffer_size: int,
+    name: str, addresses: Sequence[tuple[int, str | int]], port: int,
+    backlog: int | None, receive_buffer_size: int,
 ) -> list[socket.socket]:
     bound: list[socket.socket] = []
     missing: Unbindable | None = None
@@ -73,7 +74,8 @@ def _listen(
                 log.info("listener %s: %s is not an address of this machine", name, address)
                 continue
             bound.append(sock)
-            sock.listen(backlog)
+            if backlog is not None:
+                sock.listen(backlog)
             port = sock.getsockname()[1]
         if missing is not None and not bound:
             raise missing

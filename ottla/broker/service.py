@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ottla import __version__
 from ottla.broker.console_process import start_console
+from ottla.broker.listening_sockets import listen
 from ottla.broker.log_output import say, shown
 from ottla.broker.network.poller import BrokerLoop
 from ottla.broker.server import Server
@@ -64,6 +65,7 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})     # blocked by main.py
     began = loop.time()
     _tell_what_starts(config)
+    _try_addresses(config)
     try:
         await server.start()
     except StorageRefused as error:
@@ -138,6 +140,20 @@ def _tell_what_starts(config: BrokerConfig) -> None:
         "Ottla %s starts as node %d; settings from %s; data in %s",
         __version__, config.node_id, ", ".join(read), directories,
     )
+
+
+def _try_addresses(config: BrokerConfig) -> None:
+    """At a first start, raise OSError if an address is taken, before a directory is created. Later
+    starts look at the directories first: their lock tells which process has the address."""
+    if any(path.exists() for path in config.log_directories()):
+        return
+    for each in config.endpoints():
+        for sock in listen(each.name, each.host, each.port, None, -1):
+            sock.close()
+    if config.ottla_http_listener:
+        from ottla.broker.http.server import try_address
+
+        try_address(config.ottla_http_listener)
 
 
 def _look_names_up(config: BrokerConfig) -> None:

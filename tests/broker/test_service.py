@@ -247,6 +247,7 @@ def test_what_ends_a_start_is_said_without_numbers(tmp_path: Path) -> None:
             service = Service(tmp_path, "--override", setting)
             assert service.process.wait(WAIT_SECONDS) != 0
             assert service.text().splitlines()[-1] == f"ottla: {said}"
+            assert not (tmp_path / "data").exists(), "a refused start leaves nothing behind"
 
 
 def test_a_start_tells_every_bad_value_and_every_warning_at_once(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ log = logging.getLogger("ottla.http")
 SETTING = "ottla.http.listener"
 HEAD_SIZE_MAX = 8192
 HEAD_SECONDS = 10.0
-NOT_HTTP = "this is not an HTTP/1.1 request\n"
+NOT_HTTP = (
+    "this is not an HTTP/1.1 request: this port serves metrics and status over HTTP; Kafka clients"
+    " connect to an address of the broker's `listeners`\n"
+)
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
@@ -75,13 +78,7 @@ class HttpServer:
                 self.serve, host or None, port, limit=HEAD_SIZE_MAX, family=_family(host)
             )
         except OSError as error:
-            # asyncio's own text repeats the address; getaddrinfo's numbers are negative.
-            number = error.errno or 0
-            reason = os.strerror(number) if number > 0 else error.strerror
-            raise OSError(
-                error.errno,
-                f"{SETTING}: cannot listen on {address}: {reason}; set another address there",
-            ) from error
+            raise cannot_listen(address, error) from error
         self.port = self.server.sockets[0].getsockname()[1]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -177,6 +174,29 @@ class HttpServer:
         if self.server is not None:
             self.server.close()
         self.monitor.close()
+
+
+def cannot_listen(address: str, error: OSError) -> OSError:
+    """The error for users. asyncio's own text repeats the address; getaddrinfo's numbers are
+    negative."""
+    number = error.errno or 0
+    reason = os.strerror(number) if number > 0 else error.strerror
+    return OSError(
+        error.errno, f"{SETTING}: cannot listen on {address}: {reason}; set another address there")
+
+
+def try_address(address: str) -> None:
+    """Raises OSError if the HTTP server cannot have this address. Nothing listens there meanwhile,
+    so clients are refused as before."""
+    host, port = parse_http_address(address)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host or None, port, _family(host), socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        raise cannot_listen(address, error) from error
 
 
 def host_of(head: bytes) -> str | None:

@@ -294,8 +294,12 @@ def test_our_board_asks_for_metrics_that_there_are(broker: RunningBroker, used: 
 def test_a_kafka_client_at_this_port_is_told_at_once_what_it_is(broker: RunningBroker) -> None:
     assert broker.server.http is not None
     address = f"127.0.0.1:{broker.server.http.port}"
-    with pytest.raises(BadResponse, match=f"{address}: this is an HTTP server, not a listener"):
+    with pytest.raises(BadResponse, match=f"{address}: this is an HTTP server, .*`listeners`"):
         ClusterClient(address, connect_seconds=60).any()
+    with socket.create_connection(("127.0.0.1", broker.server.http.port), 60) as raw:
+        raw.sendall(b"\0\0\0\x20\0\x12\0\3")
+        answer = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ") and b"the broker's `listeners`" in answer
 
 
 def test_health_readiness_and_nonsense(broker: RunningBroker) -> None:

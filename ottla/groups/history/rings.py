@@ -11,7 +11,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 EACH_MAX = 100
 BYTES_MAX = 16 << 20
-TEXT_CHARS_MAX = 200
+TEXT_CHARS_MAX = 249
+"""As long as a topic's name may be: whoever shows events to users looks up whether they may see its
+topics, by their whole names."""
 LISTED_MAX = 20
 EVENT_BYTES, RING_BYTES = 500, 900
 """The bytes that an event, or a ring, takes besides its characters, measured with `tracemalloc`."""

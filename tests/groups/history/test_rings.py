@@ -106,6 +106,7 @@ def test_the_newest_event_of_a_key_is_at_hand() -> None:
 
 
 def test_what_is_short_enough_is_not_cut() -> None:
+    assert TEXT_CHARS_MAX >= 249, "a shortened topic is one that nobody may see"
     fields = {"text": "x" * TEXT_CHARS_MAX, "list": ("y",) * LISTED_MAX, "number": 10**300}
     assert event(0, 0, "joined", fields).fields == fields
     longer = {"text": "x" * (TEXT_CHARS_MAX + 1), "list": ("y",) * (LISTED_MAX + 1)}

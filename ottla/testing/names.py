@@ -31,14 +31,23 @@ def plain(name: str) -> str:
     return name.lower().replace("_", "").removesuffix("exception")
 
 
+NEAR = 0.8
+"""How much two names have to have in common, if neither begins with the other."""
+FAR = 0.6
+"""The same if no name is near."""
+
+
 def similar(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: suggests similar known names."""
+    """The end of a message about an unknown name: suggests the known names that are near, or those
+    that are less similar if none is near."""
     import difflib
 
     names = {plain(each): each for each in known}
     wanted = plain(name)
     begin = [each for short, each in names.items() if wanted and short.startswith(wanted)]
-    close = difflib.get_close_matches(wanted, names, 3)
+    close = difflib.get_close_matches(wanted, names, 3, NEAR)
+    if not begin and not close:
+        close = difflib.get_close_matches(wanted, names, 3, FAR)
     near = list(dict.fromkeys([*begin, *(names[each] for each in close)]))[:3]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 

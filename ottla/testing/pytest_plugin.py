@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 BROKER: pytest.StashKey[Broker] = pytest.StashKey()
 LOG_START: pytest.StashKey[int] = pytest.StashKey()
 TOPIC_NAME_MAX = 200
-MARKER = "ottla_topic(partitions=1, configs={}): properties of the fixture ottla_topic's topic"
+NAME = "ottla_topic"
+MARKER = f"{NAME}(partitions=1, configs={{}}): properties of the fixture ottla_topic's topic"
+OPTIONS = ("partitions", "configs")
+TAKES = "it takes partitions=NUMBER and configs=MAPPING, such as partitions=3"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,12 +58,15 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
     """The name of a topic for this test only; it is deleted afterwards."""
     marker = request.node.get_closest_marker("ottla_topic")
     given: dict[str, Any] = dict(marker.kwargs) if marker else {}
-    known = ("partitions", "configs")
-    if marker and (strange := [*map(repr, marker.args), *(given.keys() - known)]):
+    if marker and marker.args:
+        raise pytest.UsageError(
+            f"@pytest.mark.{NAME}: {marker.args[0]!r} has no name; {TAKES}")
+    if strange := sorted(given.keys() - set(OPTIONS)):
         from ottla.testing.names import similar
 
         raise pytest.UsageError(
-            f"@pytest.mark.{MARKER}: it does not take {strange[0]}{similar(strange[0], known)}")
+            f"@pytest.mark.{NAME} has no option {strange[0]}: {TAKES}"
+            f"{similar(strange[0], OPTIONS)}")
     from ottla.client.errors import Refused
 
     try:
@@ -68,7 +74,7 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
     except (TypeError, ValueError, Refused) as error:
         if not given:
             raise
-        raise pytest.UsageError(f"@pytest.mark.{MARKER}: {error}") from error
+        raise pytest.UsageError(f"@pytest.mark.{NAME}: {error}") from error
     yield name
     ottla_broker.heal()
     try:

@@ -45,6 +45,16 @@ def test_a_mistyped_api_is_answered_by_similar_ones() -> None:
             recording.requests("Fetched")
 
 
+@pytest.mark.parametrize(("written", "near"), [
+    ("Prodce", "Produce"), ("Produced", "Produce"), ("Fetched", "Fetch"),
+    ("CreatTopics", "CreateTopics"),
+])
+def test_only_near_names_are_suggested_if_there_are_any(written: str, near: str) -> None:
+    with pytest.raises(ValueError, match=f"did you mean {near}") as raised:
+        api_key_of(written)
+    assert "InitProducerId" not in str(raised.value)
+
+
 def test_a_broker_refuses_what_is_no_settings() -> None:
     """`KafkaContainer("image")` is what a project had before."""
     with pytest.raises(TypeError, match=r"the first argument is a mapping.*There is no image"):

@@ -30,6 +30,10 @@ def test_that_finds_all_well(ottla_broker, ottla_topic):
 def test_that_misspells(ottla_topic):
     pass
 
+@pytest.mark.ottla_topic(3)
+def test_that_names_nothing(ottla_topic):
+    pass
+
 @pytest.mark.ottla_topic(partitions="three")
 def test_that_miscounts(ottla_topic):
     pass
@@ -60,12 +64,13 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
     assert "PASSED test_it.py::test_that_finds_all_well" in printed
     assert "PASSED test_it.py::test_that_needs_no_broker" in printed
     assert "ERROR test_it.py::test_that_misspells" in printed
-    assert "ottla_topic(partitions=1, configs={})" in printed
-    assert "it does not take partitons; did you mean partitions?" in printed
+    assert ("@pytest.mark.ottla_topic has no option partitons: it takes partitions=NUMBER and "
+            "configs=MAPPING, such as partitions=3; did you mean partitions?") in printed
+    assert "@pytest.mark.ottla_topic: 3 has no name; it takes partitions=NUMBER" in printed
     marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # not in the summary
-    assert printed.count(marker) == 3, printed
-    assert "ottla_topic's topic: partitions='three': expected a whole number" in printed
-    assert "ottla_topic's topic: configs='retention.ms=1': expected a mapping" in printed
+    assert printed.count(marker) == 4, printed
+    assert "ottla_topic: partitions='three': expected a whole number" in printed
+    assert "ottla_topic: configs='retention.ms=1': expected a mapping" in printed
 
 
 def test_the_sample_project_passes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ottla.broker.log_output import Output
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
@@ -21,20 +23,37 @@ settings.register_profile("ottla", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("ottla")
 
 
+# Between the phases of a test pytest has no handler; Python would then write a broker's warnings to
+# the terminal.
+logging.getLogger("ottla").addHandler(logging.NullHandler())
+
+
 def log_levels() -> dict[logging.Logger, int]:
     loggers = [each for each in logging.root.manager.loggerDict.values()
                if isinstance(each, logging.Logger) and each.name.startswith("ottla")]
     return {each: each.level for each in (logging.root, *loggers)}
 
 
-@pytest.fixture(autouse=True)
-def log_levels_as_before() -> Iterator[None]:
-    """A test that sets a log level, or starts a command that does, sets it for itself alone."""
+@contextlib.contextmanager
+def log_as_before() -> Iterator[None]:
+    """What sets a log level or begins to write a log, as `ottla server start` does, does it only
+    for this time. A log that went on would write what the next tests' brokers log to the
+    terminal."""
     before = log_levels()
     yield
+    for handler in [each for each in logging.root.handlers if isinstance(each, Output)]:
+        handler.flush()
+        logging.root.removeHandler(handler)
     for logger, level in log_levels().items():
         if level != before.get(logger, logging.NOTSET):
             logger.setLevel(before.get(logger, logging.NOTSET))
+
+
+@pytest.fixture(autouse=True)
+def log_of_a_test_alone() -> Iterator[None]:
+    """Each test has its own levels, and its own log if it starts one."""
+    with log_as_before():
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

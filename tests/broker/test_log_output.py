@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.log_output import MESSAGE_SIZE_MAX, JsonLines, TextLines
+from ottla.broker.log_output import (
+    MESSAGE_SIZE_MAX,
+    JsonLines,
+    Output,
+    TextLines,
+    start_logging,
+)
 from ottla.wire.messages import SaslHandshakeRequest
 from tests.broker.running import WireClient
 from tests.broker.security.logging_in import SaslBroker
+from tests.conftest import log_as_before
 
 FORGED = "X\n2026-01-01 00:00:00,000 INFO ottla.audit: User:root from 127.0.0.1: all is well"
 
@@ -48,6 +55,14 @@ def test_a_message_has_a_bounded_length_in_both_forms() -> None:
     shown = json.loads(JsonLines().format(long))
     assert shown["message"].endswith(f"({100_000 - MESSAGE_SIZE_MAX} more characters)")
     assert len(shown["what"]) < MESSAGE_SIZE_MAX + 100
+
+
+def test_a_log_that_a_test_begins_ends_with_the_test() -> None:
+    """Otherwise it writes what the brokers of later tests log among pytest's dots."""
+    with log_as_before():
+        start_logging("warning", "text")
+    assert not [each for each in logging.root.handlers if isinstance(each, Output)]
+    assert logging.getLogger("ottla.server").hasHandlers(), "else Python writes warnings itself"
 
 
 def test_a_block_of_our_own_and_other_languages_stay_as_they_are() -> None:

@@ -80,7 +80,7 @@ for value, plane, time_ms in zip(values, source.tailnum, times, strict=True):
 left = producer.flush(60)
 assert left == 0
 files = sum(f.stat().st_size for f in (broker.directory / "data").glob("flights-*/*.log"))
-print(f"{len(values):,} records, {files / 1e6:.1f} MB on the broker's disk")
+print(f"{len(values):,} records, about {files / 1e6:.0f} MB on the broker's disk")
 
 # %% [markdown]
 # ## Typed columns

@@ -68,10 +68,10 @@ def archive(
     repeats. With `allow_gaps` the run continues if retention removed unread records, and `verify`
     shows the gap. `options` are options of Spark's source.
 
-    Returns {"records", "batches", "files", "bytes", "seconds", "partitions": {p: {"first",
-    "last", "records"}}} of this run, but "partitions" of the whole archive. Raises PipelineError
-    for a missing topic, a path that belongs to another topic, or a full disk; DataLost for records
-    that retention removed.
+    Returns {"records", "batches", "files", "bytes", "seconds"} of this run, and "whole_archive":
+    {p: {"first", "last", "records"}}, each partition's offsets and records of all runs. Raises
+    PipelineError for a missing topic, a path that belongs to another topic, or a full disk;
+    DataLost for records that retention removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
@@ -111,7 +111,7 @@ def archive(
         "files": len(new),
         "bytes": sum(entry.bytes for entry in new),
         "seconds": round(time.monotonic() - begin, 3),
-        "partitions": labelled(table.totals(target.live)),
+        "whole_archive": labelled(table.totals(target.live)),
     }
 
 

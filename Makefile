@@ -102,10 +102,10 @@ run: build
 		--override ottla.http.listener=localhost:$(HTTP_PORT) \
 		--override ottla.console.listener=localhost:$(CONSOLE_PORT) --override ottla.console.allow.changes=true
 
-# ZooKeeper and three brokers (BROKERS=4 for four), on the ports from PORT (9092) on, with data in ./data/cluster; needs
+# ZooKeeper and three brokers (BROKERS=4 for four), on the ports from PORT (9092) on, with data in ./data-cluster; needs
 # Java. See docs/cluster.md.
 cluster: .venv/.cluster
-	.venv/bin/ottla cluster start --port $(PORT) --brokers $(if $(filter file,$(origin BROKERS)),3,$(BROKERS)) data/cluster
+	.venv/bin/ottla cluster start --port $(PORT) --brokers $(if $(filter file,$(origin BROKERS)),3,$(BROKERS)) data-cluster
 
 .venv/.cluster: .venv/.built pyproject.toml
 	$(call extra,cluster,clusters)

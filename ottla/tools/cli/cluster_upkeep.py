@@ -26,7 +26,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.cli.output import done
 from ottla.tools.cli.server import READY, STOP_SECONDS, end
 
-DIRECTORY = "data/cluster"
+DIRECTORY = "data-cluster"
 """The directory of `make cluster`."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 STEADY_SECONDS = 60.0

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.similar_names import similar
 from ottla.groups.transactions.records import TransactionState
 from ottla.tools.json_form import as_json, java_double, text_of
 from ottla.tools.kraft_records import UnknownKraftRecord, decode_kraft_record, kind_name
@@ -69,9 +70,9 @@ def plain(name: str) -> Callable[[bytes], str]:
     try:
         return PLAIN[short]
     except KeyError:
+        known = [f"{each}Decoder" for each in PLAIN]
         raise ValueError(
-            f"{name} is unknown; known are {', '.join(f'{each}Decoder' for each in PLAIN)}"
-        ) from None
+            f"{name} is unknown; known are {', '.join(known)}{similar(name, known)}") from None
 
 
 def plain_decoder(key: str, value: str) -> Decoder:

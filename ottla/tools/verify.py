@@ -7,13 +7,14 @@ possible.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 
 from ottla.client.errors import reason_of
-from ottla.client.similar_names import similar
+from ottla.client.similar_names import MOST, similar
 from ottla.tools.check_directory import (
     DirectoryLocked,
     bytes_in,
@@ -26,6 +27,9 @@ from ottla.tools.check_directory import (
 from ottla.tools.check_partition import SEGMENT, check_partition
 from ottla.tools.findings import Report, size_text
 from ottla.wire.wording import counted
+
+SUFFIX = re.compile(r".+-\d+$")
+"""The name of a partition's directory."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -55,6 +59,13 @@ def is_partition(path: str) -> bool:
 
 def run(options: Namespace) -> int:
     """Check the named directories, each partition once."""
+    try:
+        for path in options.directories:
+            os.stat(path)
+    except OSError as error:
+        near = nearest_path(path) if isinstance(error, FileNotFoundError) else ""
+        print(f"ottla log verify: {reason_of(error)}{near}", file=sys.stderr)
+        return 2
     for path in filter(os.path.isfile, options.directories):
         print(f"ottla log verify: {path} is a file: name its directory: ottla log verify"
               f" {shlex.quote(os.path.dirname(path) or '.')}", file=sys.stderr)
@@ -102,6 +113,19 @@ def nearest(missing: set[str], options: Namespace) -> str:
         for place in partitions_in(path).values()
     ]
     return similar(min(missing), known) if missing else ""
+
+
+def nearest_path(path: str) -> str:
+    """The end of the message about a missing directory: similar ones beside it."""
+    parent, name = os.path.split(path.rstrip("/"))
+    try:
+        beside = [one.name for one in os.scandir(parent or ".") if one.is_dir()]
+    except OSError:
+        return ""
+    # A topic's name without a partition's number is as near as a name can be.
+    own = sorted(one for one in beside if one.rpartition("-")[0] == name and SUFFIX.match(one))
+    near = f"; similar: {', '.join(own[:MOST])}" if own else similar(name, beside)
+    return near.replace(": ", f": {parent}/", 1).replace(", ", f", {parent}/") if parent else near
 
 
 def verify_directory(

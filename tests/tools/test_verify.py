@@ -261,6 +261,10 @@ def test_a_directory_that_a_broker_uses_is_left_alone(data: Path, capsys: Captur
 
 def test_what_is_not_there_cannot_be_looked_at(data: Path, capsys: Capture) -> None:
     assert verified(capsys, data / "none")[0] == 2
+    for name in ("t", "t0", "t-00"):
+        status, printed = verified(capsys, data / name)
+        assert status == 2 and printed == (
+            f"ottla log verify: {data}/{name}: no such file or directory; similar: {data}/t-0\n")
     status, printed = verified(capsys, "--partition", "tt-0", "--partition", "t-0", data)
     assert status == 2 and printed.splitlines()[-1] == (
         f"ottla log verify: {data} has no partition tt-0; similar: t-0")

@@ -16,6 +16,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from ottla.client.similar_names import similar
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import (
@@ -117,6 +118,7 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
         if option.choices and value is not None and value not in option.choices:
             raise PipelineError(
                 f"{value!r} is not valid for {option.name}: use {' or '.join(option.choices)}"
+                f"{similar(str(value), option.choices)}"
             )
     for name in INTERVALS:
         if given.get(name):

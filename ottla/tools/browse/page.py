@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError
+from ottla.client.similar_names import similar
 from ottla.tools.browse.source import Bounds, Source
 from ottla.tools.browse.text import heading, row
 from ottla.tools.cli.moments import milliseconds
@@ -70,7 +71,8 @@ class Page:
             number = int(text)
             self.show_from(max(first, min(end + number if text[0] == "-" else number, end)))
         else:
-            raise ClientError(f"offset {text}: expected beginning, end, N, -N or s@TIME")
+            near = similar(text, ("beginning", "end"))
+            raise ClientError(f"offset {text}: expected beginning, end, N, -N or s@TIME{near}")
 
     def show_from(self, offset: int) -> None:
         """Selects the record at an offset, or the next existing record.

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect, properties_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 Show = Callable[[Any], bytes]
 OUTPUTS = ("lines", "jsonl", "json", "hex")
+OFFSETS = ("beginning", "end", "stored")
 OFFSET = re.compile("beginning|earliest|start|end|latest|stored|-?[0-9]+|s?@.+")
 
 
@@ -53,7 +55,8 @@ def choose_output(options: Namespace) -> None:
     if text is None or text in OUTPUTS:
         return
     if options.offset is not None or not OFFSET.fullmatch(text):
-        raise WrongUsage(f"-o {text}: expected {', '.join(OUTPUTS)}, or an offset")
+        raise WrongUsage(f"-o {text}: expected {', '.join(OUTPUTS)}, or an offset"
+                         f"{similar(text, (*OUTPUTS, *OFFSETS))}")
     options.offset, options.output = text, None
 
 
@@ -102,7 +105,8 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
     elif text.removeprefix("-").isdecimal():
         found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
     else:
-        raise WrongUsage(f"--offset {text}: expected beginning, end, stored, N, -N or @TIME")
+        raise WrongUsage(f"--offset {text}: expected beginning, end, stored, N, -N or @TIME"
+                         f"{similar(text, OFFSETS)}")
     if options.exit and not found.group:
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})
         places = places_of(cluster, asked)

@@ -127,7 +127,11 @@ def password_of(options: Namespace) -> str:
     else:
         text = sys.stdin.readline().rstrip("\n")
     if not text:
-        raise ClientError("an empty password is not accepted")
+        where = f"the file {options.password_file}" if options.password_file else (
+            "the typed line" if sys.stdin.isatty() else "the first line of standard input")
+        raise ClientError(
+            f"{where} has no password, and an empty one is not accepted: type one on a terminal, "
+            "or name a file that has one in its first line: --password-file FILE")
     return text
 
 

@@ -98,7 +98,8 @@ def format_directories(options: Options) -> None:
     if done and not options.has("ignore-formatted"):
         raise Failed(
             f"Log directory {done[0]} is already formatted. Use --ignore-formatted to "
-            "ignore this directory and format the others."
+            "ignore this directory and format the others. A broker can start on it as it is; "
+            f"to begin with an empty one, move {done[0]} away first."
         )
     try:
         uuid_of(cluster_id)

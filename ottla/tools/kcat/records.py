@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from ottla.client.errors import ClientError
+from ottla.client.similar_names import similar
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import by_number, by_time
@@ -106,7 +107,8 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
 def number(text: str, flag: str) -> int:
     """A number of the command line."""
     if not text.removeprefix("-").isdecimal():
-        raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS")
+        near = similar(text, ("beginning", "end", "stored"))
+        raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS{near}")
     return int(text)
 
 

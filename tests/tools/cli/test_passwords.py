@@ -6,10 +6,23 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.tools.cli.ottla_command import Ottla
+
+
+def test_an_empty_password_is_refused_with_what_to_do_instead(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").write_text("\n")
+    for more, where in (f" --password-file {tmp_path / 'empty'}", f"the file {tmp_path}/empty"), (
+        "", "the first line of standard input"
+    ):
+        done = ottla(f"user set alice{more}", b"\n")
+        assert done.status == 1, done
+        assert f"{where} has no password" in done.err and "--password-file FILE" in done.err
 
 
 @pytest.mark.parametrize(("again", "status"), [("her-secret", 0), ("her-secert", 1)])

@@ -81,6 +81,10 @@ from tests.tools.command_lines import CREATES_NOTHING
     ("log verfy d", "invalid choice: 'verfy'; similar: verify; see ottla log --help"),
     ("log verify d --quite", "ottla log verify: unrecognized arguments: --quite; similar: --quiet"),
     ("server start --log-level wraning", "invalid choice: 'wraning'; similar: warning"),
+    ("consume t -o jsnl", "-o jsnl: expected lines, jsonl, json, hex, or an offset; similar: json"),
+    ("consume t -o begining", "similar: beginning"), ("topic list -o jsnl", "similar: jsonl, json"),
+    ("consume t --offset begining", "N, -N or @TIME; similar: beginning; see"),
+    ("group reset g --to begining --topic t", "similar: beginning; see"),
     ("produce t -z snapy", "invalid choice: 'snapy'; similar: snappy; see ottla produce"),
     ("log verify --nothing", "--nothing"), ("log nothing", "nothing"), ("nothing", "nothing"),
 ])

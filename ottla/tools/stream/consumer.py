@@ -119,7 +119,6 @@ class Consumer:
         self._incremental = given.get("group.protocol", "").lower() == "consumer" or (
             "cooperative" in given.get("partition.assignment.strategy", "").lower())
         settings, addresses = librdkafka_settings(given), bootstrap_servers(cluster)
-        self._user = cluster.security.principal
         self._outages = Outages(addresses)
         self._client = open_client("Consumer", {
             **settings, "auto.offset.reset": reset, "bootstrap.servers": addresses,
@@ -259,7 +258,7 @@ class Consumer:
             code, resource = ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic/{message.topic()}"
         else:
             raise ClientError(text)
-        raise NotAllowed(text, code, self._user, "read", resource)
+        raise NotAllowed(text, code, self._cluster.security.principal, "read", resource)
 
     def is_next(self, place: Place, offset: int) -> bool:
         """Whether a message belongs to the present assignment, and was not returned before."""

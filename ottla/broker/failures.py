@@ -82,8 +82,8 @@ class DirectoryFailures:
 
     def _fail_after_report(self, reason: str) -> None:
         """End the broker; in a cluster, report the failure to the other brokers first. Otherwise
-        the next start would trust the logs on the failed disk, from which the run record cannot be
-        removed.
+        the next start would trust the logs on the failed disk, whose record of this run cannot be
+        removed (`Role.forget_run`).
         """
         async def reported() -> None:
             with suppress(TimeoutError):

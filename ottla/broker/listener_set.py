@@ -59,8 +59,8 @@ class ListenerSet:
             self.opened[0].limits.changed()
 
     def renew_security(self, image: MetadataImage) -> bool:
-        """Use the current settings and certificate files for new connections; returns whether
-        anything has changed."""
+        """Use the current settings and certificate files for new connections. Returns False if
+        nothing has changed; True also after an error, which is logged."""
         try:
             changed = self.security.renew(self.config.security_texts(image))
         except SettingsError as error:

@@ -28,8 +28,8 @@ def listen(
     name: str, host: str, port: int, backlog: int | None, receive_buffer_size: int
 ) -> list[socket.socket]:
     """Non-blocking sockets that listen on one port of all addresses of a host, IPv4 first; port 0
-    chooses a free port. Without a backlog they only have the port: clients are still refused.
-    Raises OSError with advice."""
+    chooses a free port. Without a backlog the sockets are only bound, so that clients are still
+    refused. Raises OSError with advice."""
     try:
         infos = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,7 +1,8 @@
 """Where the broker's log goes: standard error, as text or as JSON, written by a separate thread.
 
 A closed terminal, a full disk or a reader that has stopped must neither block nor end a broker:
-lines that cannot be written are dropped and counted. Rotation is left to the system.
+lines that cannot be written are dropped. Once a blocked output works again, the log says how many
+lines were dropped. Rotation is left to the system.
 
 Data from clients can neither begin a new line nor fill the memory: control characters are escaped,
 and long messages are cut.

@@ -232,7 +232,7 @@ class Alone:
         """Do nothing: there is no cluster to leave."""
 
     def forget_run(self, path: str) -> None:
-        """Do nothing: a standalone broker keeps no run records."""
+        """Do nothing: a standalone broker keeps no records of its runs."""
 
     async def failure_reported(self) -> None:
         """Return at once: there is no other broker to inform."""

@@ -71,7 +71,7 @@ async def describe_acls(
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        rules_found = []            # a number that only later versions know: no ACL here has it
+        rules_found = []            # an enumeration value unknown here: no ACL has it
     else:
         keyed = [
             (_order(rule), rule)

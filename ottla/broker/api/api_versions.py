@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): the APIs that this broker serves, from the handlers' registrations."""
+"""ApiVersions (key 18): the APIs that this broker serves, in the versions of their schemas."""
 
 from __future__ import annotations
 

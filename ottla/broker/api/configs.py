@@ -366,8 +366,8 @@ async def _forget_eligible(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules
 ) -> None:
     """Remove eligible leaders as changes of min.insync.replicas require (KIP-966), in parts that
-    each fit into an entry of the metadata log. Errors are ignored here: the changes themselves
-    raise them again."""
+    each fit into an entry of the metadata log. Errors are ignored here: the caller then decides the
+    alterations, and gets the same errors."""
     with suppress(ProtocolError):
         for each in alterations:
             while await context.broker.metadata_log.decide(forget_eligible, each, rules):

@@ -135,8 +135,8 @@ def _tell(
     setter: Setter, response: OffsetCommitResponse, request: OffsetCommitRequest,
     context: RequestContext,
 ) -> None:
-    """Keep the event that a client has set offsets without being a member, and log it if it is
-    news."""
+    """Keep the event that a client has set offsets without being a member. Log it unless the same
+    client has done so a short time ago; `note_set` decides that."""
     if not setter.topics:
         return
     broker = context.broker
@@ -153,8 +153,8 @@ def _tell(
 async def _commit_in_parts(
     request: OffsetCommitRequest, context: RequestContext, setter: Setter | None
 ) -> OffsetCommitResponse:
-    """Commit offsets that are too many for one turn of the event loop, and tell of it, also if the
-    client closes its connection meanwhile."""
+    """Commit offsets that are too many for one turn of the event loop. If the client closes its
+    connection meanwhile, all offsets are still committed, and their event is kept."""
     parts = asyncio.get_running_loop().create_task(_committed_parts(request, context, setter))
     return await asyncio.shield(parts)
 
@@ -487,8 +487,8 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # An offset with neither a value nor a code does not exist: its append has failed
-                # since the read began.
+                # Neither a value nor a code: nothing is committed. If all offsets are requested, an
+                # append has failed since the read began: leave the partition out.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:

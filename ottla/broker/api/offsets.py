@@ -40,7 +40,8 @@ log = logging.getLogger("ottla.offsets")
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The first version that knows each of these special timestamps (KIP-734, KIP-405, KIP-1005)."""
+"""The first version that knows each of these special timestamps (KIP-734, KIP-405, KIP-1005,
+KIP-1023)."""
 FIRST_WITH_EPOCH = 4
 """The first version that reports leader epochs (KIP-320)."""
 QUICK_ANSWERS = 8
@@ -115,11 +116,11 @@ def _at_once(
     partition: Partition | None, item: ListOffsetsRequest.Topic.Partition, isolation: int,
     version: int,
 ) -> Answer | None:
-    """The answer for the first or the next offset, if it needs no look at the log's files and is no
-    error; otherwise None. Optimized, because tools ask about 100,000 partitions.
+    """The answer for EARLIEST or LATEST, without reading files; None if files are needed or the
+    answer is an error. Optimized, because tools ask about 100,000 partitions.
 
-    The leader epoch of the first offset may have to be read from a file, so versions that report it
-    get only the next offset here."""
+    The leader epoch for EARLIEST may have to be read from a file, so versions that report leader
+    epochs get only LATEST here."""
     newest = item.timestamp == LATEST
     if partition is None or not version or not (
         newest or (item.timestamp == EARLIEST and version < FIRST_WITH_EPOCH)

@@ -19,7 +19,8 @@ from ottla.wire.errors import InvalidRequest, ProtocolError
 from ottla.wire.messages import InitProducerIdRequest, InitProducerIdResponse
 
 PLACES_MAX, EVENTS_MAX = 10, 1000
-"""The most partitions of an aborted transaction that the audit log names, and that get an event."""
+"""Limits for an aborted transaction: how many of its partitions the audit log names, and how many
+get an event."""
 FENCED_FROM = 4
 """First version whose clients know PRODUCER_FENCED."""
 
@@ -75,7 +76,7 @@ async def _initialise(
         context.broker.histories.producing.note(
             transactional_id, Producing(client.principal, client.client_id, client.host))
         return value
-    except ConcurrentTransactions:          # the answer once the open transaction is aborted
+    except ConcurrentTransactions:          # also if this request aborted a transaction
         if aborted:
             _tell_of_abort(request, context, aborted[0])
         raise

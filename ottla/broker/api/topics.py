@@ -186,8 +186,9 @@ async def delete_topics_api(
 ) -> DeleteTopicsResponse:
     """Delete topics by name, or by id from version 6 on.
 
-    Requires DELETE on the cluster or on each topic, and DESCRIBE on topics that are given by name.
-    If a topic is given by its id, the answer has its name only if the client may describe it.
+    Requires DELETE on the cluster. Without it, requires DELETE on each topic, and DESCRIBE on
+    topics that are given by name. If a topic is given by its id, the answer has its name only if
+    the client may describe it.
     """
     access, made = context.access, DeleteTopicsResponse.Response
     named: list[tuple[str | None, bytes]]

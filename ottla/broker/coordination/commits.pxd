@@ -1,4 +1,4 @@
-# Reports to Python code when its append is committed; see commits.pyx.
+# Calls a Python function once a log is committed; see commits.pyx.
 
 from ottla.replication.partition cimport Partition, Promise
 

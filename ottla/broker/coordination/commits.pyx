@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Reports to Python code when its append to a partition is committed in the sense of acks=all."""
+"""Calls a Python function once a partition's log is committed up to its present end (acks=all)."""
 
 from ottla.replication.partition cimport Partition, Promise
 

@@ -30,9 +30,8 @@ def later_marker(
 
 
 def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
-    """Raise InvalidProducerEpoch if the marker's transaction has already ended in the partition and
-    the producer's next transaction is open: the next transaction has the marker's epoch
-    (KIP-890)."""
+    """Raise InvalidProducerEpoch if the producer's next transaction is already open in the
+    partition. The marker has the same epoch as that transaction and would end it (KIP-890)."""
     state = partition.log.producers.get(marker.producer_id)
     if (
         marker.version >= EPOCH_PER_TRANSACTION

@@ -162,8 +162,8 @@ class TransactionVerifier:
 def _guard(
     partition: Partition, transactional_id: str, producer: Producer, coordinator_epoch: int
 ) -> Guard | ProtocolError:
-    """The state of a partition with which the answer is stored, or the reason why it refuses the
-    batch whatever the coordinator answers."""
+    """The partition's present state, to be stored with the coordinator's answer; or the error with
+    which the partition refuses the batch whatever the answer is."""
     try:
         refusal = later_marker(partition, producer, coordinator_epoch)
         state = partition.log.producers.get(producer.producer_id)

@@ -36,7 +36,8 @@ STALE_MS = 60_000
 FINDINGS_MAX = 50
 PARTITIONS_MAX = 10_000
 MARKERS_MAX, MARKER_SIZE = 100, 78
-"""The most transaction markers that are told from records, and the bytes of one."""
+"""Up to MARKERS_MAX batches of MARKER_SIZE bytes are read to find out whether all are transaction
+markers."""
 
 
 async def lag_rows(
@@ -141,9 +142,9 @@ def _left(
     group: Group, events: list[Event], moment: Moment,
     connected: Mapping[tuple[str | None, str], float],
 ) -> Iterator[Finding]:
-    """Clients that have left a group without members, while a client of the same name is still
-    connected, by a connection that was made before. Many clients have the same name: `rdkafka` is
-    the default of librdkafka."""
+    """If the group has no members: the clients that have left it, and have a connection that is
+    older than their leaving. A client is recognised by its id and host. Other clients may have the
+    same id, for example `rdkafka`, librdkafka's default."""
     if group.members:
         return
     left: dict[tuple[str | None, str], Event] = {
@@ -359,8 +360,8 @@ def _lag(
 
 
 def _only_markers(broker: BrokerContext, row: dict[str, Any]) -> bool:
-    """Whether only transaction markers come after the committed offset. They are read only if their
-    size fits."""
+    """Whether only transaction markers come after the committed offset. The batches are read only
+    if their number and size are those of markers."""
     if row["lag"] > MARKERS_MAX or row["lag_bytes"] != row["lag"] * MARKER_SIZE:
         return False
     partition = broker.replicas.partition(row["topic"], row["partition"])
@@ -374,7 +375,8 @@ def _only_markers(broker: BrokerContext, row: dict[str, Any]) -> bool:
 
 
 def _hash_of(broker: BrokerContext, rows: list[dict[str, Any]]) -> int:
-    """The hash of the set of partitions with a committed offset, and of their topics' ids."""
+    """A hash of the partitions with a committed offset: their names, their topics' ids, and whether
+    their lag is known."""
     topics = broker.image.topics
     return hash(frozenset(
         (row["topic"], row["partition"], row["lag"] is None,

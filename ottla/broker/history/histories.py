@@ -1,5 +1,5 @@
-"""The events that this broker keeps to explain the state of partitions. The group runtime keeps
-the events of groups."""
+"""What this broker remembers to explain the state of groups, transactions and partitions. The
+group runtime keeps the events of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Histories:
     """What one broker remembers of groups, transactions and partitions. A standalone broker imports
-    the modules at the first request."""
+    the modules of the properties below only when a request needs them."""
 
     def __init__(self, node_id: int, clock: Clock) -> None:
         self.samples = LagSamples()

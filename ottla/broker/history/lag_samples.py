@@ -14,7 +14,7 @@ YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
 
 class Sample(NamedTuple):
     """A group's lag in records, and the sum of its committed offsets, at one moment. `places` is a
-    hash of the partitions that both are about."""
+    hash of the partitions in both sums."""
 
     tick_ms: int
     lag: int
@@ -41,7 +41,8 @@ class LagSamples:
 
     def compare(self, group_id: str, now: Sample) -> Change | None:
         """Keep a sample; returns the change since the oldest sample of the same partitions, None if
-        that is too young. Offsets that are new, or have expired, are no change of the lag."""
+        that sample is too young. Samples of other partitions are dropped: a partition's first
+        commit, or the expiry of its offset, must not look like a change of the lag."""
         samples = self._groups.pop(group_id, None) or deque(maxlen=SAMPLES_MAX)
         self._groups[group_id] = samples
         while samples and (

@@ -1,5 +1,5 @@
 """What a broker remembers of transactions besides their log: which groups were seen waiting for an
-open one, and which clients requested the transactional ids."""
+open one, and which clients initialised the transactional ids (InitProducerId)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HeldBack:
         self._seen: dict[tuple[str, str, int], int] = {}
 
     def note(self, key: tuple[str, str, int], tick_ms: int) -> None:
-        """A group (and a topic's partition) waits for an open transaction."""
+        """A group waits for an open transaction; `key` is (group id, topic, partition index)."""
         self._seen.pop(key, None)
         self._seen[key] = tick_ms
         if len(self._seen) > HELD_MAX:
@@ -32,7 +32,7 @@ class HeldBack:
 
 
 class Producing(NamedTuple):
-    """The client that requested a transactional id last."""
+    """The client that was last to initialise a transactional id."""
 
     user: str
     client: str | None
@@ -40,14 +40,14 @@ class Producing(NamedTuple):
 
 
 class TransactionalClients:
-    """The clients that requested the transactional ids which this broker coordinates. Clients of
+    """The clients that initialised the transactional ids which this broker coordinates. Clients of
     very long ids are not remembered, and long names are cut, so that the memory is bounded."""
 
     def __init__(self) -> None:
         self._clients: dict[str, Producing] = {}
 
     def note(self, transactional_id: str, client: Producing) -> None:
-        """A client has got the transactional id."""
+        """A client has initialised the transactional id."""
         if len(transactional_id) > TEXT_CHARS_MAX:
             return
         self._clients.pop(transactional_id, None)
@@ -56,5 +56,6 @@ class TransactionalClients:
             del self._clients[next(iter(self._clients))]
 
     def of(self, transactional_id: str) -> Producing | None:
-        """The client; None if it is not known, for example since before a restart."""
+        """The client; None if it is not known, for example because this broker has restarted
+        since."""
         return self._clients.get(transactional_id)

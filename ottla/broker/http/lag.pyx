@@ -195,8 +195,8 @@ cdef Place look_up(PartitionLog log, int64_t offset):
 
 
 cdef int64_t timestamp_at(const uint8_t *head, int64_t offset) noexcept:
-    """About the timestamp of a record in a batch, as if its timestamps were evenly spread.
-    Producers that import old records put minutes into one batch."""
+    """An estimate of a record's timestamp, as if the batch's timestamps were evenly spread.
+    Producers that import old records put records of several minutes into one batch."""
     cdef int64_t first = batch.base_timestamp(head), newest = batch.max_timestamp(head)
     cdef int64_t delta = offset - batch.base_offset(head), last = batch.last_offset_delta(head)
     if batch.attributes(head) & (batch.LOG_APPEND_TIME | batch.DELETE_HORIZON):

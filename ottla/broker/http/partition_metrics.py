@@ -2,7 +2,7 @@
 
 Strimzi's dashboards use the names of the JMX exporter, and Grafana's dashboard 7589 uses the names
 of kafka_exporter. kafka_exporter's metrics describe the whole cluster, so a broker writes them only
-for the partitions that it leads. Each metric then appears only once among all brokers.
+for the partitions that it leads. Each partition then appears only once among all brokers.
 """
 
 from __future__ import annotations

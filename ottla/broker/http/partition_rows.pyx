@@ -108,8 +108,8 @@ cdef class PartitionRows:
 
     def lines(self, str name not None, int column, Py_ssize_t first, Py_ssize_t after,
               bint thousandths=False):
-        """The lines of a column's rows from `first` up to `after`; `thousandths` are written with
-        three digits after the point."""
+        """The lines of a column for the rows from `first` up to `after`. If `thousandths` is true,
+        the values are thousandths, and are written with three decimals."""
         cdef bytes metric = name.encode()
         cdef bytes head
         cdef Py_ssize_t at_row, room = 0

@@ -146,7 +146,7 @@ cdef class Channel(Pollable):
             self.ready()
 
     def pause(self):
-        """Stop receiving until some of the whole frames that wait here are handled."""
+        """Stop receiving. `compact` resumes it once no whole frame waits and nothing prevents it."""
         self.paused = True
         self.watch()
 

@@ -26,7 +26,7 @@ cdef class ReplyQueue:
     cdef Quotas quotas
     cdef Client client                  # the sender of the current request
     cdef Py_ssize_t frame_size          # of the current request
-    cdef double in_hand                 # now - in_hand: the loop's time on the current request
+    cdef double in_hand                 # the current request's beginning, plus its waits
 
     cdef Py_ssize_t waiting(self) except -1
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1

@@ -72,5 +72,6 @@ cdef class Transport:
         raise OSError(errno, os.strerror(errno))
 
     def close(self):
-        """Close the socket; bytes that the peer has not received are lost."""
+        """Close the socket. On a connection to another broker, bytes that are not sent yet are lost
+        (`peers.network.NOTHING_AFTER_CLOSE`)."""
         self.sock.close()

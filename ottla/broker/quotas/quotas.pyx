@@ -129,7 +129,7 @@ cdef class Quotas:
         return 0 if rate is None else in_ms(rate.would_wait(<double>size, now))
 
     cdef int64_t fetch_size_max(self, Client client) except -1:
-        """The largest size of a client's fetch: the bytes that a whole window allows."""
+        """The largest size of a client's fetch: the bytes that an unused quota allows at once."""
         cdef Rate rate = self.of(client).fetched
         if rate is None:
             return INT64_MAX

@@ -74,7 +74,8 @@ class FoundPartitions:
             log.info("recovery: no log had to be checked")
 
     def put_strays_aside(self) -> None:
-        """Set aside partitions unknown to the metadata: a crash interrupted their deletion."""
+        """Set aside partitions unknown to the metadata, for example because a crash interrupted
+        their deletion."""
         retention_ms = self.config.ottla_stray_retention_ms
         expire_strays(self.storage, retention_ms)
         image = self.metadata.image

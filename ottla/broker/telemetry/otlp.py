@@ -9,7 +9,8 @@ opentelemetry/proto/metrics/v1/metrics.proto, whose field numbers the tables bel
     ScopeMetrics     2 Metric*
     Metric           1 name   5 Gauge   7 Sum   9 Histogram   10 ExponentialHistogram   11 Summary
     Gauge, Sum, ...  1 data points*   2 temporality   3 monotonic (Sum)
-    a data point     4 double or count   5 sum   6 sfixed64   7 (histograms: 9, 1) KeyValue*
+    a data point     4 double or count   5 sum   6 sfixed64   7 KeyValue*, but in a Histogram
+                     9 KeyValue*, and in an ExponentialHistogram 1 KeyValue*
     KeyValue         1 key   2 AnyValue (1 string, 2 bool, 3 int, 4 double)
 """
 

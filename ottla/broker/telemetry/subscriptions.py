@@ -47,7 +47,7 @@ class Wanted:
 def subscriptions_of(image: MetadataImage) -> list[Subscription]:
     """All subscriptions of the cluster. A subscription with an invalid `match` matches no client.
 
-    Such a `match` was set by a release or a broker that accepts more patterns.
+    Such a `match` was set by another release, or through a broker that accepts more patterns.
     """
     matching = []
     for (kind, name), settings in sorted(image.configs.items()):
@@ -76,7 +76,8 @@ def _patterns(text: str) -> Iterable[tuple[str, Pattern]]:
 def wanted_from(
     subscriptions: Iterable[Subscription], instance_id: bytes, attributes: Mapping[str, str]
 ) -> Wanted:
-    """The metrics of all matching subscriptions, with the shortest of their intervals."""
+    """The metrics of all matching subscriptions, with the shortest of their intervals, but at most
+    INTERVAL_MS_DEFAULT."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_MS_DEFAULT
     for each in subscriptions:

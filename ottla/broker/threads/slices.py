@@ -88,7 +88,8 @@ def begun(
     """Begin work whose only waits are pauses; at the first pause a task takes over the rest.
     Returns None if the work ends before its first pause.
 
-    Most work of this kind ends in its first slice, which saves a turn of the loop.
+    Most work of this kind ends in its first slice and needs no task, which saves a turn of the
+    loop.
     """
     try:
         work.send(None)

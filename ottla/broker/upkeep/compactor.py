@@ -141,6 +141,6 @@ class LogCleaner:
         self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 
     def pause(self, cleaner: Cleaner) -> float:
-        """Seconds until the next step: as long as the last one, or as the throttle requires."""
+        """Seconds until the next step: SLICE_SECONDS, or more if the throttle requires it."""
         moved = cleaner.take_moved()
         return max(SLICE_SECONDS, moved / self.config.log_cleaner_io_max_bytes_per_second)

@@ -52,8 +52,8 @@ class Moving:
             self.refused = "a log directory could not be opened at the start"
 
     def put(self, key: Partition, target: LogDirectory) -> ErrorCode:
-        """Queue the move of an open partition to `target`; a queued move to another directory is
-        cancelled."""
+        """Queue the move of an open partition to `target`. A move of the partition to another
+        directory is cancelled, even if it has begun."""
         storage = self.storage
         move = storage.moves.get(key)
         if move is not None:

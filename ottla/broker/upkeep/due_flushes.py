@@ -1,4 +1,5 @@
-"""Flushes for which no client waits: of recovered records, by flush.ms, and of sealed segments."""
+"""Flushes for which no client waits: of records recovered at the start, of records that are due by
+flush.ms, and of sealed segments."""
 
 from __future__ import annotations
 

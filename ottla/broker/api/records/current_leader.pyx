@@ -145,7 +145,7 @@ def place(AckPromise promise not None):
 cdef object leader_now(Partition partition, object image, int32_t node_id):
     """(leader, leader epoch) of a partition that this broker no longer leads; None if not known.
 
-    The role of the partition is checked first: it changes before the new image is visible.
+    The partition's role is checked first, since the role changes before the new image is visible.
     """
     if partition.role.following:
         return partition.leader_id, partition.leader_epoch

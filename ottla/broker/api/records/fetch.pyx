@@ -360,7 +360,7 @@ cdef class FetchHandler:
         if fetch.session is not None:
             fetch.session.watch(item)
         elif fetch.watching and item.partition is not before:
-            fetch.size_min = 0                          # the wait watches the old one: answer now
+            fetch.size_min = 0                          # the long poll watches `before`: answer
         return 0
 
     cdef object topic_of(self, FetchItem item):

@@ -16,7 +16,7 @@ cdef class FetchItem:
     cdef int64_t fetch_offset
     cdef int32_t last_fetched_epoch
     cdef int64_t follower_start         # the log start of the replica that fetches
-    cdef bint uncounted                 # the leader has not counted this replica's offset yet
+    cdef bint uncounted                 # fetch_offset does not count for the high watermark yet
     cdef int32_t size_max
     # The values that the client has: those in the last answer, or the high watermark that a
     # replica sent in its request. -1 if the client has none: the next answer then includes the

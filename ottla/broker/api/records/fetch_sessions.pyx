@@ -14,7 +14,9 @@ from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition, Watcher
 
 cdef enum:
-    EVICTABLE_AFTER_S = 120             # a session unused for this long may be replaced (KIP-227)
+    # A session that was unused for this long may be evicted, and a session that was created this
+    # long ago, if the new session has more partitions (KIP-227).
+    EVICTABLE_AFTER_S = 120
 
 
 cdef class FetchItem:
@@ -37,8 +39,8 @@ cdef class FetchSession(Watcher):
 
     cdef int used_by(self, int64_t replica_epoch, double now) except -1:
         """Record a further request. If the replica's broker epoch has changed, the broker has
-        registered again. The leader then has to count the offsets of all items again, even of those
-        that the request does not contain."""
+        registered again. For the high watermark, the leader then has to count the fetch offsets of
+        all items again, even of those that the request does not contain."""
         self.used_at = now
         if replica_epoch != self.replica_epoch:
             self.replica_epoch = replica_epoch
@@ -175,8 +177,9 @@ cdef class FetchSessionCache:
         return session
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
-        """Make room in the cache. Evict the least recently used session if it is stale, otherwise
-        an old session with fewer than `partitions` partitions. Returns False if there is none."""
+        """Make room for a session with `partitions` partitions. Evict the least recently used
+        session if it was unused for EVICTABLE_AFTER_S. Otherwise, of the sessions created that long
+        ago, evict the smallest if it has fewer partitions. Returns False if none is evicted."""
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item

@@ -3,6 +3,7 @@
 
     frame -> checked -> admitted to its transaction -> appended -> prepared in a thread -> ... reply
                         a coordinator, from version 12 on     |_________________________|
+                        or in a cluster
 
 Promises (acks=all) do not hold the connection: the reply is queued with its promises.
 """

@@ -4,8 +4,8 @@
 Bytes are the size of the batches on disk from the committed offset on. Seconds are the age of the
 record that the group would read next. Its timestamp is interpolated between the first and the
 newest timestamp of its batch, so that the batch need not be decompressed. The header of that batch
-is read once and cached until the group commits again. The group has just read the neighbouring
-pages, so reading the header seldom needs a disk seek.
+is read once: its position and the timestamp are cached until the group commits again. The group has
+just read the neighbouring pages, so reading the header seldom needs a disk seek.
 """
 
 from libc.stdint cimport INT64_MIN as ABSENT

@@ -146,7 +146,8 @@ cdef class Channel(Pollable):
             self.ready()
 
     def pause(self):
-        """Stop receiving. `compact` resumes it once no whole frame waits and nothing prevents it."""
+        """Stop receiving. `compact` resumes it once no whole frame waits and nothing else prevents
+        it."""
         self.paused = True
         self.watch()
 

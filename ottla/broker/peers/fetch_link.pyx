@@ -26,7 +26,7 @@ cdef enum:
     SIZE_FULL = 1 << 20             # a full buffer doubles up to this; a larger batch needs more
     SIZE_MAX = 1 << 30              # no batch is this large
     RECEIVED_PER_TURN = 1 << 20     # then the other connections are served
-    REQUESTS_MAX = 2                # one that waits for records; one with changes, which ends the wait
+    REQUESTS_MAX = 2                # one that waits for records, one with news that ends the wait
 
 
 cdef class FetchLink(PeerLink):

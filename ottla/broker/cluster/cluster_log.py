@@ -1,9 +1,9 @@
-"""The metadata of a cluster's member: every member reads the metadata log in ZooKeeper, and the
-controller also writes it.
+"""The metadata of a cluster's member: every broker reads the metadata log in ZooKeeper, entry after
+entry, and the controller also writes it.
 
-Every broker reads the log, entry after entry. The controller writes one entry at a time, and does
-not read its own entries. If it does not learn whether a write succeeded, it resigns. Callers that
-wait for the write are answered when the log shows its outcome.
+The controller writes one entry at a time, and does not read its own entries. If it does not learn
+whether a write succeeded, it resigns, and the callers that wait for the write are answered when the
+log shows its outcome.
 """
 
 from __future__ import annotations

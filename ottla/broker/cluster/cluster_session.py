@@ -1,8 +1,8 @@
 """A broker's session with its cluster. It begins before the log directories are opened, since
 ZooKeeper has the id of the cluster that they must belong to. It ends after everything else.
 
-The broker keeps serving clients when the session with ZooKeeper ends: it keeps its leader epochs,
-and reads the metadata log again as soon as it can.
+When the session with ZooKeeper ends, the broker keeps serving clients under the leader epochs that
+it last read, and reads the metadata log again as soon as it can.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def _joined(
     image = await store.load(cluster_id)
     if reason := why_unsupported(image, SUPPORTED_FEATURES):
         raise StorageRefused(reason)
-    # If the metadata never had this broker, it has no logs to report: its first start was killed.
+    # If the metadata never had this broker, its first start was killed: it has no logs to report.
     accepts = known is not None and marks.mark is None and (
         image.last_known(config.node_id) is not None
     )
@@ -118,9 +118,9 @@ class ClusterSession:
         self.coordination, self.marks, self.failed = store.coordination, marks, failed
         self.features = SUPPORTED_FEATURES
         self.adopts = adopts
-        """Whether this broker reports the highest producer id and leader epoch in its logs: an
-        operator has removed the metadata checkpoint to accept a restored ZooKeeper, or the cluster
-        waits for the report."""
+        """Whether this broker reports the highest producer id and leader epoch in its logs, because
+        an operator has removed the metadata checkpoint to accept a restored ZooKeeper, or because
+        the cluster waits for the report."""
         self.changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.stopping = self.broken = False

@@ -174,7 +174,8 @@ class Clustered:
         return wanted
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """The number according to the image, which takes failed log directories into account."""
+        """Return `counted`, the number of partitions without a leader in the image: the image takes
+        failed log directories into account."""
         return counted
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
@@ -257,7 +258,8 @@ class PeerSide:
             config.node_id, config.replica_lag_time_max_ms, metadata, flusher, self.forwarding,
             self.fetchers, lambda: session.broker_epoch, history.asks_for_removal, loop,
         )
-        # Subscribe before the replicas do: fetches for new partitions then carry the newest epoch.
+        # Subscribe before the replicas do: fetches for new partitions then carry the broker epoch
+        # of this broker's newest registration.
         metadata.subscribe(self.fetchers.follow)
         metadata.subscribe(self.peers.follow)
 

@@ -121,7 +121,7 @@ class Controller:
         self.features: Mapping[int, Levels] = {}
         """The levels of features that each registered broker's code supports."""
         self.told_adopting: BackupAdopting | None = None
-        """The state of an adoption that was logged last."""
+        """The last logged state of the adoption of a backup."""
         self.deposing = 0
         """The epoch of a controller that refuses connections, and that this broker is to replace;
         0 for none."""
@@ -270,8 +270,8 @@ class Controller:
         self._end_upkeep()
         looking = self.looking
         if looking is not None and looking is not asyncio.current_task(self.loop):
-            # The look may wait for a write whose outcome only a later term reveals. Cancel the
-            # look: no other broker can begin a term while this session is the controller.
+            # The look may wait for a write whose outcome only a later term reveals. Cancel it: no
+            # later term begins before this broker resigns, and only another look does that.
             reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None

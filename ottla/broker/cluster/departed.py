@@ -1,9 +1,9 @@
 """The brokers that have stopped or died, and when this broker learned of it.
 
-Metadata keeps listing them for `ottla.unavailable.broker.listed.ms`, as Apache Kafka does until
-their session ends. librdkafka drops a broker that is missing from the list, and never sends
-requests that wait for a dropped group coordinator (librdkafka 5456, 5511). A broker that restarts
-in time never leaves the list. DescribeQuorum shows when each broker left.
+Metadata responses list them for another `ottla.unavailable.broker.listed.ms`, as those of Apache
+Kafka do until the broker's session ends. librdkafka drops a broker that is missing from the list,
+and never sends requests that wait for a dropped group coordinator (librdkafka 5456, 5511). A broker
+that restarts in time never leaves the list. DescribeQuorum shows when each broker left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEVER = float("inf")
 
 
 class Departure(NamedTuple):
-    """When a broker departed, and until when Metadata lists it."""
+    """When a broker departed, and until when (monotonic, in seconds) Metadata responses list it."""
 
     at_ms: int
     listed_until: float
@@ -47,8 +47,8 @@ class DepartedBrokers:
         self._former = None
 
     def listed(self, image: MetadataImage) -> Mapping[int, BrokerImage]:
-        """The last registrations of the departed brokers that Metadata still lists; the same object
-        until the list changes."""
+        """The last registrations of the departed brokers that Metadata responses still list; the
+        same object until the list changes."""
         if image.former is not self._former or self.clock.monotonic() >= self._changes_at:
             now = self.clock.monotonic()
             listed = {node: each.listed_until for node, each in self.seen.items()

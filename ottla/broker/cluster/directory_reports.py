@@ -116,8 +116,8 @@ class DirectoryReports:
         self.fetchers.repaired(partition)
 
     def _replaceable(self, key: Key) -> bool:
-        """Whether another replica has all committed records of a partition that accepts no writes
-        here, and its broker is not shutting down."""
+        """Whether a replica on another broker, which is not shutting down, has all committed
+        records of a partition that accepts no writes here."""
         image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False
@@ -136,7 +136,7 @@ class DirectoryReports:
         return leader == NO_LEADER and self.node_id in isr and not self._replaceable(key)
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)                      # until the image of this turn is in place
+        await asyncio.sleep(0)      # `follow` is called just before `metadata.image` is replaced
         try:
             while (request := self._next()) is not None:
                 try:

@@ -105,7 +105,7 @@ class Elections:
     ) -> None:
         self.metadata, self.log_ends, self.unclean, self.loop = metadata, log_ends, unclean, loop
         self.since: dict[Key, float] = {}
-        """When partitions that may have an unclean leader were first seen without one."""
+        """When each partition that may have an unclean leader was first seen without a leader."""
 
     async def run(self) -> None:
         """Elect leaders while this broker is the controller: after each change of the image, and

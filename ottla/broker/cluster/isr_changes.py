@@ -45,7 +45,7 @@ AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
 """Errors after which a proposal is not sent again: the image has, or will get, a newer epoch of the
-partition. The reason may be an earlier attempt that succeeded."""
+partition, possibly because an earlier attempt succeeded."""
 
 Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 
@@ -188,7 +188,8 @@ class IsrChanges:
         return rows
 
     async def _settle(self, rows: list[Row]) -> None:
-        """Repeat the request until each proposal is answered, or the image has a newer epoch."""
+        """Repeat the request until each proposal is answered, or the image has a newer epoch of its
+        partition."""
         while rows:
             try:
                 answer = await self._ask(self._request(rows))

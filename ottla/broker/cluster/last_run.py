@@ -29,8 +29,9 @@ class FoundLogs:
     ids of known directories that could not be opened. `missing`: the partitions without a log in
     any directory. `homes`: the directory of each partition that has a log. `damaged`: for each
     partition whose log ends before damage, whether the damaged records were once durable.
-    `offline`: the partitions that are offline in the image, which are always doubtful. `held`: the
-    next producer id and leader epoch after those in the logs, if the broker adopts a backup."""
+    `offline`: the partitions that are offline in the image, which does not trust their logs.
+    `held`: the next producer id and leader epoch after those in the logs, if the broker adopts a
+    backup."""
 
     directories: Mapping[str, str]
     away: Collection[str] = ()
@@ -70,8 +71,9 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     }
     back = were_away & records.keys()
     strangers = set[str]() if adopts else records.keys() - {*known.directories} - renamed - back
-    # A directory that was missing has no record of that run. A directory that had failed before has
-    # no record at all; its logs are offline in the image, unless that could not be reported.
+    # A directory that was missing in the last run has no record of it. A directory without any
+    # record had failed earlier: if that could not be reported, the image still trusts its logs, and
+    # the missing record counts.
     took_part = [
         record for each, record in records.items()
         if each not in strangers | back
@@ -88,7 +90,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         lost += tuple(name for name, path in logs.homes.items() if path in paths)
     if stop == run_record.LOST and (gone or strangers):
         stop = run_record.CLEAN                     # all logs that are not lost are in order
-    # If the machine stopped, a power cut may have damaged the end: such logs are only doubtful.
+    # If the machine stopped, that may have damaged the ends of logs: such logs are not lost.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
     harmed = (name for name, permanent in logs.damaged.items() if permanent or survived)
     lost = tuple(dict.fromkeys([*lost, *harmed]))       # each log once: some are lost in two ways

@@ -1,5 +1,5 @@
-"""`ottla-metadata-checkpoint` in each log directory: an entry of the metadata log that this broker
-has read.
+"""`ottla-metadata-checkpoint` in each log directory names the last entry of the metadata log that
+this broker has certainly read.
 
 At its start, a broker refuses a ZooKeeper that does not have this entry. To accept a restored
 backup, an operator removes the file. Without it, the broker accepts the metadata in ZooKeeper, and
@@ -20,7 +20,7 @@ from ottla.replication.records import GARBAGE
 log = logging.getLogger("ottla.member")
 
 NO_TRANSACTION = -1
-"""In a mark: this broker has read the entry, but ZooKeeper does not have it any more."""
+"""The `czxid` of a mark whose entry this broker has read, but ZooKeeper no longer has."""
 MARK = "ottla-metadata-checkpoint"
 
 

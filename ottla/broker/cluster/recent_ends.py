@@ -3,8 +3,8 @@
 If two machines lose power at the same moment, their sessions with ZooKeeper end one after the
 other. The broker whose session ends last remains alone in in-sync sets without learning of it. So
 the record of its removal names the brokers that were gone shortly before. If its machine has lost
-the end of a log, this replica must not lead before those brokers were asked for the ends of their
-logs (`replication/controller/elections`).
+the end of a log, the broker must not lead that partition before the named brokers were asked for
+the ends of their logs (`replication/controller/elections`).
 
 The times at which two ends are noticed do not show how far apart the ends were. A broker has
 outlived another broker's end if ZooKeeper still lists it in an answer that was requested long

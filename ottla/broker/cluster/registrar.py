@@ -146,7 +146,7 @@ class Registrar:
         have ended.
 
         Until then those brokers count as alive, and this broker would be removed from in-sync sets
-        in favour of replicas that are no better. Most machines take longer than this to boot.
+        in favour of replicas that are no better. Time since the machine's boot counts as waited.
         """
         timeout = self.coordination.session_timeout_ms / 1000 * SESSION_LASTS
         seconds = timeout - self.disk.seconds_since_boot()

@@ -1,6 +1,6 @@
 """What the sender of a request is allowed to do: `context.access`, with or without an authorizer.
 
-Handlers use it for each item, and decisions (`decisions`) for a whole request. Without an
+Handlers check single items with it; the functions of `decisions` check a whole request. Without an
 authorizer everything is allowed.
 """
 
@@ -195,7 +195,7 @@ class Access:
         return partial(self.quiet.topic, Operation.DESCRIBE)
 
     def operations(self, resource_type: int, name: str, of: Iterable[Operation]) -> int:
-        """The allowed operations as bits (KIP-430)."""
+        """The allowed operations among `of`, as bits (KIP-430)."""
         quiet = self.quiet
         return sum(1 << each for each in of if quiet.may(each, resource_type, name))
 

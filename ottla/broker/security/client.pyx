@@ -49,8 +49,8 @@ cdef class Client:
         return 0
 
     def sample(self, int number):
-        """Sample the topics of the next Produce and of the next Fetch, and forget those that were
-        not seen in SAMPLES_KEPT samples."""
+        """Sample the topics of the next Produce and of the next Fetch, and forget the topics that
+        the last SAMPLES_KEPT samples did not have."""
         for topics in (self.written, self.read):
             if topics is not None:
                 for topic in [each for each, at in topics.items() if at < number - SAMPLES_KEPT]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.replication.principals import ScramCredential
 
 CREDENTIALS_MAX = 10_000
-"""Derived credentials that are cached; each costs a thread milliseconds."""
+"""How many derived credentials are cached; deriving one takes a thread some milliseconds."""
 SALT_SIZE = 26
 
 

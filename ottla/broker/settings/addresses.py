@@ -70,7 +70,8 @@ def parse_addresses(setting: str, listed: Iterable[str]) -> list[Address]:
 
 
 def parse_http_address(text: str, setting: str = "ottla.http.listener") -> tuple[str, int]:
-    """The value of a setting: `host:port`; an IPv6 address has brackets. Raises SettingsError."""
+    """The host and the port in the value of a setting, `host:port`; an IPv6 address is written in
+    brackets. Raises SettingsError."""
     host, colon, port = text.strip().rpartition(":")
     if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or "/" in host:
         raise SettingsError(setting, f"{text!r} is not of the form host:port")
@@ -78,7 +79,7 @@ def parse_http_address(text: str, setting: str = "ottla.http.listener") -> tuple
 
 
 def check_zookeeper(text: str) -> None:
-    """zookeeper.connect: `host:port,host:port/chroot`. Raises SettingsError."""
+    """Raise SettingsError unless zookeeper.connect is of the form `host:port,host:port/chroot`."""
     servers, _, chroot = text.partition("/")
     for server in servers.split(","):
         try:

@@ -445,4 +445,5 @@ class BrokerSettings(ListenerSettings):
 DYNAMIC = frozenset(
     name for name, declared in BrokerSettings.declared.items() if declared.dynamic
 ) - DYNAMIC_OF_LISTENERS
-"""Settings that can be changed on a running broker (KIP-226), besides the defaults of topics."""
+"""Settings that can be changed on a running broker (KIP-226), besides the defaults of topics and
+the settings of listeners."""

@@ -116,8 +116,8 @@ def _check_broker(
     for key in sorted(changed):
         bare = bare_name(key)
         if bare not in known:
-            # Plugins have settings unknown to Ottla. A few settings of Kafka can only be set at run
-            # time, and are not in Kafka's table.
+            # A name that Ottla does not know is accepted, as it may be a plugin's setting. A few
+            # settings of Kafka can only be set at run time, and are not in Kafka's table.
             if bare in DYNAMIC and key in configs:
                 _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
             continue
@@ -167,7 +167,7 @@ def _check_topic_default(name: str, text: str) -> None:
 def without_effect(names: Iterable[str]) -> str | None:
     """The message about settings of a broker that can be changed but have no effect here.
 
-    As in Kafka they are accepted, since scripts set threads and security at run time.
+    They are accepted, as in Kafka, so that scripts work that set numbers of threads, for example.
     """
     idle = [
         name for name in names

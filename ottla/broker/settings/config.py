@@ -124,8 +124,8 @@ class BrokerConfig(BrokerSettings):
         return config
 
     def _check_ids(self, wrong: set[str]) -> None:
-        """Give node.id and broker.id the same value, as in Kafka; neither may be among the `wrong`
-        settings, whose values are not known. Raises SettingsError."""
+        """Give node.id and broker.id the same value, as in Kafka, unless one of them is among the
+        `wrong` settings, whose values are not known. Raises SettingsError."""
         if {"node.id", "broker.id"} & wrong:
             return
         if self.broker_id < 0:

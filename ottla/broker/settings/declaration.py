@@ -61,8 +61,8 @@ class SettingsError(ValueError):
 
 
 class Problems:
-    """Errors about properties, so that one reading reports all of them. A `with` block ends at the
-    first error in it, which is kept."""
+    """Collects errors about properties, so that all are reported together. A `with` block ends at
+    the first error in it, which is kept."""
 
     def __init__(self) -> None:
         self.found: dict[str, SettingsError] = {}

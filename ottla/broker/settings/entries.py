@@ -185,7 +185,7 @@ def _meanings() -> dict[str, tuple[str, ...]]:
 
 
 def all_brokers_entries(image: MetadataImage) -> Iterator[Entry]:
-    """The settings made for all brokers."""
+    """The settings that were set at run time for all brokers."""
     known = kafka_settings("broker")
     for name, value in sorted(image.config_of("broker", "").items()):
         bare = bare_name(name)

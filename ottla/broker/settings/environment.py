@@ -1,4 +1,5 @@
-"""Properties from `KAFKA_…` variables, as the images of Apache, Confluent and Bitnami map them.
+"""Properties from `KAFKA_…` environment variables, as the container images of Apache, Confluent and
+Bitnami map them.
 
 The part after the prefix is lower-cased; `_` is a dot, `__` an underscore, `___` a dash:
 `KAFKA_LOG_DIRS` is log.dirs. Bitnami's `KAFKA_CFG_LOG_DIRS` is the same.
@@ -13,7 +14,7 @@ NO_PROPERTIES = frozenset({
     "KAFKA_VERSION", "KAFKA_HOME", "KAFKA_CLUSTER_ID", "KAFKA_ENABLE_KRAFT", "KAFKA_DEBUG",
     "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS", "KAFKA_OPTS",
 })
-"""Variables of the images and of Kafka's scripts that are not properties."""
+"""Variables of the container images and of Kafka's scripts that are not properties."""
 NO_PROPERTY_PARTS = ("HEAP_OPTS", "LOG4J", "JMX_", "JVM_PERFORMANCE", "GC_LOG_OPTS")
 
 
@@ -37,7 +38,8 @@ def property_name(rest: str) -> str:
 
 
 def log_level(environment: Mapping[str, str]) -> str | None:
-    """The level in the images' variable, in Python's terms; None if it is not set."""
+    """The log level in the container images' variable, by Python's name; None if there is no valid
+    one."""
     asked = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "").lower()
     levels = {"trace": "debug", "warn": "warning", "fatal": "error", "off": "error"}
     level = levels.get(asked, asked)

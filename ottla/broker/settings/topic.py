@@ -208,7 +208,7 @@ def broker_value(topic_setting: str, layers: Iterable[Mapping[str, str]]) -> str
 
 
 def convert_unit(text: str, factor: int) -> str:
-    """A broker's value in milliseconds; -1 stays -1 in any unit."""
+    """A broker's value in the topic's unit; a negative value becomes -1 if the units differ."""
     if factor == 1:
         return text
     return str(-1 if int(text) < 0 else int(text) * factor)

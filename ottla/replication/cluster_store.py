@@ -104,8 +104,9 @@ class Behind(Exception):
 
 
 def number_of(name: str, digits: int = 0) -> int | None:
-    """Parse the name of an entry, or of a snapshot, which has no leading zeros (`digits` 0).
-    Returns None for any other name, even if `int` could parse it: callers ignore such nodes."""
+    """The number in the name of an entry, which has `digits` digits, or of a snapshot, which has no
+    leading zeros (`digits` is 0). Returns None for any other name, even if `int` could parse it:
+    callers ignore such nodes."""
     if len(name) > ENTRY_DIGITS or not (name.isascii() and name.isdecimal()):
         return None
     number = int(name)
@@ -209,8 +210,8 @@ class ClusterStore:
         return entries
 
     async def append(self, number: int, data: bytes, epoch_version: int) -> None:
-        """Write an entry as the controller; `epoch_version` is the version that its election gave
-        `/controller_epoch`.
+        """Write an entry as the controller; `epoch_version` is the version that this controller's
+        election gave `/controller_epoch`.
 
         Raises CoordinationRefused if this broker is no longer the controller, or if `number` is not
         the number of the log's next entry.
@@ -265,7 +266,7 @@ class ClusterStore:
             raise GoneBack(entry)
 
     async def _check_deleted(self, entry: int) -> None:
-        """Raise GoneBack unless a snapshot contains this entry, which ZooKeeper does not have."""
+        """The log no longer has this entry: raise GoneBack unless a snapshot contains it."""
         newest = await self._newest()
         if newest is None or newest.entry < entry:
             raise GoneBack(entry)

@@ -147,7 +147,7 @@ cdef class FetchPlan:
         return -1 if due == NOT_BEFORE_NEWS else max(due, self.again_ms)
 
     cdef bint names_any(self):
-        """Whether the session has a partition."""
+        """Whether the fetch session has any partitions."""
         return any([(<FetchedPartition>each).named for each in self.items.values()])
 
     # -- requests --------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Makes a standalone broker's metadata the first snapshot of a cluster, at entry 1.
 
 Entry 1 has no records; it exists because the next entry needs a predecessor. One transaction makes
-the snapshot valid and creates the entry and `/cluster/id`. So the root in ZooKeeper has either no
-cluster or a complete one.
+the snapshot valid and creates the entry and `/cluster/id`. So the root, which is the chroot of
+zookeeper.connect, has either no cluster or a complete one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NO_RUN = 0
 
 
 class Root(Enum):
-    """The contents of a root in ZooKeeper, from the point of view of a standalone broker."""
+    """What a standalone broker that is to become a cluster's first member finds in the root."""
 
     EMPTY = "empty"
     TAKEN_OVER = "taken over"
@@ -126,8 +126,8 @@ class FirstSnapshot:
         """Write the snapshot, which no broker reads before `commit`. Raises CoordinationError."""
         await self.store.prepare()
         # Change the version of /controller_epoch, as an election does. From now on, ZooKeeper
-        # refuses the writes of a controller that was elected here and of any other process that
-        # prepares here, and the commit of an earlier attempt that is still in flight.
+        # refuses the writes of a controller that was elected in this root, of another process that
+        # has called `prepare`, and of an earlier attempt whose commit is still in flight.
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
         self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)

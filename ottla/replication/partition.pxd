@@ -7,7 +7,7 @@ from ottla.replication.counters cimport PartitionCounters
 
 
 cdef class Watcher:
-    """Is called when clients can read further in a partition."""
+    """Waits for a change of a partition: more to read, another role, another log start."""
     cdef int moved(self, Partition partition) except -1
     cdef int readable_moved(self, Partition partition) except -1
 
@@ -16,6 +16,7 @@ cdef class Promise:
     """An acknowledgement that is due once the high watermark reaches `required`."""
     cdef int64_t required
     cdef bint outlasts_isr              # it keeps waiting if the in-sync set becomes too small
+    # The high watermark has reached `required`, or `Partition.give_up` has ended the promise.
     cdef int kept(self, Partition partition) except -1
 
 
@@ -66,7 +67,7 @@ cdef class Partition:
     # log_start <= last_stable <= high_watermark <= log_end; each moves forward only, except where
     # a follower's log is truncated.
     cdef readonly int64_t high_watermark
-    cdef int64_t flush_wanted_upto          # records below it are committed when on disk
+    cdef int64_t flush_wanted_upto          # records below it must be on disk to be committed
     cdef readonly int64_t kept_start        # a restart finds this log start or a later one
     cdef readonly PartitionCounters counters
     cdef dict watchers

@@ -30,7 +30,8 @@ cdef class Watcher:
         raise AssertionError("a subclass of Watcher has to define moved")
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """For a watcher of appends: clients can read further, which is not urgent."""
+        """For a watcher of appends: the high watermark has moved. Unlike after an append, a
+        follower's answer need not become due at once."""
         return 0
 
 
@@ -305,7 +306,7 @@ cdef class Partition:
         self.give_up()
 
     def give_up(self, int code=NOT_LEADER):
-        """End all waits for this partition: break the promises and notify the watchers.
+        """End all waits for this partition: end the promises and notify the watchers.
 
         `code` is the error with which promises end: the outcome of their batches is unknown.
         """

@@ -15,7 +15,8 @@ Replicas = tuple[int, ...]
 
 
 class InvalidReplicationFactor(ProtocolError):
-    """More replicas than brokers, or fewer than one."""
+    """More replicas than brokers, fewer than one, or a change of their number that the client has
+    not allowed."""
 
     code = ErrorCode.INVALID_REPLICATION_FACTOR
 

@@ -144,7 +144,7 @@ async def register(coordination: Coordination, registration: Registration) -> in
 
     A node of a former process on the same log directories is replaced at once: this process holds
     the locks of the directories, so the former process is dead, and its session need not end first.
-    Raises DuplicateBroker if the directories are different.
+    Raises DuplicateBroker if the node names none of this process's directories.
     """
     path, data = path_of(registration.node_id), encode(registration)
     while True:

@@ -62,7 +62,8 @@ class Replicas:
         self.roles_changed = roles_changed
         self.changed: dict[Partition, None] = {}
         self.offline_changed: Callable[[], None] = lambda: None
-        """Called when `offline` has changed for another reason than a new image."""
+        """Called when this broker may have to report replicas to the controller: logs went offline,
+        were found damaged or were opened again, or the space of a log directory has changed."""
         self.log_config = log_config
         self.gone = PartitionCounters()
         """The counters of partitions that are deleted, or were moved to other brokers."""

@@ -126,7 +126,8 @@ class StandaloneStore:
 
     @classmethod
     def open(cls, storage: Storage, clock: Clock) -> StandaloneStore:
-        """The store in the first log directory that is online. Raises StorageFailed."""
+        """The store, in the log directory that has the metadata log, or in the one that `storage`
+        chooses for a new log. Raises StorageFailed."""
         log = storage.get_or_create(TOPIC, 0, None, KEPT_FOR_EVER)
         reserve = storage.keep_reserve(storage.homes[TOPIC, 0])
         return cls(log, storage.disk, clock, storage.cluster_id, reserve)

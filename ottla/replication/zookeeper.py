@@ -6,8 +6,8 @@ the event loop. kazoo's blocking methods are called only in `stop`, in an execut
 Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
 queues requests while it is disconnected and sends them later; it forgets all watches when the
 connection breaks, calling each with an event without a type; it waits longer and longer between
-attempts to connect; one attempt without an answer lasts as long as the session; it does not report
-which session timeout the server has granted; and it logs each attempt to connect.
+attempts to connect; an attempt without an answer lasts for the whole session timeout; it does not
+report which session timeout the server has granted; and it logs each attempt to connect.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     TLS uses the given contexts: kazoo's own would trust all of the system's authorities as well.
     An attempt to connect ends after `answer_seconds` if the server accepts the connection but never
-    answers, instead of lasting for the whole session. ZooKeeper does not answer a connection that
-    arrives at a certain moment of its start.
+    answers, instead of lasting for the whole session timeout. A ZooKeeper that is just starting may
+    accept a connection and never answer it.
     """
 
     def __init__(self, context: Contexts | None, answer_seconds: float) -> None:

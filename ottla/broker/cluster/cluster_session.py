@@ -194,7 +194,8 @@ class ClusterSession:
 
 
 def known_cluster(disk: Disk, directories: Iterable[str]) -> tuple[str, str] | None:
-    """The first log directory that belongs to a cluster, and the cluster's id."""
+    """The first log directory that belongs to a cluster, and the cluster's id; None if no directory
+    does."""
     for path in directories:
         try:
             known = checkpoints.decode_properties(disk.read_bytes(f"{path}/{META}"))

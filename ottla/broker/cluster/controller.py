@@ -209,8 +209,8 @@ class Controller:
             self._begin_upkeep()
 
     async def _take_reports(self, there: Registered, decide: Callable[..., Any]) -> None:
-        """Record the reports of brokers that adopt a restored backup, before this controller serves
-        clients and before those brokers are registered."""
+        """Record the reports of brokers that adopt a restored backup, before those brokers are
+        registered."""
         image = self.metadata.decided
         new = {
             node_id: found.held for node_id, (broker, found) in sorted(there.items())
@@ -270,8 +270,9 @@ class Controller:
         self._end_upkeep()
         looking = self.looking
         if looking is not None and looking is not asyncio.current_task(self.loop):
-            # The look may wait for a write whose outcome only a later term reveals. Cancel it: no
-            # later term begins before this broker resigns, and only another look does that.
+            # The look may wait for a write whose outcome only a later term reveals. Cancel it, so
+            # that another look can resign: no later term begins while this session holds the
+            # office of controller.
             reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None

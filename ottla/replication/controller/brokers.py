@@ -280,7 +280,8 @@ def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
 
 
 def preferred_leaders(image: MetadataImage) -> Decision[int]:
-    """Return leadership to preferred replicas in sync; returns how many have moved."""
+    """Make preferred replicas that are in sync lead again, in at most PARTITIONS_AT_A_TIME
+    partitions; the result is the number of partitions that have changed."""
     changes = list(islice(_preferred(image), PARTITIONS_AT_A_TIME))
     return Decision(list(by_topic(changes)), len(changes))
 

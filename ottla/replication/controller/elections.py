@@ -46,7 +46,8 @@ Nodes = tuple[int, ...]
 
 
 class EligibleLeadersNotAvailable(ProtocolError):
-    """No replica is available, or none has reported the end of its log."""
+    """No replica is available, or replicas that the election needs have not reported the ends of
+    their logs."""
 
     code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 

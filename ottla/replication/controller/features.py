@@ -1,7 +1,8 @@
 """Which features are finalised, and at which level (KIP-584).
 
-Level 0 means that the cluster has decided not to use a feature. When a broker starts, a feature
-without a level gets one; a feature of level 0 stays at level 0.
+Level 0 means that the cluster has decided not to use a feature. A feature without a level gets one
+at the start of a standalone broker, or when a new cluster elects its first controller; a feature of
+level 0 stays at level 0.
 """
 
 from __future__ import annotations

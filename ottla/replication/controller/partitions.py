@@ -40,7 +40,7 @@ class ElectionType(IntEnum):
 
 
 class ElectionNotNeeded(ProtocolError):
-    """The partition already has the leader that the election would give it."""
+    """The partition already has its preferred leader, or, for an unclean election, any leader."""
 
     code = ErrorCode.ELECTION_NOT_NEEDED
 

@@ -15,7 +15,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class UnknownToken(ProtocolError):
-    """The token does not exist, or has expired."""
+    """The token does not exist; it may have expired and been removed."""
 
     code = ErrorCode.DELEGATION_TOKEN_NOT_FOUND
 
@@ -27,7 +27,7 @@ class ForeignToken(ProtocolError):
 
 
 class ExpiredToken(ProtocolError):
-    """The token has reached its maximum lifetime: it cannot be renewed."""
+    """The token has expired: its expiry time cannot be changed any more."""
 
     code = ErrorCode.DELEGATION_TOKEN_EXPIRED
 

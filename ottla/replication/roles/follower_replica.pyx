@@ -94,8 +94,9 @@ cdef class FollowerReplica(ReplicaRole):
         return self.cut_to(partition, cut)
 
     cdef int64_t compacted_end(self, Partition partition) except -1:
-        """The offset below which compaction may have removed records. An unfinished pass may have
-        compacted some segments with the keys of all committed records."""
+        """The offset below which the log must not be cut: compaction may have removed records
+        because their keys have newer ones before this offset. With compaction enabled, this is at
+        least the high watermark, since an unfinished pass may have compacted some segments."""
         if partition.log.config.compacts:
             return max(partition.log.first_dirty_offset, partition.high_watermark)
         return partition.log.first_dirty_offset

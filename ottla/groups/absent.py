@@ -71,7 +71,7 @@ class AbsentGroup:
     def keep_alive(
         self, request: UnchangedHeartbeat, client: tuple[str, str], tick_ms: int, context: Context
     ) -> None:
-        """Returns None: `beat` refuses the heartbeat."""
+        """Returns None: then the caller uses `beat`, which refuses the heartbeat."""
 
     def check_commit(self, request: Commit, result: Result, context: Context) -> None:
         """Raises GroupIdNotFound (IllegalGeneration below version 9) for a member's commit."""

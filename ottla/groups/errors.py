@@ -6,7 +6,7 @@ from ottla.wire.errors import ErrorCode, ProtocolError
 
 
 class UnknownMember(ProtocolError):
-    """The group has no such member; a consumer joins again with an empty member id."""
+    """The group has no such member; a classic consumer joins again with an empty member id."""
 
     code = ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -72,7 +72,7 @@ class MemberIdRequired(ProtocolError):
 
 
 class GroupMaxSizeReached(ProtocolError):
-    """The group has `group.max.size` members."""
+    """The group has `group.max.size` or `group.consumer.max.size` members."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
 

@@ -27,7 +27,7 @@ class Context:
 
     settings: GroupSettings
     cluster: ClusterView
-    """The newest view of the cluster; replaced when it changes."""
+    """The newest view of the cluster; replaced when the cluster changes."""
     new_id: Callable[[], str]
     """Makes the unique part of a member id."""
     place: Callable[[Group], None]

@@ -32,8 +32,8 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(slots=True)
 class Setter:
-    """A client that commits offsets without being a member: a tool, or a consumer that manages its
-    partitions itself; and what one request of it has changed."""
+    """A client that commits offsets without being a member (a tool, or a consumer that manages its
+    partitions itself), and what one of its requests has changed."""
 
     user: str
     client: str | None
@@ -61,7 +61,7 @@ class Commit(NamedTuple):
     """The request's version, on which the error codes depend."""
     transactional: bool = False
     setter: Setter | None = None
-    """Who sets the offsets, if it is no member."""
+    """The client that sets the offsets, if it is not a member."""
 
 
 def commit_records(

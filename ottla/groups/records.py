@@ -189,7 +189,7 @@ class CurrentMemberValue:
 
 @dataclass(frozen=True, slots=True)
 class RegularExpressionValue:
-    """The topics that matched in a version of the cluster's metadata, at a time."""
+    """The topics that a pattern matched, and the metadata version and Unix time of the match."""
 
     topics: frozenset[str]
     version: int

@@ -106,9 +106,9 @@ def _even_out(
 def range_(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
     """Give each subscriber of a topic a run of consecutive partitions.
 
-    The order of the members is the same for every topic; static members are ordered by instance id,
-    so that a restart does not move them. So topics with the same subscribers and the same number of
-    partitions are assigned alike, and consumers can join them.
+    The order of the members is the same for every topic, so topics with the same subscribers and
+    the same number of partitions are assigned alike (co-partitioned). Static members are ordered by
+    instance id, so that a restart does not move their partitions.
     """
     order = sorted(members, key=lambda m: (members[m].instance_id is None,
                                            members[m].instance_id or m))

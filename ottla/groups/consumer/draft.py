@@ -1,8 +1,8 @@
 """A KIP-848 group as it will be once the records of this turn are replayed.
 
-A heartbeat may change the member; this may change the group's epoch, then the targets, and then the
-partitions that the member owns. Each step builds on the previous one, but the group must not change
-before the log has the records.
+A heartbeat may change the member. That change may raise the group's epoch, then replace the
+targets, and then the partitions that the member owns. Each step builds on the previous one, but the
+group must not change before the log has the records.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ class Draft:
         self._result.after_replay.append(replayed)
 
     def _own_if_due(self) -> set[str]:
-        """The sender's pattern, unless another member with the same pattern has just resolved it:
-        two members that may see different topics would replace each other's matches at every
-        heartbeat."""
+        """The sender's pattern, unless it was resolved with this metadata version already: two
+        members with the same pattern that may see different topics would replace each other's
+        matches at every heartbeat."""
         now = self._group.resolved.get(self._own) == self._cluster.version
         return set() if now and self._own in self.patterns else {self._own}
 

@@ -134,7 +134,7 @@ def _need(condition: bool, message: str) -> None:
 
 
 def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
-    """The heartbeat interval of a group with its `own` settings.
+    """The heartbeat interval of a group; `own` holds the group's own settings.
 
     A setting that is outside the broker's present limits is replaced by the nearest limit.
     """
@@ -146,7 +146,7 @@ def interval_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
 
 
 def session_ms(own: Mapping[str, str], settings: GroupSettings) -> int:
-    """The session timeout of a group with its `own` settings, within the broker's limits."""
+    """The session timeout of a group with these `own` settings, within the broker's limits."""
     set_ms = own.get("consumer.session.timeout.ms")
     if set_ms is None:
         return settings.group_consumer_session_timeout_ms
@@ -278,7 +278,7 @@ def _find(
     if request.instance_id is not None:
         owner = group.members.get(group.static_members.get(request.instance_id, ""))
         if joining:
-            # Unlike Kafka, a member whose first reply was lost is recognized.
+            # Unlike Kafka, this accepts a member that joins again because the reply was lost.
             same = owner is None or owner.member_id == request.member_id
             classic = owner is not None and owner.value.classic is not None
             if owner is not None and owner.epoch != LEFT_FOR_NOW and not (same or classic):

@@ -54,7 +54,7 @@ def upgrade(
     """Record a classic group with members as a KIP-848 group.
 
     Raises GroupIdNotFound, and leaves the group as it is, if the policy, the protocol type or the
-    size forbids it, if a member's bytes cannot be parsed, or if the group's own assignor sends user
+    size forbids it, if a member's bytes cannot be parsed, or if the members' assignor adds user
     data, which would be lost.
     """
     if settings.group_consumer_migration_policy not in ("upgrade", "bidirectional"):

@@ -9,7 +9,7 @@ from ottla.groups.errors import InvalidRegularExpression
 from ottla.wire.patterns import InvalidPattern, Pattern, compiled
 
 REMEMBERED_MAX = 32
-"""For how many patterns the names that they were last compared with are kept."""
+"""How many patterns keep their last comparison in memory."""
 
 
 def _compiled(pattern: str) -> Pattern:
@@ -41,8 +41,8 @@ def _compared(pattern: str) -> _Compared:
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     """The names that match the whole pattern; an empty pattern subscribes to nothing.
 
-    Only names that were not among those of the previous call are compared: 10,000 names take 30 ms,
-    and groups ask again at each change of the metadata.
+    Only names that are new since the pattern's previous call are compared: 10,000 names take 30 ms,
+    and groups call this at each change of the metadata.
     """
     if not pattern:
         return frozenset()

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 EACH_MAX = 100
 BYTES_MAX = 16 << 20
 TEXT_CHARS_MAX = 249
-"""As long as a topic's name may be: whoever shows events to users looks up whether they may see its
-topics, by their whole names."""
+"""The longest topic name: topic names must not be cut, because before an event is shown to a user,
+the user's access to its topics is checked by name."""
 LISTED_MAX = 20
 EVENT_BYTES, RING_BYTES = 500, 900
 """The bytes that an event, or a ring, takes besides its characters, measured with `tracemalloc`."""
@@ -89,7 +89,7 @@ class Rings(Generic[Key]):
 
     def add(self, key: Key, of: Event, *, alone: bool = False) -> None:
         """Add an event; if it repeats the key's newest event, only the count of that event grows,
-        unless the event shall stand `alone`."""
+        unless `alone` is set."""
         ring = self._rings.pop(key, None)
         if ring is None:
             ring = deque()
@@ -105,7 +105,7 @@ class Rings(Generic[Key]):
         self._limit()
 
     def repeat(self, key: Key, old: Event, at_ms: int, fields: Mapping[str, Any]) -> None:
-        """Count an event of a key once more, with the fields that it has now."""
+        """Count the event `old` of a key once more, and replace its fields."""
         ring = self._rings.pop(key)
         self._rings[key] = ring
         new = old._replace(

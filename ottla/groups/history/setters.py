@@ -1,7 +1,7 @@
-"""Which clients that are no members have set a group's offsets lately.
+"""Which clients that are not members have set a group's offsets lately, to report only news.
 
-A tool sets offsets once. Consumers that manage their partitions themselves commit every few
-seconds, several of them perhaps in the same group: only what is news of them is told.
+A tool sets offsets once. But consumers that manage their partitions themselves commit every few
+seconds, and several of them may use the same group.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 QUIET_MS = 600_000
 """After this time without a commit, a client's next commit is news."""
 BACK_MS, BACK_MAX = 3_600_000, 5
-"""In this time, so many commits of a client that set offsets back are news. Two consumers that
-commit the same partitions set each other back all the time."""
+"""Within BACK_MS, only the first BACK_MAX commits of a client that set offsets back are news: two
+consumers that commit the same partitions set each other's offsets back all the time."""
 SETTERS_MAX = 10_000
 
 
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
 
     last_ms: int
     since_ms: int
-    """Since when the commits backwards are counted."""
+    """When the count `back` began."""
     back: int
 
 

@@ -322,7 +322,7 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # `put_batch` counts a change, but writes a batch without records as it was.
+            # A batch that is empty already and stays is no change, but `put_batch` counts one.
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):

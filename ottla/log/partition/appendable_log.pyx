@@ -265,7 +265,7 @@ cdef class AppendableLog(ReadableLog):
         """Replaces the older snapshots by a new one, if there is space for it.
 
         The records after the old snapshots are about to be deleted, so those snapshots become
-        wrong: no state of a producer is better than a wrong state.
+        wrong: to forget a producer is better than to have a wrong state of it.
         """
         for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
             self.disk.unlink(path)

@@ -97,7 +97,7 @@ cdef str problem_of(
     const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max
 ):
-    """What is wrong with a batch, as a noun phrase: the log says that the leader sent it. None if
+    """What is wrong with a batch, as the object of the message "the leader sent ..."; None if
     nothing is wrong."""
     cdef int64_t base = fields.base_offset(batch)
     cdef int32_t epoch = fields.leader_epoch(batch)

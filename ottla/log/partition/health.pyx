@@ -104,8 +104,8 @@ cdef class LogHealth:
         """Notes that a sealed segment is damaged: stops writes, and reads end before the fault.
 
         The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
-        that file cannot be written. The directory then goes offline, except for a temporary error
-        such as a full disk.
+        that file cannot be written. The log directory then goes offline, except for a temporary
+        error such as a full disk.
         """
         reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset

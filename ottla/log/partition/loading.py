@@ -89,7 +89,8 @@ def load(
     """Opens the segments in `directory`, recovering them unless the last stop was `clean`.
 
     After a clean stop, if an index has to be rebuilt or many batches have to be read, a `patient`
-    caller gets RebuildNeeded. It calls again once that is done, with that Reread, if it is one.
+    caller gets RebuildNeeded. Once the exception's `rebuild` is over, the caller calls again; if
+    the rebuild is a Reread, the caller passes it as `reread`.
     """
     recovery_point, log_start_offset, first_dirty_offset, written_upto, sizes = checkpoint
     kinds = finished_files(disk, directory, open_files)

@@ -203,7 +203,7 @@ cdef class ReadableLog:
         return f"PartitionLog({self.directory}, {self.log_start_offset}..{self.log_end_offset})"
 
     def retention_may_be_due(self):
-        """Whether something may be due for deletion; this look opens no log at rest."""
+        """Whether something may be due for deletion; this check opens no log at rest."""
         return self.at_rest is None or self.at_rest.retention_may_be_due(
             self.config, self.clock.now_ms())
 

@@ -127,7 +127,7 @@ class Scrub:
         """Checks the segments of one log that were not checked in this round."""
         while (log := self.storage.get(*key)) is not None and log.offline is None:
             if log.segment_count < 2:
-                return      # no sealed segment; `next_segment` would open a log at rest
+                return      # no sealed segment
             try:
                 segment = self.next_segment(log, self.places.get(key, 0))
             except StorageFailed:

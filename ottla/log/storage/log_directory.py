@@ -149,7 +149,7 @@ class LogDirectory:
     def claim(self, topic: str, topic_id: bytes | None) -> None:
         """Assigns the entries of a topic name to this id; entries of another id are dropped."""
         if topic_id is None and topic in self.topic_ids:
-            return                      # a topic without an id counts as the known one of its name
+            return                      # without an id, the topic counts as the known one
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
             self.forget_topics({topic})
         self.topic_ids[topic] = topic_id

@@ -365,7 +365,8 @@ class Move:
 
     def finish(self) -> Callable[[], None]:
         """Returns a function that completes the move. It raises OSError, and must run, in any
-        thread, before the next move begins."""
+        thread, before the next move begins. Raises MoveFailed if only a restart can complete the
+        move."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(f"only a restart with working directories completes the move{why}")

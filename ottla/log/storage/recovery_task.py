@@ -23,7 +23,8 @@ from ottla.log.storage.log_directory import LogDirectory
 Wanted = Iterable[tuple[Partition, bytes | None, LogConfig]]
 """Partitions with their topics' ids and settings."""
 OPEN_SEGMENTS = 20
-"""Files that may be open for each log being recovered: `OpenFiles` is for one thread only."""
+"""Segments that may be open in each log being recovered. Each recovery has its own `OpenFiles`,
+because an `OpenFiles` is for one thread only."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -16,7 +16,7 @@ RESERVE = ".ottla-reserve"
 RESERVE_SIZE = 256 << 10
 PORTION_SIZE = 4 << 10
 PLENTY = 4 * RESERVE_SIZE
-"""Bytes that have to be free before the reserve is filled again: it must not fill the disk."""
+"""Bytes that have to be free to fill the reserve again: the reserve must not fill the disk."""
 
 
 def is_full(error: BaseException | None) -> bool:

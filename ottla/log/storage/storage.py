@@ -302,7 +302,7 @@ class Storage:
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
         """Of several log directories that have the partition, chooses the one whose copy belongs to
         this topic, or None. The other copies are put aside."""
-        # `homes` may have no entry any more, if the topic of that copy was deleted meanwhile.
+        # If the topic of the copy in `homes` was deleted meanwhile, that entry is gone.
         homes = [self.homes.pop(key)] if key in self.homes else []
         reached("a partition was found in two log directories")
         named = [*homes, *self.rivals.pop(key)]

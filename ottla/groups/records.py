@@ -89,7 +89,8 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_ms: int = 0
     expire_ms: int = -1
-    """-1: use offsets.retention.minutes; else the value from an OffsetCommit below version 5."""
+    """Unix time at which the offset expires, from an OffsetCommit below version 5; -1: use
+    offsets.retention.minutes."""
     topic_id: bytes = bytes(16)
 
 

@@ -427,7 +427,7 @@ class ShardRuntime(Generic[S]):
             self._ask_to_wake(live.gives_up_ms)
 
     def _begin_turn(self, key: str) -> tuple[Live[S], Result]:
-        """Begins a turn: the shard of a group or a transactional id, and an empty Result.
+        """Begins a turn; returns the shard of a group or a transactional id, and an empty Result.
 
         Raises NotCoordinator, CoordinatorLoadInProgress.
         """

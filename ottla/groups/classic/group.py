@@ -399,8 +399,8 @@ class ClassicGroup:
         self.static_members = {}
         for stored in value.members:
             member = living.get(stored.member_id)
-            # A record written just now agrees with the member; when the log is read, a later
-            # generation may bring another subscription or other timeouts.
+            # A record that this broker has just written agrees with the member. While the log is
+            # loaded, a later generation's record may have another subscription or other timeouts.
             if member is None or member.value(value.protocol, stored.assignment) != stored:
                 member = _restored(stored, value.protocol)
             member.assignment = stored.assignment

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EMPTY, PREPARING = ClassicState.EMPTY, ClassicState.PREPARING
 COMPLETING = ClassicState.COMPLETING
 NONE, REBALANCE_IN_PROGRESS = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-"""Copies for every heartbeat and commit: looking up a member of an enumeration is slow."""
+"""Names for each heartbeat and commit to use: looking up a member of an enumeration is slow."""
 
 
 class ServedClassicGroup(ClassicGroup):

@@ -30,7 +30,7 @@ def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> A
     """Spread partitions evenly over members; each member keeps as many of its partitions as it can.
 
     If all members subscribe to the same topics, the sizes differ by at most one. Otherwise, a
-    member never has a partition that a subscriber with at least two partitions fewer could take.
+    partition's owner has at most one partition more than any other subscriber of the topic.
     """
     mine: dict[str, set[TopicPartition]] = {member_id: set() for member_id in sorted(members)}
     subscribers: dict[bytes, list[str]] = {}

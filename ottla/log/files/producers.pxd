@@ -30,7 +30,8 @@ cdef class ProducerState:
 cdef class Producers:
     cdef dict states                            # producer id to ProducerState
     cdef dict open_transactions                 # producer id to first offset, oldest first
-    cdef dict unwritten                         # producer id to its first batch that was refused
+    cdef dict unwritten                         # producer id to (epoch, first sequence, timestamp)
+                                                #   of its earliest refused batch
     cdef int64_t repeated_timestamp             # timestamp of the last duplicate found by `check`
     # (first offset, marker's offset) of transactions whose markers may not be replicated yet
     cdef list unreplicated

@@ -42,7 +42,7 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         final = name.removesuffix(SWAP)
         # If the cleaned log file is in place, the old index is gone, and the new one replaces it.
         # If the cleaned log file never became a `.swap` file, an old index stays. Without an old
-        # index, the new one takes the name: its additional entries do no harm.
+        # index, the new one takes the name: its entries of later segments do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

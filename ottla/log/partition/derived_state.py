@@ -20,8 +20,8 @@ from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
 """A log of at most this many bytes gets no file for its leader epochs, and no snapshot if it has no
-producers: its batches are read quickly instead. With 100,000 small partitions, these files would be
-most of all files."""
+producers: its batches are read quickly instead. With 100,000 small partitions, most files on the
+disk would be of these two kinds."""
 OFFSET_MAX = (1 << 63) - 1
 
 

@@ -86,7 +86,8 @@ cdef bint belies(
 
 
 cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
-    """How many bytes `checked_batches` needs if it found no batch in the first `size` of `left`."""
+    """How many bytes `checked_batches` needs, after it found no batch in `data`, which is the first
+    `size` of `left` bytes."""
     cdef Py_ssize_t wanted = fields.HEADER_SIZE
     if size >= fields.LOG_OVERHEAD:
         wanted = fields.total_size(data)

@@ -174,7 +174,7 @@ def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> dict[st
 def remove_unfinished(
     disk: Disk, directory: str, kinds: dict[str, list[str]], open_files: OpenFiles
 ) -> None:
-    """Removes the files that an interrupted write or deletion left, also from `kinds`."""
+    """Removes the files that an interrupted write or deletion left, and their names in `kinds`."""
     rebuilds = open_files.rebuilds
     for suffix in UNFINISHED:
         for name in kinds.pop(suffix, ()):

@@ -335,7 +335,8 @@ class ClusterClient:
     ) -> None:
         if isinstance(error, Refused):
             own = self.security.principal
-            error.user = own if error.user in (None, own) else ""   # of one of two clients
+            # "" if a command has two clients with different users: either may have been refused
+            error.user = own if error.user in (None, own) else ""
             from ottla.client.similar_names import add_similar_names
 
             add_similar_names(self, error)

@@ -89,7 +89,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if "arguments are required" in message and (unknown := self._unknown_flags()):
-            # argparse reports a missing argument first, and its flag may be the misspelled one
+            # argparse reports a missing flag first, even if it was given but misspelled
             message = f"{self._unrecognized(unknown)}; {message}"
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 

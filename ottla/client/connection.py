@@ -166,7 +166,7 @@ class Connection:
         return data
 
     def _broken(self, error: OSError | None = None) -> str:
-        if "CERTIFICATE_REQUIRED" in (getattr(error, "reason", None) or ""):    # of TLS 1.3
+        if "CERTIFICATE_REQUIRED" in (getattr(error, "reason", None) or ""):    # alert of TLS 1.3
             return (
                 f"{show_address(self.address)}: the broker expects a certificate of the client:"
                 " set ssl.keystore.location to its file"

@@ -64,8 +64,8 @@ class Refused(ClientError, ProtocolError):
 
 
 class NotAllowed(ClientError):
-    """A client of librdkafka lacks a right. The text is that of the error; `sentence` says which
-    right, and how to get it."""
+    """A client of librdkafka lacks a right. The text is librdkafka's; `sentence` says which right,
+    and how to get it."""
 
     def __init__(
         self, text: str, code: ErrorCode, user: str, operation: str, resource: str
@@ -104,7 +104,7 @@ def login_step(failed: LoginFailed) -> str:
 
 
 def is_running_there(flags: str = "") -> str:
-    """The next step after refused connections; `flags` name the address, if flags do."""
+    """The next step after refused connections. `flags` are the command's flags for the address."""
     another = f"; give another address with {flags}" if flags else ""
     return f"is a broker running there? `ottla server start` starts one{another}"
 

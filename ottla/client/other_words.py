@@ -69,15 +69,15 @@ WORDS: dict[str, tuple[str, ...]] = {
     "--to-offset": ("--to OFFSET", "--offset OFFSET"),
     "--whitelist": ("--topics",),
 }
-"""For each of these flags, ours that have the same purpose, some with the value that they need. A
-command suggests the first flag that it has."""
+"""Flags of other programs, each with the flags of `ottla` for the same purpose, some followed by
+the value to give. An error suggests the first of these flags that the command has."""
 
 TAKES: dict[str, tuple[str | None, ...]] = {
     "--offset": ("OFFSET",), "--output": (None, "FORMAT"), "--override": ("KEY=VALUE",),
     "--to": ("OFFSET",),
 }
-"""What these flags take in the commands that take the values in WORDS. In other commands, they
-have another meaning."""
+"""The names (metavar) of the flags' values in commands to which the values in WORDS apply. In a
+command where the value has another name, the flag means something else."""
 
 
 def ours(flag: str, known: Mapping[str, argparse.Action]) -> str:

@@ -50,7 +50,7 @@ def compile_proto(text: str, name: str = "schema.proto") -> bytes:
 @lru_cache(CLASSES_MAX)
 def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,)) -> Any:
     """Returns the class of a message. The message is given by its full name or, if `name` is None,
-    by its path of indexes in the set's last file. Raises BadProto."""
+    by its message indexes `path` in the set's last file. Raises BadProto."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = descriptor_pb2.FileDescriptorSet.FromString(compiled)

@@ -82,8 +82,8 @@ class Security:
 
     @property
     def principal(self) -> str:
-        """The name under which brokers know this client, "" if only they know it: a certificate or
-        a delegation token does not tell it."""
+        """The user name that brokers have for this client. "" if only the brokers know it, as with
+        a certificate or a delegation token."""
         if self.protocol == "PLAINTEXT":
             return "ANONYMOUS"
         return "" if self.extensions else self.user

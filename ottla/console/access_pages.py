@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 DESCRIBED_MAX = 500
 OPEN_MS = 60_000
-"""The overview names transactions that have been open for so long and hold back records."""
+"""The overview lists transactions that have been open this long and hold back records."""
 HELD_MS = 10_000
-"""What younger transactions hold back is not read: most of them end soon."""
+"""The records that a younger transaction holds back are not counted, because most transactions end
+soon."""
 HELD_PLACES_MAX = 50
-"""The producers of more partitions are not read."""
+"""In how many partitions with held-back records the producer that holds them back is looked up."""
 HANGING_MINUTES = 15
 HANGING_SECONDS = 5.0
 
@@ -94,7 +95,7 @@ def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 def long_open_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The transactions that have been open for more than OPEN_MS, the longest first; none if the
-    cluster does not say."""
+    cluster refuses the list."""
     found: list[Row] = []
     try:
         listed = transactions.list_transactions(cluster, older_ms=OPEN_MS, states=["Ongoing"])
@@ -106,7 +107,7 @@ def long_open_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 
 def has_authorizer(cluster: ClusterClient, memory: Memory) -> bool:
-    """Whether the brokers check who may do what; True if the user may not know."""
+    """Whether the brokers check who may do what; True if the user may not ask."""
     try:
         acls.describe(cluster, acls.Pattern("CLUSTER", "kafka-cluster", "LITERAL"))
     except Refused as refused:
@@ -115,8 +116,8 @@ def has_authorizer(cluster: ClusterClient, memory: Memory) -> bool:
 
 
 def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> list[Row]:
-    """A row for each transactional id. Of an open transaction it has the beginning and the end,
-    partitions, and the records that it holds back."""
+    """A row for each transactional id. For an open transaction, the row also has the time of its
+    beginning and of its timeout, its partitions, and the number of records that it holds back."""
     now_ms = int(time.time() * 1000)
     rows: list[Row] = [
         {
@@ -162,9 +163,9 @@ def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> l
 def add_held_back(
     cluster: ClusterClient, memory: Memory, rows: list[Row], places: dict[str, list[Place]]
 ) -> None:
-    """The records that read_committed consumers cannot read because of each transaction, their
-    partitions, and the groups with lag there, as far as the user may see them. Of several open
-    transactions in a partition, the first one holds back the records."""
+    """Adds to each transaction's row: how many records read_committed consumers cannot read because
+    of it, the partitions of these records, and the groups with lag there, as far as the user may
+    see them. Of several open transactions in a partition, the first one holds back the records."""
     every = sorted({one for some in places.values() for one in some})
     try:
         ends = offsets.at(cluster, dict.fromkeys(every, offsets.LATEST))
@@ -182,7 +183,7 @@ def add_held_back(
     for row in rows:
         mine = [place for place in places[row["id"]] if first.get(place) == row["producer"]]
         if not mine and any(place in held and place not in first for place in places[row["id"]]):
-            continue                        # it may hold back the records of these partitions
+            continue                        # unknown: not all its partitions were looked up
         row["held_back"] = sum(held[place] for place in mine)
         row["held_partitions"] = [f"{topic}-{index}" for topic, index in mine]
         row["groups"] = sorted(
@@ -190,8 +191,8 @@ def add_held_back(
 
 
 def first_producers(cluster: ClusterClient, stable: dict[Place, int]) -> dict[Place, int]:
-    """The id of the producer whose transaction begins at the last stable offset of each partition,
-    -1 if none does any more; without the partitions of topics that the user may not read."""
+    """For each partition, the id of the producer whose transaction begins at the last stable
+    offset; -1 if none begins there any more. Omits topics that the user may not read."""
     known: dict[Place, list[Any]] = {}
     try:
         known = transactions.producers(cluster, stable) if stable else {}

@@ -232,8 +232,9 @@ def reset(
 def resets_of(
     cluster: ClusterClient, given: list[Any], committed: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, int]:
-    """The given offsets, each clamped to the range of its partition. Rows with the field `old` are
-    those of a report: raises BadRequest if they are not true any more, or not understood."""
+    """The given offsets, each clamped to the range of its partition. Rows with the field `old` come
+    from a report. Raises BadRequest if `old` is no longer the committed offset, if the partition no
+    longer has the given offset of such a row, or if a row is not valid."""
     wanted: dict[Place, int] = {}
     reported: dict[Place, int | None] = {}
     for row in given:

@@ -26,7 +26,7 @@ Lags = dict[str, tuple[str, int]]
 FULL_SHARE = 0.9
 PROBLEMS_MAX = 100
 RESET_MS = 15 * 60_000
-"""For so long after its offsets were set, a group without members is no warning."""
+"""Until this long after its offsets were set, a group without members is a note, not a warning."""
 SEVERITIES = ("critical", "warning", "note")
 NO_ROWS: list[Row] = []
 
@@ -135,7 +135,7 @@ def problems(
 
 
 def held_back(one: Row) -> Row:
-    """A transaction that has been open for long, with the records that it holds back."""
+    """The problem of a transaction that has been open for long and holds back records."""
     groups, places = one["groups"], one["held_partitions"]
     named = ", ".join(groups[:3]) + (", …" if len(groups) > 3 else "")
     waiting = f" {counted(len(groups), 'group has', 'groups have')} lag there: {named}."
@@ -150,7 +150,7 @@ def held_back(one: Row) -> Row:
 
 
 def without_members(one: Row) -> Row:
-    """A group that nobody reads for, and that has lag."""
+    """The problem of a group without members that has lag."""
     now_ms = int(time.time() * 1000)
     since, reset = one.get("empty_since_ms"), one.get("offsets_set_ms")
     long = f" for {duration(now_ms - since)}" if since is not None and now_ms > since else ""

@@ -221,7 +221,7 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> Row:
 
 
 def seen_ids(cluster: ClusterClient, named: set[str]) -> set[str]:
-    """Those of these transactional ids that the user may see; none if no broker says it."""
+    """Those of these transactional ids that the user may see; none if no broker answers."""
     try:
         return transactions.visible(cluster, named)
     except ClientError:
@@ -229,8 +229,8 @@ def seen_ids(cluster: ClusterClient, named: set[str]) -> set[str]:
 
 
 def seen_only(cluster: ClusterClient, happened: Row, seen: set[str], *, whole: bool) -> Row:
-    """The reports about a group that name no topic which the user may not see, besides the topics
-    `seen`. Without `whole`, the group's lag is left out."""
+    """The reports about a group, without those that name a topic that the user may not see. `seen`
+    are topics that the user may see; others are checked. Without `whole`, omits the group's lag."""
     every = [*happened["now"], *happened["events"]]
     named = {topic for one in every for topic in topics_of(one)}
     hidden = named - seen - seen_topics(cluster, named - seen)
@@ -249,8 +249,8 @@ def topics_of(one: Row) -> set[str]:
 
 
 def seen_topics(cluster: ClusterClient, names: set[str]) -> set[str]:
-    """Those of these topics that the user may see. Brokers check this right before they look
-    whether a topic exists, so a topic that was deleted can be among them."""
+    """Those of these topics that the user may see. Brokers check the user's rights first, and only
+    then whether the topic exists, so deleted topics can be among them."""
     passes = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         found = cluster.metadata(sorted(names)).topics if names else []

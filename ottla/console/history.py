@@ -4,7 +4,7 @@ minutes for a week.
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
 of their interval. A series is deleted if it has had no new point for a week. Each cluster has at
 most SERIES_MAX series. If there are that many, a new series replaces the one that has had no new
-point for longest. A series that still gets points is never replaced; then the new one is not kept.
+point for longest. If all of them still get points, the new series is not kept.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
 ASKED_AT_ONCE = 1_000
-"""Partitions per request for offsets. A name of n characters counts as n / PARTITION_SIZE of them,
-so that a request has 12 KB, and 30 KB if each topic has one partition."""
+"""Partitions per request for offsets. A topic's name of n characters counts as n / PARTITION_SIZE
+partitions, so that a request has 12 KB, or 30 KB if each topic has one partition."""
 PARTITION_SIZE = 12
 """Bytes of a partition in a request for offsets."""
 SENT_AHEAD = 2
-"""Requests for offsets that brokers work on while the console decodes an answer. All requests on
-their way fit into the buffers of a socket: a broker that waits until the console receives an
-answer may read no requests meanwhile."""
+"""Requests for offsets that brokers work on while the console decodes an answer. So few requests
+fit into a socket's buffers. More could block the console: a broker that waits for the console to
+receive an answer may read no requests meanwhile."""
 WITHOUT_EPOCHS = 3
 """The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
 offset, a broker has to read files of partitions that it has not used since its start."""

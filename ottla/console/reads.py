@@ -329,7 +329,7 @@ async def events_of(first: Step, steps: AsyncIterator[Step]) -> AsyncIterator[by
 
 
 async def searching(request: ApiRequest, wanted: Wanted) -> AsyncIterator[Step]:
-    """A search: what it has read so far, at least once, then its result. Raises ClientError."""
+    """Yields what a search has read so far, at least once, then its result. Raises ClientError."""
     visitor = request.visitor
     await place_free(visitor)
     bounds, begins, bootstrap = await visitor.connections.run(prepared, wanted)
@@ -356,8 +356,8 @@ async def searching(request: ApiRequest, wanted: Wanted) -> AsyncIterator[Step]:
 
 
 async def place_free(visitor: Any) -> None:
-    """Waits until the user may start a search: one that a changed filter has replaced ends soon.
-    Raises BadRequest."""
+    """Waits until the user may start another search. When a page changes its filter, the search
+    with the old filter ends soon. Raises BadRequest."""
     until = asyncio.get_running_loop().time() + BUSY_SECONDS
     while visitor.searches >= SEARCHES_MAX * (10 if visitor.name is None else 1):
         if asyncio.get_running_loop().time() >= until:

@@ -1,6 +1,6 @@
 """Values in Confluent's wire format with an Avro or a Protobuf schema, as JSON.
 
-    | 0 (1 byte) | schema id (4 bytes, big-endian) | Avro, or path of the message and Protobuf ... |
+    | 0 (1 byte) | schema id (4 bytes, big-endian) | Avro, or message indexes and Protobuf ... |
 
 Schemas come from a registry, or from a directory with a file for each id, such as `7.avsc` or
 `8.proto`. The file is in the directory itself or in a folder below it.
@@ -130,7 +130,7 @@ class Schemas:
 
 
 def protobuf_reader(compiled: bytes) -> Reader:
-    """A reader of a schema's messages. A payload begins with the path of its message type."""
+    """A reader of a schema's messages. A payload begins with Confluent's message indexes."""
     message_class(compiled, None)           # raises schema errors here, not at the first value
 
     def read(payload: bytes) -> Any:

@@ -41,12 +41,13 @@ CLIENT: dict[str, Any] = {
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 50,
     "fetch.queue.backoff.ms": 100,          # after a full queue; the default is a second
-    # Small, so that the broker serves other clients in between: of one partition, and of all.
+    # Small limits (of one partition, and of all), so that the broker serves other clients in
+    # between.
     "fetch.message.max.bytes": 262_144,
     "fetch.max.bytes": 262_144,
-    "message.max.bytes": 262_144,           # of producers, but fetch.max.bytes may not be less
+    "message.max.bytes": 262_144,           # of producers; fetch.max.bytes may not be less
     "queued.max.messages.kbytes": 1024,     # a small queue paces a search: 40 MiB/s
-    # librdkafka pauses once so many records wait for the search; each of them takes 350 bytes.
+    # librdkafka pauses once this many records wait for the search; each of them takes 350 bytes.
     "queued.min.messages": 20_000,
     "receive.message.max.bytes": 200_000_000,
     "socket.connection.setup.timeout.ms": 5000,
@@ -108,8 +109,8 @@ class Wanted:
 
     topic: str
     start: str = "newest"
-    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to continue; it ends
-    with `since=MS` after a search that began at a time."""
+    """`newest`, `oldest`, `offset:N`, `time:MS`, or `at:PARTITION=OFFSET,…` to continue a
+    search. If that search began at a time, `since=MS` is the last item of the list."""
     partitions: tuple[int, ...] = ()
     filters: Filters = field(default_factory=Filters)
     limit: int = 100

@@ -1,5 +1,5 @@
 """uvicorn with limits for slow clients: on connections, and on the time to send a request and to
-read its answer. What is not HTTP is logged once a minute at most."""
+read its answer. Connections that do not speak HTTP are logged at most once a minute."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class BoundedProtocol(H11Protocol):
             self._cease()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP, and say so in the log."""
+        """Answers bytes that are not HTTP with status 400, and logs the connection."""
         self.refusals.note(not_http(self.begin, self.client))
         super().send_400_response(msg)
 

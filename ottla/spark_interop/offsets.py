@@ -205,8 +205,8 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
 
 
 def offsets_of(text: Any) -> Any:
-    """The offsets in a progress report. Where pyspark reads the report from JSON, before 4.2, the
-    text is Python's: `{'events': {'0': 7}}`."""
+    """The offsets in a progress report. In pyspark before 4.2, they are the text of a Python dict,
+    `{'events': {'0': 7}}`, if pyspark has read the report from JSON."""
     if not isinstance(text, str) or not text.startswith("{"):
         return text
     return json.loads(text) if '"' in text else ast.literal_eval(text)

@@ -36,7 +36,7 @@ def check_broker(settings: Mapping[str, str], log_level: object) -> None:
 
 
 def whole(name: str, number: object, least: int = 0) -> int:
-    """The whole number; raises TypeError or ValueError for others, and below `least`."""
+    """The number; raises TypeError unless it is whole, ValueError if it is below `least`."""
     if isinstance(number, bool) or not isinstance(number, Integral):
         raise TypeError(f"{name}={number!r}: expected a whole number, such as {name}=3")
     if int(number) < least:

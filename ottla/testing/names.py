@@ -32,9 +32,9 @@ def plain(name: str) -> str:
 
 
 NEAR = 0.8
-"""How much two names have to have in common, if neither begins with the other."""
+"""The similarity (0 to 1) of a near name. Names that begin with the unknown name are near, too."""
 FAR = 0.6
-"""The same if no name is near."""
+"""The similarity from which a name is suggested if none is near."""
 
 
 def similar(name: str, known: Iterable[str]) -> str:

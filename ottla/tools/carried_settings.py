@@ -1,8 +1,9 @@
 """The settings of topics that an import carries over.
 
-If a retention setting cannot be carried over, the import is refused: with other settings, the first
-start would delete records. This is also the case for a setting that topics get from the brokers'
-dynamic settings. If the settings are unknown, records are kept until an operator decides.
+If a setting that decides which records are deleted cannot be carried over, the import is refused,
+because the first start might delete records. This applies to a topic's own settings, and to those
+that it gets from the brokers' dynamic settings. If the settings are unknown, all records are kept
+until an operator changes the settings.
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ def held(path: str) -> Iterator[None]:
 
     Ottla locks with flock, Java with POSIX locks, so this function takes both. A directory without
     a lock file is not in use.
-
     """
     lock = os.path.join(path, ".lock")
     try:

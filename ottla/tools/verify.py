@@ -73,7 +73,7 @@ def run(options: Namespace) -> int:
     report = Report(options.quiet)
     found: dict[str, str] = {}
     try:
-        # Whole directories first: a partition that is named besides its directory is in it.
+        # Log directories first, so that a partition of one of them is not checked a second time.
         different = {os.path.realpath(path): path for path in options.directories}
         for path in sorted(different.values(), key=is_partition):
             path = path.rstrip("/") or "/"

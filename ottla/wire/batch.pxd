@@ -139,7 +139,8 @@ cdef class BatchLimits:
     cdef public bint log_append_time            # message.timestamp.type
     cdef public bint compacted                  # cleanup.policy compact: records need keys
     cdef public bint zstd                       # False for Produce below version 7
-    cdef public int32_t record_size_max         # of a decompressed record; plain ones have no limit
+    # bytes of one record after decompression; uncompressed batches have no limit for records
+    cdef public int32_t record_size_max
     cdef public int codec                       # compression.type; -1 keeps the producer's
     cdef public object level                    # compression level; None is the codec's default
     # Properties of the last checked batch; valid after check_batch has returned.

@@ -1,4 +1,4 @@
-# The only check of the records of a batch: of every length, without creating Python objects.
+# Checks the records of a batch, above all every length, without creating Python objects.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

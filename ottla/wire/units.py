@@ -66,8 +66,8 @@ def number_of(name: str, value: str) -> str:
 
 
 def to_write(name: str, value: str) -> str:
-    """The end of an error about a value that is no number: the number to write, if it has a
-    unit."""
+    """The end of an error that expected a number: the number to write if the value has a unit, else
+    ""."""
     try:
         number = number_of(name, value)
     except InvalidUnit:

@@ -7,8 +7,8 @@ Only committed records are read. Options:
     kafka.bootstrap.servers   the cluster
     topic                     one topic
     logDirs                   the brokers' log.dirs as the executors see them, with commas between;
-                              a partition of which none of them has an in-sync replica is fetched
-                              from the brokers
+                              if none of them has an in-sync replica of a partition, its records
+                              are fetched from the brokers
     startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, or the same
                               nested, {"TOPIC": {"0": 17, …}}; -2 is earliest, -1 latest
     startingTimestamp, endingTimestamp   epoch ms: the range begins, or ends, at the first record
@@ -329,7 +329,8 @@ class InPlaceReader(DataSourceReader):
             except segments.UnindexedAbort:
                 raise                       # some aborted rows may have been returned
             except CorruptMessage:
-                # A growing file may look incomplete from here: the next way asks the broker.
+                # This executor may not see the newest bytes of a growing file: the next way
+                # asks the broker.
                 if piece.segment is None or not piece.segment.growing:
                     raise
         yield from self._consume(partition, done, piece.end)

@@ -18,12 +18,12 @@ from ottla.wire.wording import counted
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
-SILENT_SECONDS = 8.0  # a longer wait is explained; a changed topic id is waited for by 5 s
+SILENT_SECONDS = 8.0  # a longer wait is explained; the check of a changed topic id takes 5 s
 TICK_SECONDS = 1.0
 LOOK_SECONDS = 2.0  # how often a running query tries whether a broker accepts connections
-LOOKS_SHARE = 0.1  # of the time: a look is long if an address drops packets
+LOOKS_SHARE = 0.1  # at most this share of the time: a look is long if an address drops packets
 AWAY_SECONDS = 3.0  # a shorter outage is not worth a line
-PATIENCE_SECONDS = 120.0  # as AWAY says
+PATIENCE_SECONDS = 120.0  # the two minutes in AWAY
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
 BACK = "the brokers answer again"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
@@ -66,10 +66,10 @@ SENTENCE_MAX = 1200
 
 
 class Progress:
-    """One line on a terminal that is overwritten; silent if standard error is not a terminal.
+    """One line on a terminal that is overwritten; no line if standard error is not a terminal.
 
-    Long waits are explained anywhere, unless `show` is false. `interrupted` is whether the user
-    ended a query that would run for ever.
+    Long waits are explained even without a terminal, unless `show` is false. `interrupted` is
+    whether the user ended a query that would run for ever.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:

@@ -90,8 +90,8 @@ class Destination:
             self.origin.check()
 
     def reach(self) -> None:
-        """Raises NoBroker if no broker of the origin accepts connections. A write waits for the
-        destination itself; without records it may be away."""
+        """Raises NoBroker if no broker of the origin accepts connections. The destination is not
+        checked: it is needed only while records are written, and a write waits for it."""
         (self.cluster if self.origin is None else self.origin.cluster).reach()
 
     def transactional_id(self, lane: int) -> str:

@@ -284,7 +284,7 @@ def _same_life(target: Table, into: transactional.Destination) -> None:
     """Raises PipelineError if the progress topic has positions but there is no checkpoint.
     Positions are batch numbers, which a new checkpoint would begin again at 0."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
-    if not begun and transactional.positions(replace(into, source="")):  # written by any path
+    if not begun and transactional.positions(replace(into, source="")):  # from any path
         raise PipelineError(
             f"{into.topic} has windows of `{into.writer}`, but {target.files.root} has no "
             f"checkpoint of `{into.writer}`: restore that directory, or give the pipeline another "

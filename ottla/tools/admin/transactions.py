@@ -92,7 +92,8 @@ def describe(cluster: ClusterClient, transactional_id: str) -> tuple[int, Any]:
 
 def visible(cluster: ClusterClient, ids: Iterable[str]) -> set[str]:
     """Those of these transactional ids that the user may describe. One request to any broker is
-    enough: brokers check this right before they look who coordinates an id. Raises ClientError."""
+    enough: brokers check the user's rights first, and only then who coordinates an id. Raises
+    ClientError."""
     wanted = sorted(ids)
     if not wanted:
         return set()

@@ -25,7 +25,7 @@ SHOWN = {resource: name for name, resource in KINDS.items()}
 
 
 def pattern_of(text: str) -> Pattern:
-    """`topic/orders`, `topic/orders*` for a prefix, `topic/*` for all, `cluster`."""
+    """Parses `topic/orders`, `topic/orders*` (a prefix), `topic/*` (all) or `cluster`."""
     if text == "cluster":
         return Pattern("CLUSTER", CLUSTER_NAME)
     kind, slash, name = text.partition("/")

@@ -17,7 +17,7 @@ was started just now, short enough not to look like a command that hangs."""
 
 def properties_of(options: Namespace) -> dict[str, str]:
     """The properties of --command-config, and those of --property, which take precedence."""
-    if "properties" in options:                 # already read; misspelled names are reported
+    if "properties" in options:                 # read once, to report misspelled names once
         return dict(options.properties)
     given = getattr(options, "property", [])
     if not options.command_config and not given:

@@ -77,7 +77,7 @@ def check(options: Namespace) -> int:
 def minimums(
     cluster: ClusterClient, controller: Connection, names: list[str]
 ) -> dict[str, int]:
-    """The min.insync.replicas of topics, from the controller, as the topics themselves."""
+    """The min.insync.replicas of topics, read from the controller, whose metadata is the newest."""
     settings = configs.describe_many(cluster, configs.TOPIC, names, controller, [MIN_ISR])
     return {
         name: int(next((item.value for item in items if item.name == MIN_ISR), None) or 1)

@@ -53,7 +53,7 @@ class Kept(Protocol):
 
     @property
     def restart(self) -> str:
-        """The command that starts the process again once it is held."""
+        """The command that starts the process again while it is held."""
 
     def start(self) -> None:
         """Start the process."""

@@ -74,8 +74,8 @@ def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> Pro
 
 
 def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> Reading:
-    """Determines where to begin and where to end. With `committed`, the end is before open
-    transactions."""
+    """Determines where to begin and where to end. With `committed`, partitions end at the last
+    stable offset, before open transactions."""
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
         found.partitions = options.partition

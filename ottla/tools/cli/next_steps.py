@@ -32,7 +32,7 @@ KINDS = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "cluster",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transaction/ID",
 }
-"""What a refused right is about, as `ottla acl add` takes it."""
+"""The resource of the refused right, in the form that `ottla acl add` takes."""
 NAMED = re.compile(r"(topic|group|transactional id) '([^']+)'")
 PARTITION = re.compile(r"([\w.-]+)[-:]\d+")
 RIGHTS = {
@@ -65,12 +65,14 @@ RIGHTS = {
         "alter-configs": ("config set", "config reset", "quota set", "quota delete"),
     },
 }
-"""The right on a resource that commands need. Read, write, delete and alter include describe."""
+"""For each kind of resource, the rights on it and the commands that need each right. Read, write,
+delete and alter include describe."""
 
 
 def with_next_step(line: str, failed: Exception, flags: str = "", command: str = "") -> str:
-    """The line about an error. Adds the next step if it is known, and the line names no step
-    yet. `flags` are the command's flags for the brokers' address, `command` has its words."""
+    """The line about an error. Adds the next step if it is known, and the line names no step yet.
+    `flags` are the command's flags for the brokers' address. `command` is its name, such as
+    "topic describe"."""
     if isinstance(failed, NoBroker) and failed.refused:
         return f"{line}; {is_running_there(flags)}"
     if isinstance(failed, LoginFailed):
@@ -93,6 +95,6 @@ def _right(failed: Refused, command: str) -> str:
         resource = f"topic/{found[1]}"
     known = {words: right for right, many in RIGHTS[kind].items() for words in many}
     operation = known.get(command, "OPERATION")
-    if command == "topic describe" and failed.said:     # answers about topics have no message
+    if command == "topic describe" and failed.said:     # only DescribeConfigs answers with a message
         operation = "describe-configs"
     return allowed_by(resource, operation, failed.user or "")

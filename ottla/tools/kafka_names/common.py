@@ -27,7 +27,7 @@ def properties_of(options: Options) -> dict[str, str]:
     """Properties of `--command-config FILE` and of older flags for the same purpose."""
     from ottla.tools.properties import read_client_properties
 
-    if options.properties is None:              # read once: misspelled names are reported
+    if options.properties is None:              # read once, to report misspelled names once
         options.properties = {}
         for flag in CONFIG_FLAGS:
             if options.has(flag) and options.one(flag):

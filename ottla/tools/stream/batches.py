@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[str, bytes | None]]
 PRODUCE_MAX, FETCH_MAX = 12, 12
-"""The last versions that name topics instead of their ids."""
+"""The newest versions of Produce and Fetch that have topic names instead of topic ids."""
 
 REPLICATION = {
     ErrorCode.REQUEST_TIMED_OUT,

@@ -249,7 +249,7 @@ class RecordPrinter:
             self.subscribe()
         has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
         if has_all and not self.unread():
-            return True             # this member has all partitions: none can be added
+            return True             # all partitions are this member's, and are read
         idle = now - self.since
         if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
             missing = self.unread() if wanted.group_ends else ""

@@ -1,8 +1,8 @@
 """A cluster as a client sees it: bootstrap, leaders, coordinators, the controller.
 
-Connections are made when needed and kept until a broker closes them. A request that was sent to the
-wrong broker is retried until `patience_seconds` have passed. So is a request that was sent too
-early: the coordinator is still loading, or the leader is being elected.
+Connections are made when needed and kept until a broker closes them. `with_retries` repeats a
+request that was sent to the wrong broker, or too early (the coordinator is still loading, or the
+leader is being elected), until `patience_seconds` have passed.
 """
 
 from __future__ import annotations

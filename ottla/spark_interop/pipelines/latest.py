@@ -126,7 +126,7 @@ def _write_batch(
 
 
 def _newest_by_time(batch: DataFrame) -> DataFrame:
-    """By key, the newest by timestamp of the records that are last in their partitions."""
+    """For each key, the newest (by timestamp) of its last records in the partitions."""
     from pyspark.sql import functions as f
 
     row = f.struct(*[name for name in COLUMNS if name != "key"])

@@ -139,8 +139,8 @@ def required(
     """Like `at`, for callers that need every offset.
 
     Waits while a leader is being elected. With `created`, also waits for partitions that were
-    created a moment ago, which a broker may not know yet. Raises Refused for a partition that still
-    has no offset.
+    created a moment ago, which a broker may not know yet. Raises Refused for a partition whose
+    offset is still unknown. -1 means that no record has this timestamp or a later one.
     """
 
     def ask() -> dict[Place, int]:

@@ -134,8 +134,8 @@ class Mirror:
         """Properties of the clients, as in property files."""
 
     def prepare(self) -> None:
-        """Determines the topics to copy, and creates missing topics and partitions in the target.
-        New topics get the settings that they have in the source."""
+        """Determines the topics to copy. Unless this is a dry run, creates missing topics and
+        partitions in the target; new topics get the settings that they have in the source."""
         self.source.refresh()
         self.target.refresh()
         if self.source.cluster_id == self.target.cluster_id and not self.prefix:

@@ -95,6 +95,7 @@ def _right(failed: Refused, command: str) -> str:
         resource = f"topic/{found[1]}"
     known = {words: right for right, many in RIGHTS[kind].items() for words in many}
     operation = known.get(command, "OPERATION")
-    if command == "topic describe" and failed.said:     # only DescribeConfigs answers with a message
+    # A refused request for metadata has no message, so a request for settings was refused.
+    if command == "topic describe" and failed.said:
         operation = "describe-configs"
     return allowed_by(resource, operation, failed.user or "")

@@ -76,7 +76,8 @@ class Refusals:
                 if node < 0:
                     return places[0][0], f"{places[0][0]}-{places[0][1]} has no leader"
                 for topic, index, code in self._codes(node, places, positions):
-                    if code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):  # librdkafka resets the offset
+                    # After OFFSET_OUT_OF_RANGE, librdkafka resets the offset and continues.
+                    if code not in (0, ErrorCode.OFFSET_OUT_OF_RANGE):
                         return topic, (
                             f"broker {node} serves no records of {topic}-{index}: {name_of(code)}")
         except ClientError:

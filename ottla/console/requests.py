@@ -38,8 +38,8 @@ class BadRequest(ClientError):
 
 
 class ApiRequest:
-    """One request to the API. If `waits` is false, it is answered with the data known so far: a
-    stream repeats its requests."""
+    """One request to the API. If `waits` is false, it is answered at once with the data known so
+    far; streams do this, because they repeat their requests."""
 
     def __init__(
         self, request: Request, service: Service, visitor: Visitor, *, waits: bool = True

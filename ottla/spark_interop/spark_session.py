@@ -66,7 +66,7 @@ def session(
     processors. `settings` are further settings of Spark, and take precedence.
 
     Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector is not
-    available, for jars of another version, for a master or a memory that is none, and if a session
+    available, for jars of another version, for an invalid master or memory, and if a session
     without the connector is already running.
     """
     check_start(master, memory)

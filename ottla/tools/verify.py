@@ -122,7 +122,7 @@ def nearest_path(path: str) -> str:
         beside = [one.name for one in os.scandir(parent or ".") if one.is_dir()]
     except OSError:
         return ""
-    # A topic's name without a partition's number is as near as a name can be.
+    # The name may be a topic's, without a partition's number: then name its partitions.
     own = sorted(one for one in beside if one.rpartition("-")[0] == name and SUFFIX.match(one))
     near = f"; similar: {', '.join(own[:MOST])}" if own else similar(name, beside)
     return near.replace(": ", f": {parent}/", 1).replace(", ", f", {parent}/") if parent else near

@@ -135,7 +135,7 @@ def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
     """Reads the records that the group would read next, without joining the group or committing."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
-    if wanted.group_ends:       # read all partitions: there are no other members
+    if wanted.group_ends:       # read all partitions, also those of the group's other members
         wanted.ends, wanted.group_ends, wanted.idle_ms = wanted.group_ends, {}, None
     wanted.starts = {
         place: offset for place, (offset, _) in committed.items() if place[0] in wanted.topics

@@ -34,8 +34,8 @@ class TargetTopic:
         self.partitions: int | None = None
 
     def look(self, partition: int | None) -> None:
-        """Raises ClientError if records cannot be sent to this partition. A missing topic is not
-        created yet if the brokers create topics for producers."""
+        """Raises ClientError if records cannot be sent to this partition. Creates no topic: if it
+        is missing, and the brokers create topics for producers, its first record creates it."""
         [found] = self.cluster.metadata([self.name]).topics
         if not found.error_code:
             self.partitions = len(found.partitions)
@@ -61,8 +61,8 @@ class TargetTopic:
 
     def check_copy(self, origin: str | None, named: Callable[[], int | None]) -> None:
         """Raises ClientError if the topic `origin` of the records has more partitions than this
-        topic. A new topic gets as many as `origin`. If this cluster lacks `origin`, `named` returns
-        how many partitions the records need, or None if this is unknown."""
+        topic. A new topic gets as many as `origin`. If `origin` is None or not in this cluster,
+        `named` returns how many partitions the records need, or None if this is unknown."""
         count = 0
         if origin is not None and origin != self.name:
             [found] = self.cluster.metadata([origin]).topics

@@ -77,7 +77,7 @@ def compact_json(value: Any) -> str:
 
 
 def java_regex(pattern: str) -> re.Pattern[str]:
-    """A pattern for topics' names, with commas for alternatives and quotes removed."""
+    """A pattern for topics' names. Commas separate alternatives; spaces and quotes are removed."""
     text = pattern.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         return re.compile(text)

@@ -1,4 +1,4 @@
-"""kafka-e2e-latency: times one record after the other from sending to receiving, with our codec."""
+"""kafka-e2e-latency: the time from sending a record to receiving it, with Ottla's codec."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class LocalZooKeeper:
             )  # fmt: skip
 
     def answers(self) -> bool:
-        """Whether the server accepts sessions. It answers `ruok` earlier, so this sends `srvr`."""
+        """Whether the server accepts sessions. Sends `srvr`: `ruok` is answered earlier."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
                 connection.sendall(b"srvr")

@@ -1,4 +1,4 @@
-"""kafka-consumer-perf-test: the lines of Apache Kafka's ConsumerPerformance, with our own codec."""
+"""kafka-consumer-perf-test: the lines of Apache Kafka's ConsumerPerformance, with Ottla's codec."""
 
 from __future__ import annotations
 

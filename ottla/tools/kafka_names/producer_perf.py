@@ -1,4 +1,4 @@
-"""kafka-producer-perf-test: the lines of Apache Kafka's ProducerPerformance, with our own codec."""
+"""kafka-producer-perf-test: the lines of Apache Kafka's ProducerPerformance, with Ottla's codec."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ CLUSTER: Any = SimpleNamespace(
 
 
 class Message:
-    """A record of librdkafka, or the end of its partition."""
+    """A record of librdkafka, the end of its partition, or an error."""
 
-    def __init__(self, offset: int, *, end: bool = False) -> None:
-        self.at, self.end = offset, end
+    def __init__(self, offset: int, failed: KafkaError | None = None) -> None:
+        self.at, self.failed = offset, failed
 
     def topic(self) -> str:
         return "t"
@@ -36,7 +36,7 @@ class Message:
         return self.at
 
     def error(self) -> KafkaError | None:
-        return KafkaError(KafkaError._PARTITION_EOF) if self.end else None
+        return self.failed
 
     def timestamp(self) -> tuple[int, int]:
         return 1, self.at
@@ -79,7 +79,9 @@ class Library:
         elif got == "lost":
             self.callbacks["on_lost"](self, [TopicPartition(*PLACE)])
         elif got == "end":
-            return Message(self.read, end=True)
+            return Message(self.read, KafkaError(KafkaError._PARTITION_EOF))
+        elif got == "fatal":
+            return Message(-1, KafkaError(KafkaError._FATAL, "Fatal error: Broker: fenced"))
         elif got:
             self.read += 1
             return Message(self.read - 1)
@@ -296,6 +298,18 @@ def test_nothing_is_committed_of_partitions_that_were_lost(
     read.consumer.commit_seconds = 1000.0
     read.printer.wanted.idle_ms = 12_000
     read.read()
+    read.consumer.close()
+    assert read.library.commits == []
+
+
+def test_a_fatal_error_is_told_and_no_commit_is_tried_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another member has taken this one's place: a commit would fail, and hide the reason."""
+    read = member(monkeypatch, 9, "record", "fatal")
+    read.consumer.commit_seconds = 1000.0
+    with pytest.raises(ClientError, match=r"^fenced$"):
+        read.read()
     read.consumer.close()
     assert read.library.commits == []
 

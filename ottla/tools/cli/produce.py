@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import BinaryIO
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, NotAllowed
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
@@ -53,6 +53,8 @@ def produce(options: Namespace) -> None:
         writer = Writer(cluster, properties)
         try:
             send(options, file, writer, target)
+        except NotAllowed:
+            raise
         except ClientError as failed:
             raise ClientError(f"{failed} ({sent_text(writer)})") from failed
         except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 
 NO_NAME = "-"
 UNKNOWN = "No such configuration property"
-ALWAYS: dict[str, Any] = {"log_level": 0}
-"""librdkafka logs nothing, as commands report failures themselves, in one line."""
+SILENT = logging.getLogger("ottla.librdkafka")
+SILENT.disabled = True
+ALWAYS: dict[str, Any] = {"log_level": 0, "logger": SILENT}
+"""librdkafka logs nothing, as commands report failures themselves, in one line. Without a logger
+it would write fatal errors to stderr at any level."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
 """librdkafka's former names, which users of kcat still write."""
 LOGIN = ("sasl.username", "sasl.password")
@@ -156,6 +160,18 @@ def reason_with_code(error: Any) -> str:
     name = ErrorCode(code).name if known else error.name()
     text = error.str().rpartition(" response error:")[2].strip().removeprefix("Broker: ")
     return f"{name}: {text}" if text else name
+
+
+def fatal_error(failed: BaseException) -> Any:
+    """The KafkaError of a fatal error, None if there is none. confluent-kafka does not call
+    `error_cb` for it: `poll`, `consume` and `flush` raise it, within a SystemError if a callback
+    ran after it."""
+    from confluent_kafka import KafkaException
+
+    cause: BaseException | None = failed
+    while cause is not None and not isinstance(cause, KafkaException):
+        cause = cause.__cause__ or cause.__context__
+    return None if cause is None else cause.args[0]
 
 
 def bootstrap_servers(cluster: ClusterClient) -> str:

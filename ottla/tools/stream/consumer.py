@@ -250,6 +250,9 @@ class Consumer:
             return False        # librdkafka retries; the topic may still be created
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
             return False        # a reader without a group needs no coordinator
+        if error.code() == kind._FATAL:
+            self.commits = False        # such as a static member whose place another one has taken
+            raise ClientError(error.str().removeprefix("Fatal error: ").removeprefix("Broker: "))
         about = f"group {self.group}: " if self.group and not message.topic() else ""
         text = about + reason_with_code(error)
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED:

@@ -15,6 +15,7 @@ from ottla.client.errors import ClientError, NotAllowed
 from ottla.tools.stream.batches import Headers, SingleSender
 from ottla.tools.stream.client_settings import (
     bootstrap_servers,
+    fatal_error,
     librdkafka_settings,
     open_client,
     reason_with_code,
@@ -78,8 +79,8 @@ class Writer:
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
         self._failure = ""
-        self._forbidden = ""            # the topic that this user may not write
-        self._topic = ""
+        self._forbidden: str | None = None      # the topic that this user may not write; "": any
+        self._topic = ""                        # of the last record
         self._settled = 0               # records that are not in librdkafka's queue any more
         self._moved_at = time.monotonic()
         self._stall_reported = False
@@ -118,6 +119,7 @@ class Writer:
             if delivered is not None:
                 delivered(None, SingleDelivery(offset))
             return
+        self._topic = topic
         while True:
             try:
                 self._produce(
@@ -127,14 +129,13 @@ class Writer:
                 )  # fmt: skip
                 break
             except BufferError:
-                self._topic = topic
-                self._producer.poll(0.1)
+                self._serve(self._producer.poll, 0.1)
                 self._report_stall()
             except self._library.KafkaException as refused:
                 raise ClientError(self._why_not_queued(topic, key, value, refused)) from refused
-        self.sent, self._topic = self.sent + 1, topic
+        self.sent += 1
         if self.sent % SERVE_EVERY == 0:
-            self._producer.poll(0)
+            self._serve(self._producer.poll, 0)
 
     def _send_apart(self, topic: str, record: Record, partition: int | None) -> int:
         """Sends a record that librdkafka cannot send unchanged, after all earlier records are
@@ -168,13 +169,25 @@ class Writer:
 
     def serve(self) -> None:
         """Process the acknowledgements that have arrived, without waiting."""
-        self._producer.poll(0)
+        self._serve(self._producer.poll, 0)
         self._report_stall()
 
     def left(self, seconds: float) -> int:
         """Waits up to `seconds`. Returns how many records are still not acknowledged."""
-        left: int = self._producer.flush(seconds)
-        return left
+        self._serve(self._producer.flush, seconds)
+        return len(self._producer)
+
+    def _serve(self, serve: Callable[[float], object], seconds: float) -> None:
+        """Has librdkafka call back. A fatal error fails all records that are not acknowledged."""
+        try:
+            serve(seconds)
+        except (self._library.KafkaException, SystemError) as failed:
+            if (error := fatal_error(failed)) is None:
+                raise
+            self._failure = self._failure or reason_with_code(error)
+            # An idempotent producer needs the right to write any topic (KIP-679).
+            if error.code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                self._forbidden = ""
 
     def _report_stall(self) -> None:
         """Prints once that records are not acknowledged, and which command shows the reason."""
@@ -205,8 +218,8 @@ class Writer:
             elif not failed:
                 why = f"{why}; {self._advice()}"
             text = f"records were not acknowledged: {why}"
-            if self._forbidden:
-                topic, self._forbidden = self._forbidden, ""
+            if self._forbidden is not None:
+                topic, self._forbidden = self._forbidden or self._topic, None
                 raise NotAllowed(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                                  self._cluster.security.principal, "write", f"topic/{topic}")
             raise ClientError(text)

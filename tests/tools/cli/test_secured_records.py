@@ -86,6 +86,28 @@ def test_reading_without_a_group_needs_no_right_on_one(tmp_path: Path) -> None:
         assert done.status == 1 and "authoriz" in done.err.lower(), done
 
 
+def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path) -> None:
+    """An idempotent producer is refused its producer id, which is a fatal error of librdkafka;
+    another one is refused the topic."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    rights = {"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
+    file = tmp_path / "alice.properties"
+    file.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
+    with SaslBroker(tmp_path / "data", rights) as running:
+        anybody = Ottla(f"127.0.0.1:{running.port}")
+        anybody.ok("topic create letters")
+        anybody.ok("acl add User:alice read topic/letters")
+        ottla = Ottla("{}:{}".format(*running.inside))
+        for more in ("", "-X enable.idempotence=false"):
+            done = ottla(f"produce letters --command-config {file} {more}", b"a\n")
+            assert (done.status, done.out, done.err) == (1, "", (
+                "ottla produce: User:alice may not write topic letters "
+                "(TOPIC_AUTHORIZATION_FAILED); an administrator can allow it: "
+                "ottla acl add User:alice write topic/letters\n"))
+        done = ottla(f"kcat -b {ottla.address} -P -t letters -F {file}", b"a\n")
+        assert done.status == 1 and "CLUSTER_AUTHORIZATION_FAILED" in done.err, done
+
+
 def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
     failed = NotAllowed("x", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "alice", "read", "topic/orders")
     assert with_next_step("x", failed) == (

@@ -392,16 +392,20 @@ async def _complete_reassignments(
     context: RequestContext, alterations: Sequence[Alteration], errors: Errors
 ) -> None:
     """Complete the reassignments that waited because min.insync.replicas was higher before. If this
-    controller stops before they are complete, a repeated request completes them."""
-    for each, error in zip(alterations, errors, strict=True):
+    broker cannot complete them, for example because it is no longer the controller, the alteration
+    gets the error in `errors`, and a repeated request completes them."""
+    for at, (each, error) in enumerate(zip(alterations, errors, strict=True)):
         names_it = each.replace or any(change.name == MIN_ISR for change in each.changes)
         if error is not None or not names_it or each.resource_type not in ("topic", "broker"):
             continue
         if each.resource_type == "broker" and each.resource_name:
             continue                        # a value for a single broker has no effect
         topic = each.resource_name or None
-        while await context.broker.metadata_log.decide(complete_reassignments, topic):
-            pass
+        try:
+            while await context.broker.metadata_log.decide(complete_reassignments, topic):
+                pass
+        except ProtocolError as failure:
+            errors[at] = failure.kept()
 
 
 async def _check(

@@ -3,11 +3,13 @@ static; members of KIP-848's protocol that share partitions; and a static one.
 
 The leader of a generation writes a random number and the member's id into each assignment. So a
 member notices an assignment that is from another leader or generation, or for another member.
+At the end the groups are left in peace (`peace.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ from ottla.wire.messages import (
 )
 from tests.simulation.groups import AGAIN, GONE
 from tests.simulation.network import Broken
+from tests.simulation.peace import Peace
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -40,19 +43,34 @@ AWAY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GRO
 STALE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-class Together:
+class Together(Peace):
     """A classic group: by generation, who has led it and what was assigned to whom."""
 
-    def __init__(self, group_id: str, forgotten: bool, stays: bool) -> None:
+    def __init__(self, story: Story, group_id: str, forgotten: bool, stays: bool) -> None:
         """`forgotten`: the group expires while it is empty, and begins again with generation 1.
         `stays`: no coordinator that was replaced may answer from what it knew."""
-        self.group_id, self.forgotten, self.stays = group_id, forgotten, stays
+        super().__init__(story, group_id, MEMBERS)
+        self.forgotten, self.stays = forgotten, stays
         self.newest = -1
         """The newest generation of which a member has got its assignment: that is recorded."""
         self.led_by: dict[int, bytes] = {}
         self.assigned: dict[tuple[int, bytes], str] = {}
         self.gone: dict[str, int] = {}
         """Ids under which nobody asks any more: the last generation that each was in."""
+        self.told: dict[int, set[str]] = {}
+        """The members of each generation, as its leader knows them: static ones by instance."""
+
+    def __repr__(self) -> str:
+        each = [(member.instance or member.id, member.generation) for member in self.members]
+        return f"{each}, its leader knows {self.told.get(self.members[0].generation)}"
+
+    def is_whole(self) -> bool:
+        """Whether the members that are left are in one generation, and nobody else is."""
+        generation = self.members[0].generation
+        return generation >= 0 and (
+            all(each.generation == generation for each in self.members)
+            and self.told.get(generation) == {each.instance or each.id for each in self.members}
+        )
 
     def note(self, generation: int, assignment: bytes, member: ClassicMember) -> None:
         """A member was given this. Each generation has one leader's assignments, each of them for
@@ -93,7 +111,7 @@ class ClassicMember:
     """One member of such a group."""
 
     def __init__(self, story: Story, together: Together, number: int, static: bool) -> None:
-        self.story, self.together = story, together
+        self.story, self.together, self.number = story, together, number
         self.name = f"{together.group_id}{number}"
         self.session: Session = story.session(self.name)
         self.chance = Random(f"member {self.name} {story.world.seed}")
@@ -104,6 +122,9 @@ class ClassicMember:
         self.unclear = ""
         """An id with a JoinGroup that was not answered, and may be served later."""
         self.protocols = PROTOCOLS
+        self.leaves = False
+        """Whether it does not care for an assignment any more."""
+        together.members.append(self)
 
     async def work(self) -> None:
         """Act until the run is over."""
@@ -113,6 +134,41 @@ class ClassicMember:
                 await (self._join() if self.generation < 0 else self._act())
             except Broken:
                 pass
+        if self.number == self.together.leaver:
+            await self._retire()
+        else:
+            await self.together.rest(self, self._stay)
+
+    async def _stay(self) -> None:
+        """One heartbeat, and what a client does if its answer says that the group rebalances."""
+        if self.generation >= 0:
+            await self._beat()
+        if self.generation < 0:
+            await self._join()
+
+    async def _retire(self) -> None:
+        """Join with other protocols, so that the group rebalances, and leave for good while its
+        leader assigns, perhaps."""
+        self.leaves, before = True, self.joined_in
+        self.protocols = self.protocols[::-1]
+        for _ in range(4):
+            with contextlib.suppress(Broken):
+                await self._join()
+            if self.joined_in != before:
+                reached("a member of a classic group left while its leader assigned, perhaps")
+                break
+            await asyncio.sleep(0.1)
+        leaving = self.id
+        self._forget()
+        await self.together.leave(self, lambda: self._leave(leaving))
+
+    async def _leave(self, member_id: str) -> bool:
+        """LeaveGroup; whether that is certain now."""
+        made = LeaveGroupRequest
+        answer = await self.session.call(made(group_id=self.together.group_id, members=[
+            made.Member(member_id=member_id, group_instance_id=self.instance)
+        ]), 3)
+        return answer.error_code not in AGAIN
 
     async def _join(self) -> None:
         made, newest = JoinGroupRequest, self.together.newest
@@ -133,8 +189,13 @@ class ClassicMember:
             self.ids.add(self.id)
             self.joined_in = answer.generation_id
             members = [each.member_id for each in answer.members]
+            if members:
+                self.together.told[self.joined_in] = {
+                    each.group_instance_id or each.member_id for each in answer.members
+                }
             self.together.joined(self.joined_in, newest, self.name, members)
-            await self._sync(self.joined_in, members)
+            if not self.leaves:
+                await self._sync(self.joined_in, members)
         elif code not in AGAIN and code not in STALE:
             raise Violation(f"{self.name} joins, and is answered {code.name}")
 
@@ -164,23 +225,23 @@ class ClassicMember:
         elif chosen < 0.08:
             await asyncio.sleep(SILENT_SECONDS)
         elif chosen < 0.12:
-            leaving, made = self.id, LeaveGroupRequest
+            leaving = self.id
             self._forget()
-            await self.session.call(made(group_id=self.together.group_id, members=[
-                made.Member(member_id=leaving, group_instance_id=self.instance)
-            ]), 3)
+            await self._leave(leaving)
         elif chosen < 0.16:
             await self._sync_late()
         else:
-            answer = await self.session.call(HeartbeatRequest(
-                group_id=self.together.group_id, generation_id=self.generation, member_id=self.id,
-                group_instance_id=self.instance,
-            ), 3)
-            code = ErrorCode(answer.error_code)
-            if code in AWAY or code in STALE:
-                self.generation = -1
-                self.id = "" if code in AWAY else self.id
+            await self._beat()
 
+    async def _beat(self) -> None:
+        answer = await self.session.call(HeartbeatRequest(
+            group_id=self.together.group_id, generation_id=self.generation, member_id=self.id,
+            group_instance_id=self.instance,
+        ), 3)
+        code = ErrorCode(answer.error_code)
+        if code in AWAY or code in STALE:
+            self.generation = -1
+            self.id = "" if code in AWAY else self.id
 
     def _forget(self) -> None:
         """Nobody asks under this id any more."""
@@ -206,7 +267,7 @@ class ClassicMember:
 def classic_members(story: Story) -> list[ClassicMember]:
     """The members of one group; every second one is static."""
     forgotten = RETENTION in story.options.settings
-    together = Together("together", forgotten, story.coordinators_stay)
+    together = Together(story, "together", forgotten, story.coordinators_stay)
     return [ClassicMember(story, together, at, at % 2 == 1) for at in range(MEMBERS)]
 
 
@@ -240,14 +301,27 @@ async def be_static(story: Story, name: str) -> None:
 
 
 Owned = set[tuple[bytes, int]]
+SHARED = ("a", "b", "t")
+"""The topics that they subscribe to."""
 
 
-class Sharers:
+class Sharers(Peace):
     """A group of KIP-848's protocol: what each of its members holds, as the members know it."""
 
     def __init__(self, story: Story, group_id: str) -> None:
-        self.story, self.group_id = story, group_id
-        self.members: list[Sharer] = []
+        super().__init__(story, group_id, MEMBERS)
+
+    def __repr__(self) -> str:
+        each = [(member.name, member.epoch, len(member.held)) for member in self.members]
+        return f"{each} of {self.story.partitions_of(SHARED)} partitions"
+
+    def is_whole(self) -> bool:
+        """Whether the members that are left have one epoch, and share all partitions."""
+        epoch, members = self.members[0].epoch, self.members
+        held = [partition for each in members for partition in each.held]
+        return epoch > 0 and len(held) == len({*held}) == self.story.partitions_of(SHARED) and (
+            all(each.epoch == epoch and each.held == each.given for each in members)
+        )
 
     def take(self, member: Sharer, wanted: Owned) -> None:
         """A member was given these. Nobody else holds one of them who was heard lately: members
@@ -266,6 +340,7 @@ class Sharer:
 
     def __init__(self, story: Story, group: Sharers, number: int) -> None:
         self.story, self.group, self.name = story, group, f"{group.group_id}{number}"
+        self.number = number
         self.session: Session = story.session(self.name)
         self.chance = Random(f"sharer {self.name} {story.world.seed}")
         self.epoch, self.lives, self.heard_at = 0, 0, 0.0
@@ -289,14 +364,30 @@ class Sharer:
                     await self.beat(self.epoch)
             except Broken:
                 pass
+        for life in range(self.lives if self.group.tidy else 0):
+            await self._bury(life)
+        if self.number == self.group.leaver:
+            self.held.clear()
+            await self.group.leave(self, lambda: self.beat(-1))
+        else:
+            await self.group.rest(self, lambda: self.beat(self.epoch))
+
+    async def _bury(self, life: int) -> None:
+        """Remove a former member, if it is still there."""
+        made, code = ConsumerGroupHeartbeatRequest, ErrorCode.NOT_COORDINATOR
+        while code in AGAIN:
+            with contextlib.suppress(Broken):
+                code = ErrorCode((await self.session.call(made(
+                    group_id=self.group.group_id, member_id=f"{self.name}-{life}", member_epoch=-1,
+                ), 1)).error_code)
 
     def leave(self) -> None:
         """Be another member from now on."""
         self.lives, self.epoch = self.lives + 1, 0
         self.held, self.given = set(), set()
 
-    async def beat(self, epoch: int) -> None:
-        """One heartbeat, and what its answer means."""
+    async def beat(self, epoch: int) -> bool:
+        """One heartbeat, and what its answer means; whether the coordinator has served it."""
         made, joins, asked_at = ConsumerGroupHeartbeatRequest, epoch == 0, self.story.world.now
         if self.chance.random() < 0.7:
             self.held &= self.given         # given up before the group hears of it
@@ -305,14 +396,14 @@ class Sharer:
             topics.setdefault(topic_id, []).append(index)
         answer = await self.session.call(made(
             group_id=self.group.group_id, member_id=f"{self.name}-{self.lives}", member_epoch=epoch,
-            rebalance_timeout_ms=300_000, subscribed_topic_names=["a", "b", "t"],
+            rebalance_timeout_ms=300_000, subscribed_topic_names=[*SHARED],
             topic_partitions=[] if joins else [
                 made.TopicPartition(topic_id=each, partitions=of) for each, of in topics.items()
             ],
         ), 1)
         code = ErrorCode(answer.error_code)
         if epoch < 0:
-            return
+            return code not in AGAIN
         if code is ErrorCode.NONE:
             if answer.member_epoch < epoch:
                 raise Violation(f"{self.name} goes from epoch {epoch} to {answer.member_epoch}")
@@ -327,6 +418,7 @@ class Sharer:
             self.leave()
         elif code not in AGAIN and code not in GONE:
             raise Violation(f"heartbeat of {self.name}: {code.name} {answer.error_message}")
+        return code not in AGAIN
 
 
 def sharers(story: Story) -> list[Sharer]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire.errors import ErrorCode
@@ -33,7 +33,7 @@ from tests.simulation.groups import (
 from tests.simulation.histories.check import check_histories
 from tests.simulation.looking import look_around
 from tests.simulation.members import be_static, classic_members, sharers
-from tests.simulation.model import ABORTED, LIVE, Model
+from tests.simulation.model import ABORTED, GONE, LIVE, Model
 from tests.simulation.network import Broken
 from tests.simulation.options import SETTLED_SECONDS
 from tests.simulation.producers import (
@@ -87,6 +87,11 @@ class Story:
     def is_heard(self, heard_at: float) -> bool:
         """Whether a member's session lasts certainly that was heard then."""
         return self.world.now - heard_at < SESSION_SECONDS
+
+    def partitions_of(self, names: Iterable[str]) -> int:
+        """How many partitions there are of topics with these names."""
+        there = [each for each in self.model.topics if each.state != GONE and each.name in names]
+        return sum(len(each.partitions) for each in there)
 
     @property
     def calm(self) -> bool:

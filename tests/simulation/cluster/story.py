@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.wire.errors import ErrorCode
@@ -140,6 +141,11 @@ class ClusterStory:
     def is_heard(self, heard_at: float) -> bool:
         """Whether a member's session lasts certainly that was heard then."""
         return self.world.now - heard_at < MEMBER_SECONDS
+
+    def partitions_of(self, names: Iterable[str]) -> int:
+        """How many partitions there are of topics with these names."""
+        known = TOPICS | TRANSACTIONAL
+        return sum(known.get(each, 0) for each in names)
 
     # The run
 

@@ -1,0 +1,81 @@
+"""The end of a run for a group of several members. One of them leaves for good, perhaps. The others
+are left in peace: they only join and send heartbeats. Soon the group has to be whole, which means
+that exactly the members that are left have everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire.marks import reached
+from tests.simulation.network import Broken
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.story import Story
+
+PEACE_SECONDS = 100.0
+"""Longer than any session and any rebalance."""
+BEAT_SECONDS = 1.0
+"""The longest time between two heartbeats: a rebalance waits for three."""
+LEAVER_SHARE = 0.6
+"""In how many groups a member leaves for good."""
+TIDY_SHARE = 0.8
+"""In how many groups members that died are removed, and not awaited until their sessions end."""
+
+
+class Peace:
+    """A group, and which of its members are at rest."""
+
+    def __init__(self, story: Story, group_id: str, members: int) -> None:
+        self.story, self.group_id = story, group_id
+        chance = Random(f"peace {group_id} {story.world.seed}")
+        self.leaver = chance.randrange(members) if chance.random() < LEAVER_SHARE else -1
+        """The number of the member that leaves for good."""
+        # The sessions of a cluster's run would take too long.
+        self.tidy = chance.random() < TIDY_SHARE or not story.coordinators_stay
+        self.members: list[Any] = []
+        self.at_rest: set[Any] = set()
+        self.was_whole = False
+        self.deadline = 0.0
+
+    def is_whole(self) -> bool:
+        """Whether the members that are left have everything."""
+        raise NotImplementedError
+
+    def settled(self) -> bool:
+        """Whether the group was whole at a moment at which all of its members were at rest."""
+        if not self.was_whole and self.at_rest.issuperset(self.members):
+            self.was_whole = self.is_whole()
+            if self.was_whole and self.leaver >= 0:
+                reached("a group is whole after a member has left for good")
+        return self.was_whole
+
+    async def rest(self, member: Any, act: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Have a member act until the group is whole."""
+        self.at_rest.add(member)
+        world, wait = self.story.world, 0.1
+        self.deadline = world.now + PEACE_SECONDS
+        while not self.settled():
+            # In a cluster the story limits the time that everything may take at the end.
+            late = world.now > self.deadline and self.at_rest.issuperset(self.members)
+            if late and self.story.coordinators_stay:
+                raise Violation(
+                    f"{PEACE_SECONDS:g} s in peace, and {self.group_id} is not whole: {self}"
+                )
+            with contextlib.suppress(Broken):
+                await act()
+            await asyncio.sleep(wait)
+            wait = min(wait * 1.5, BEAT_SECONDS)
+
+    async def leave(self, member: Any, act: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Have a member leave for good, by a request that is repeated until it is answered."""
+        done = False
+        while not done:
+            with contextlib.suppress(Broken):
+                done = await act()
+            await asyncio.sleep(0.1)
+        self.members.remove(member)

@@ -125,7 +125,9 @@ async def clean_stop(story: Story, tasks: Tasks) -> None:
 async def disk_full(story: Story, tasks: Tasks) -> None:
     disk = story.world.disk
     disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
-    await story.pass_time(story.options.rounds_seconds, tasks)
+    # Transactions that nobody ends time out meanwhile.
+    longer = story.apart.choice((0.0, 1.0)) if story.options.abandons else 0.0
+    await story.pass_time(story.options.rounds_seconds + longer, tasks)
     if story.random.random() < 0.5:
         await Admin(story, "room").delete_on_a_full_disk()
     if story.random.random() < 0.3:

@@ -16,6 +16,14 @@ SETTLED_SECONDS = 70.0
 ENDINGS = ("kill", "power cut", "clean stop")
 SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
 """What a recovery has left unfinished often shows only after a second one and a clean stop."""
+ABANDONS_SHARE = 0.15
+"""How many short lives have transactions that nobody ends."""
+FULL_AT_LAST_SHARE = 0.4
+"""In how many of these the disk is full at last."""
+SLOW_LOADS_SHARE = 0.15
+"""How many short lives have coordinators that take long to load."""
+IMPATIENT_SHARE = 0.2
+"""How many short lives have producers that send a batch again before they have an answer."""
 CONTENDERS_SHARE = 0.25
 """How many short lives have clients that contend for one group and one transactional id."""
 LONG_SHARE = 0.05
@@ -65,7 +73,10 @@ class Options:
     settled_seconds: float = SETTLED_SECONDS
     members: bool = False                   # groups of several members
     contenders: bool = False                # clients of one group and one transactional id
+    abandons: bool = False                  # transactions that nobody ends
     small: bool = False                     # whether bounds are small that `small.py` draws
+    impatient: bool = False                 # producers that do not wait for an answer
+    slow_loads: bool = False                # whether coordinators take long to load
     narrow: bool = False                    # whether a broker's sockets take little at a time
     drawn_from: int = 0                     # the seed that has given them
 
@@ -78,6 +89,8 @@ class Options:
         if not (drawn if long is None else long):
             options.cut_short(life)
         options.draw_late(seed)
+        if options.abandons and life.random() < FULL_AT_LAST_SHARE:
+            options.faults[-1] = "disk full"        # no restart sets the timers anew
         return options
 
     def draw_late(self, seed: int) -> None:
@@ -85,6 +98,10 @@ class Options:
         self.drawn_from = seed
         chance = random.Random(f"contenders {seed}")
         self.contenders = self.small and chance.random() < CONTENDERS_SHARE
+        apart = random.Random(f"coordinators {seed}")
+        self.abandons = self.small and apart.random() < ABANDONS_SHARE
+        self.slow_loads = self.small and apart.random() < SLOW_LOADS_SHARE
+        self.impatient = self.small and apart.random() < IMPATIENT_SHARE
 
     @classmethod
     def draw_long(cls, seed: int) -> Options:

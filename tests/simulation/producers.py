@@ -295,6 +295,12 @@ class Transactional(Producer):
         self.topic: TopicModel | None = None
         """The one whose partitions a wide transaction writes, one after the other."""
         self.turn = 0
+        self.unanswered: asyncio.Future[bool] | None = None
+        """A write that was left when its producer died."""
+
+    def group(self) -> str:
+        """The group whose offset is committed in a transaction."""
+        return f"s{self.random.randrange(2)}"
 
     def choose(self) -> PartitionModel | None:
         topic = self.topic
@@ -353,7 +359,7 @@ class Transactional(Producer):
 
     async def commit_offset(self, transaction: Transaction) -> bool:
         """Commit an offset of a group as a part of the transaction."""
-        partition, group = self.choose(), f"s{self.random.randrange(2)}"
+        partition, group = self.choose(), self.group()
         if partition is None:
             return False
         if not self.second:

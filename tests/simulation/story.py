@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest
+from tests.simulation.abandoned import abandon
 from tests.simulation.admin import Admin
 from tests.simulation.checker import (
     check_disk,
@@ -167,6 +168,8 @@ class Story:
             made += [each.work() for each in sharers(self)]
         if options.contenders:
             made.append(contend(self))
+        if options.abandons:
+            made.append(abandon(self))
         made += [look_around(self, f"look{at}") for at in range(options.lookers)]
         if options.readers:
             self.followers.append(Follower(self, "follower"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.wire.errors import ErrorCode
+from tests.simulation.abandoned import abandon
 from tests.simulation.cluster.afterwards import commit_everywhere
 from tests.simulation.cluster.checker import (
     Leaders,
@@ -232,6 +233,8 @@ class ClusterStory:
             fragile += [each.work() for each in sharers(self)]      # type: ignore[arg-type]
         if options.contenders:
             fragile.append(contend(self))                   # type: ignore[arg-type]
+        if options.abandons:
+            fragile.append(abandon(self))                   # type: ignore[arg-type]
         self.fragile = [asyncio.ensure_future(client) for client in fragile]
 
     async def pass_time(self, seconds: float) -> None:

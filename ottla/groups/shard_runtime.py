@@ -197,6 +197,7 @@ class ShardRuntime(Generic[S]):
         shard.loaded(result)
         self._perform(live, result)
         for operation in self._asked_of_all.pop(shard.partition, ()):
+            reached("topics were deleted while a coordinator was loaded")
             self._change_one(live, operation)
 
     def unload(self, partition: int) -> None:

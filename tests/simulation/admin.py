@@ -117,7 +117,7 @@ class Admin:
 
     async def delete(self, topic: TopicModel, refusals: int = 1000) -> None:
         """DeleteTopics until the outcome is certain; a disk may fail it a few times."""
-        topic.state = GOING
+        topic.state, asked_in = GOING, self.story.model.incarnation
         made, named = DeleteTopicsRequest, self.random.random() < 0.3
         self.story.on_deletion()
         while True:
@@ -134,6 +134,8 @@ class Admin:
                 ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             ):
                 topic.state = GONE
+                if asked_in == self.story.model.incarnation:
+                    topic.gone_in = asked_in
                 self.story.world.note(f"deleted {topic.name}({topic.number})")
                 return
             if code != ErrorCode.KAFKA_STORAGE_ERROR and code != ErrorCode.UNKNOWN_SERVER_ERROR:

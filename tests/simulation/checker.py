@@ -392,6 +392,23 @@ def check_live(story: Story) -> None:
         story.waters[key] = story.model.incarnation, water, start
 
 
+def check_forgotten(story: Story) -> None:
+    """Check that no group has an offset of a topic that was deleted while this process served."""
+    server, now = story.world.server, story.model.incarnation
+    gone = {topic.topic_id: topic for topic in story.model.topics if topic.gone_in == now}
+    if server is None or "groups" not in vars(server.coordinators):
+        return
+    for shard in server.coordinators.groups.runtime.shards():
+        for group_id in shard.offsets.all_groups():
+            for name, index in shard.offsets.indexes_of(group_id):
+                for value in shard.offsets.values(group_id, name, index):
+                    if value.topic_id in gone:
+                        raise Violation(
+                            f"{group_id} has an offset of {gone[value.topic_id].partitions[0]!r},"
+                            " which was deleted"
+                        )
+
+
 def check_size_left(story: Story, partition: Partition) -> None:
     """Check that retention by size, where nothing else may have moved a log start, has left as much
     as it is to leave."""

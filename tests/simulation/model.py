@@ -118,6 +118,8 @@ class TopicModel:
     by_value: dict[bytes, tuple[Batch, int]]        # shared by all topics
     partitions: list[PartitionModel] = field(default_factory=list)
     state: str = LIVE
+    gone_in: int = -1
+    """The incarnation of the broker that has deleted it, if a single one was asked for that."""
     retention_ms_least: int = RETENTION_MS       # the least ever requested
     retention_bytes_least: int = -1              # also; -1: never
     compacted: bool = False

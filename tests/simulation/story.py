@@ -14,6 +14,7 @@ from tests.simulation.abandoned import abandon
 from tests.simulation.admin import Admin
 from tests.simulation.checker import (
     check_disk,
+    check_forgotten,
     check_groups,
     check_live,
     check_partition,
@@ -259,6 +260,7 @@ class Story:
             check_live(self)
             if when == "at the end":
                 await self.check_disk()
+                check_forgotten(self)
                 if self.options.settled_seconds >= SETTLED_SECONDS:
                     await again(lambda: check_groups(session))
                 await again(lambda: check_transactions(session))

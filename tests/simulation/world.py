@@ -29,6 +29,7 @@ from tests.simulation.loop import NEVER, SimExecutor, SimLoop, running
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link
 from tests.simulation.options import Options
+from tests.simulation.slow_loads import slow_down
 from tests.simulation.small import make_small
 from tests.simulation.violation import Violation as Violation
 
@@ -336,6 +337,8 @@ class Patches:
         self.put(sys, "unraisablehook", lambda _: None)
         if options.small:
             make_small(options.drawn_from, self.put)
+        if options.slow_loads:
+            slow_down(options.drawn_from, self.put)
         world.patch(self.put)
         logger = logging.getLogger("ottla")
         self.put(logger, "handlers", [TraceHandler(world)])

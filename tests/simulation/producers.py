@@ -48,6 +48,11 @@ AGAIN = {
 }
 FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 FORGOTTEN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+TWICE_SHARE = 0.3
+"""How many of the batches that an impatient producer sends alone come twice."""
+AMID_A_WRITE_SHARE = 0.1
+"""How many writes an impatient transactional producer leaves unanswered."""
+AMID_A_WRITE_PACE = 1000.0
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
@@ -59,6 +64,8 @@ class Producer:
         self.world, self.model = story.world, story.model
         self.random = story.random
         self.session = story.session(name)
+        self.other = story.session(f"{name} again")
+        """By which a batch comes that is sent twice at once."""
         self.numbers: dict[PartitionModel, int] = {}
         self.sequences: dict[PartitionModel, int] = {}
         self.id, self.epoch = -1, -1
@@ -257,12 +264,15 @@ async def send_in_order(
     story, first = producer.story, flight[0][0]
     partition = first.partition
     link = await producer.session.connected()
-    codes = await asyncio.gather(
-        *(producer.send(batch, data, 13, link) for batch, data in flight), return_exceptions=True
-    )
-    for (batch, _), code in zip(flight, codes, strict=True):
+    sent = [producer.send(batch, data, 13, link) for batch, data in flight]
+    if story.options.impatient and len(flight) == 1 and story.random.random() < TWICE_SHARE:
+        # As after a time-out: either answer counts.
+        sent.append(producer.send(*flight[0], 13, await producer.other.connected()))
+    codes = await asyncio.gather(*sent, return_exceptions=True)
+    for code in codes:
         if isinstance(code, Violation):
             raise code
+    for (batch, _), code in zip(flight, codes, strict=False):
         if isinstance(code, BaseException):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -336,16 +346,26 @@ class Transactional(Producer):
 
     async def write(self, transaction: Transaction) -> bool:
         """Send one batch; False if the transaction must be given up."""
+        made = await self.prepare(transaction)
+        return made is not None and await self.deliver(*made)
+
+    async def prepare(self, transaction: Transaction) -> tuple[Batch, bytes] | None:
+        """Make a batch, and add its partition to the transaction; None if that is refused."""
         partition = self.choose()
         if partition is None:
-            return False
+            return None
         if not self.second and partition not in self.added:
             if await self.add(partition) != ErrorCode.NONE:
-                return False
+                return None
             self.added.add(partition)
         batch, data = self.batch(partition, -1, True)
         batch.transaction = transaction
         transaction.batches.append(batch)
+        return batch, data
+
+    async def deliver(self, batch: Batch, data: bytes) -> bool:
+        """Send a batch until the answer is final; whether it was taken."""
+        partition = batch.partition
         version = 12 if self.second else self.random.choice((7, 11))
         for _ in range(20):
             code = await self.send(batch, data, version)
@@ -417,6 +437,11 @@ class Transactional(Producer):
     async def run_one(self) -> bool:
         """Run one transaction; False if the producer must start again."""
         random = self.random
+        if self.unanswered is not None:
+            # What a dead producer has sent does not go on for ever.
+            with contextlib.suppress(Broken):
+                await self.unanswered
+            self.unanswered = None
         transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
         self.model.transactions.append(transaction)
         self.added.clear()
@@ -427,6 +452,12 @@ class Transactional(Producer):
         asked = False
         try:
             for _ in range(random.choice((1, 2, 4))):
+                if self.story.options.impatient and random.random() < AMID_A_WRITE_SHARE:
+                    if (made := await self.prepare(transaction)) is not None:
+                        # It dies, and comes back while its batch is on its way.
+                        self.unanswered = asyncio.ensure_future(self.deliver(*made))
+                        await asyncio.sleep(random.expovariate(AMID_A_WRITE_PACE))
+                    return False
                 good = await (
                     self.commit_offset(transaction) if random.random() < 0.25
                     else self.write(transaction)

@@ -72,7 +72,8 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
 
 
 async def check_settings(session: Session, topic: TopicModel) -> None:
-    """Check that the settings of a topic are what they were set to."""
+    """Check that the settings of a topic are what they were set to, and that it has no others: an
+    earlier topic of its name may have had them."""
     made = DescribeConfigsRequest
     answer = await session.call(made(resources=[
         made.Resource(resource_type=2, resource_name=topic.name, configuration_keys=None)
@@ -81,10 +82,11 @@ async def check_settings(session: Session, topic: TopicModel) -> None:
         each.name: each.value if each.config_source == SET_OF_TOPIC else "default"
         for each in answer.results[0].configs
     }
-    for name, possible in topic.settings.items():
-        if told[name] not in possible:
+    for name, value in told.items():
+        possible = topic.settings.get(name, {"default"})
+        if value not in possible:
             raise Violation(
-                f"{name} of {topic.name}({topic.number}) is {told[name]}, may be {sorted(possible)}"
+                f"{name} of {topic.name}({topic.number}) is {value}, may be {sorted(possible)}"
             )
 
 

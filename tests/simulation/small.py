@@ -30,7 +30,7 @@ from ottla.groups.transactions import markers, shard
 from ottla.log.partition import damage, derived_state, trust
 from ottla.log.storage import move_transfer
 from ottla.replication import cluster_store
-from ottla.replication.controller import adoption, brokers, configs
+from ottla.replication.controller import adoption, brokers, configs, producer_ids
 
 SHARE = 0.5
 """How many seeds make some of them small."""
@@ -95,6 +95,7 @@ BOUNDS = (
     Bound("COPY_BYTES", (damage,), (100, 1000)),
     Bound("STEP_BYTES", (move_transfer,), (300, 2000)),
     Bound("CHUNK_BYTES", (move_transfer,), (100, 1000)),
+    Bound("PRODUCER_IDS_PER_BLOCK", (producer_ids,), (1, 3)),
 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ottla.wire.marks import reached
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
 from tests.log.invariants import check_log
+from tests.simulation.applied import applied, check_applied
 from tests.simulation.model import (
     ABORTED,
     ACKED,
@@ -365,6 +366,10 @@ def check_live(story: Story) -> None:
     server = story.world.server
     if server is None or not story.world.up:
         return
+    image = applied(server)
+    if image is not None and image is not story.followed and story.world.excused_end is None:
+        story.followed = image
+        check_applied(server, image)
     if story.dear.random() < DEAR_SHARE:
         check_image(server)
         every = [*server.replicas]

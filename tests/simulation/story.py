@@ -48,6 +48,7 @@ from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
+    from ottla.replication.metadata import MetadataImage
     from tests.simulation.world import World
 
 SESSION_SECONDS = 25.0
@@ -72,6 +73,8 @@ class Story:
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int, int]] = {}
         """By partition: the incarnation of the broker, the high watermark and the log start."""
+        self.followed: MetadataImage | None = None
+        """The image with which the broker's partitions were compared last."""
         self.on_deletion: Callable[[], object] = lambda: None
         """Called when the deletion of a topic is asked for."""
 

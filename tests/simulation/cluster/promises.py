@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.partition import Partition
+from ottla.wire.marks import reached
+from tests.simulation.applied import applied, check_applied
 from tests.simulation.cluster.checker import partitions_of
 from tests.simulation.cluster.losses import NOTHING
 from tests.simulation.replay import check_producers
@@ -35,11 +37,14 @@ class Promises:
         self.chance = random.Random(f"cluster promises {story.world.seed}")
         self.shown: dict[int, MetadataImage] = {}
         """By broker, the image that was compared last."""
+        self.followed: dict[int, MetadataImage] = {}
+        """By broker, the image with which its partitions were compared last."""
         self.harmed = any(each in " ".join(story.options.faults) for each in WORKS_ALONE)
 
     def look(self) -> None:
         """Check what a step may have broken."""
         self._images()
+        self._applied()
         if not self.harmed and self.chance.random() < IN_SYNC_SHARE:
             self._in_sync()
         if self.chance.random() < DEAR_SHARE:
@@ -67,6 +72,17 @@ class Promises:
                         f" log: {getattr(image, what)} instead of {getattr(right, what)}"
                     )
 
+    def _applied(self) -> None:
+        """Each broker's partitions are what its image says."""
+        for machine in self.world.brokers:
+            server = machine.server
+            if server is None or not machine.up or machine.excuse is not None:
+                continue
+            image = applied(server)
+            if image is not None and self.followed.get(machine.node_id) is not image:
+                self.followed[machine.node_id] = image
+                check_applied(server, image)
+
     def _in_sync(self) -> None:
         """Whoever is in the in-sync set has all that its leader calls committed, or a follower,
         which shows it to consumers."""
@@ -81,10 +97,15 @@ class Promises:
                 if topic is None or topic.topic_id != own.topic_id:
                     continue
                 state = topic.partitions[own.index]
-                if state.partition_epoch != own.partition_epoch or (
-                    leads and state.leader != machine.node_id
-                ):
-                    continue                # it has not heard of the newest decision
+                epoch = truth.image.leader_epoch(topic, state)
+                if leads and (state.leader, epoch) != (machine.node_id, own.leader_epoch):
+                    continue                # it was deposed, and has not heard of that
+                # A leader counts whoever may have joined before it hears of the decision.
+                missed = state.partition_epoch - own.partition_epoch
+                if missed < 0 or (missed and not leads):
+                    continue
+                if missed:
+                    reached("a leader has not heard of a change of its in-sync set")
                 extra = state.extra or NOTHING
                 for node in {*state.isr} - {*extra.doubtful, *extra.lost, *extra.offline}:
                     self._has_committed(own, node, machine.node_id)

@@ -1,0 +1,64 @@
+"""A broker's partitions are what its metadata image says, once it has followed the image."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from ottla.broker.server import Server
+    from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
+    from ottla.replication.partition import Partition
+
+
+def applied(server: Server) -> MetadataImage | None:
+    """The image that the broker has followed to the end; None while it follows one."""
+    metadata = server.metadata_log
+    if metadata.shower is not None or metadata.unseen:
+        return None
+    return metadata.image if server.replicas.takes_part(metadata.image) else None
+
+
+def check_applied(server: Server, image: MetadataImage) -> None:
+    """Check which partitions there are, their settings, leaders and in-sync sets. Those whose disk
+    has failed are left out."""
+    replicas, node_id = server.replicas, server.replicas.node_id
+    for partition in replicas:
+        if partition.topic not in image.topics and partition.log.offline is None:
+            raise Violation(f"{partition!r} is served, its topic is deleted")
+    for topic in image.topics.values():
+        config = replicas.log_config(image, topic.name)
+        for index, state in enumerate(topic.partitions):
+            own = replicas.partition(topic.name, index)
+            if own is None:
+                if node_id in state.replicas:
+                    raise Violation(f"{topic.name}-{index} is missing on {node_id}: {state}")
+            elif own.log.offline is None and (topic.name, index) not in replicas.offline:
+                if own.log.config != config:
+                    raise Violation(
+                        f"{own!r} has other settings than its topic: {own.log.config}, not {config}"
+                    )
+                _check_role(own, image, topic, state)
+
+
+def _check_role(
+    own: Partition, image: MetadataImage, topic: TopicImage, state: PartitionState
+) -> None:
+    epoch = image.leader_epoch(topic, state)
+    if own.topic_id != topic.topic_id:
+        raise Violation(f"{own!r} belongs to another topic of the same name")
+    if own.leader_epoch > epoch:
+        return                              # ZooKeeper was restored from a backup
+    if (own.leader_id, own.leader_epoch) != (state.leader, epoch):
+        raise Violation(
+            f"{own!r} has leader {own.leader_id} in epoch {own.leader_epoch}, not as the image"
+            f" says: {state}"
+        )
+    if not own.role.replicated:
+        return
+    if own.partition_epoch == state.partition_epoch and own.isr != state.isr:
+        raise Violation(f"{own!r} has the in-sync set {own.isr}, not as the image says: {state}")
+    least = min(own.log.config.min_insync_replicas, len(own.replicas))
+    if own.led_here and own.role.under_min_isr != (len(own.isr) < least):
+        raise Violation(f"{own!r} does not know whether {own.isr} are enough: {least} have to be")

@@ -76,6 +76,8 @@ class Shard:
         """The Unix time at which this broker began to coordinate the groups."""
         self._sweeps = sweeps.Sweeps()
         self._deleted_topics: set[str] = set()
+        self._kept_topics: set[str] = set()
+        """Deleted topics with offsets that the log refused to remove: `expire` tries again."""
         self._ended = ""
         """The KIP-848 group that the previous record of a group removed; empty if it removed
         none."""
@@ -242,13 +244,15 @@ class Shard:
         self._sweeps.begin(
             "deleted topics",
             lambda: sweeps.forgetting(
-                self._deleted_topics, self.offsets, lambda: self.context.cluster
+                self._deleted_topics, self._kept_topics, self.offsets,
+                lambda: self.context.cluster,
             ),
             result,
         )
 
     def expire(self, result: Result) -> None:
-        """Removes expired offsets, and empty groups that have no offsets left."""
+        """Removes expired offsets, offsets of deleted topics that the log refused to remove, and
+        empty groups that have no offsets left."""
         settings = self.context.settings
         result.set_timer(EXPIRE, "", after_ms=settings.offsets_retention_check_interval_ms)
         self._sweeps.begin(
@@ -256,6 +260,10 @@ class Shard:
             lambda: sweeps.expiring(self.groups, self.offsets, settings.offsets_retention_ms),
             result,
         )
+        if self._kept_topics:
+            topics = frozenset(self._kept_topics)
+            self._kept_topics.clear()
+            self.forget_topics(topics, result)
 
     # Administration
 

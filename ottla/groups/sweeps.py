@@ -13,10 +13,12 @@ from ottla.groups import offset_requests
 from ottla.groups.group import Group
 from ottla.groups.records import CommittedOffset, OffsetKey, Record
 from ottla.groups.result import Result
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.groups.cluster_view import ClusterView
     from ottla.groups.offsets import Offsets
+    from ottla.wire.errors import ProtocolError
 
 SWEEP = "sweep"
 """The timer of a shard for the next slice."""
@@ -89,21 +91,32 @@ def expiring(groups: Groups, offsets: Offsets, retention_ms: int) -> Sweep:
             result = yield
 
 
-def forgetting(topics: set[str], offsets: Offsets, cluster: Callable[[], ClusterView]) -> Sweep:
+def forgetting(
+    topics: set[str], kept: set[str], offsets: Offsets, cluster: Callable[[], ClusterView]
+) -> Sweep:
     """Removes the committed and pending offsets of deleted topics from all groups.
 
     The caller may add more topics while the sweep runs; the sweep ends once `topics` is empty.
-    Offsets of a topic that was recreated under the same name stay.
+    Offsets of a topic that was recreated under the same name stay. If the log refuses tombstones,
+    for example on a full disk, the names of the topics are added to `kept`.
     """
     result, looks = (yield), 0
     while topics:
         gone = frozenset(topics)
         topics.clear()
+
+        def done(error: ProtocolError | None, gone: frozenset[str] = gone) -> None:
+            if error is not None:
+                reached("the log refused to remove offsets of deleted topics")
+                kept.update(gone)
+
+        result.after_replay.append(done)
         for group_id in offsets.all_groups():
             for topic, partition in offsets.indexes_of(group_id):
                 looks += 1
                 if looks % LOOKS_MAX == 0:
                     result = yield
+                    result.after_replay.append(done)
                 if topic in gone:
                     values = offsets.values(group_id, topic, partition)
                     if _is_stale(topic, values, cluster()):

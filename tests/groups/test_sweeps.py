@@ -125,6 +125,20 @@ def test_topics_that_are_deleted_meanwhile_are_forgotten_too(bench: Workbench) -
     assert not bench.shard().offsets
 
 
+def test_a_deleted_topic_is_forgotten_later_if_the_log_refuses_that_at_first(
+    bench: Workbench,
+) -> None:
+    commit(bench, range(3))
+    bench.refusal = OSError(28, "no space left on device")
+    with pytest.raises(OSError, match="no space"):
+        bench.runtime.change_all(lambda s, r: s.forget_topics(frozenset({"t"}), r))
+    bench.refusal = None
+    bench.wait(100)
+    assert left(bench) == {0, 1, 2}, "it is not tried again at once"
+    bench.wait(RETENTION_MS // 2)
+    assert not left(bench)
+
+
 def test_timers_that_take_long_let_others_be_heard(bench: Workbench) -> None:
     """With a clock that advances at every reading, one call fires only a few of the due timers."""
     bench.cluster.make("t", 1)

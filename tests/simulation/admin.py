@@ -308,7 +308,9 @@ class Admin:
         part = answer.topics[0].partitions[0]
         if topic.state != LIVE:
             return
-        partition.late_deletions.remove(offset)
+        if not whole or part.error_code != ErrorCode.KAFKA_STORAGE_ERROR:
+            # Otherwise all records may be deleted, although the disk refused to note that.
+            partition.late_deletions.remove(offset)
         if part.error_code == 0:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
 

@@ -17,7 +17,7 @@ SECONDS = (0.0, 0.01, 0.1, 1.0)
 def slow_down(seed: int, put: Callable[[Any, str, Any], None]) -> None:
     """Have each load pause before it reads the log, and after that."""
     chance = Random(f"slow loads {seed}")
-    read_log, committed = LogCoordinator.read_log, LogCoordinator._committed
+    read_log, committed = LogCoordinator.read_log, LogCoordinator.until_committed
 
     async def read_late(self: Any, partition: Partition, shard: Any) -> None:
         await asyncio.sleep(chance.choice(SECONDS))
@@ -28,4 +28,4 @@ def slow_down(seed: int, put: Callable[[Any, str, Any], None]) -> None:
         await committed(self, partition)
 
     put(LogCoordinator, "read_log", read_late)
-    put(LogCoordinator, "_committed", commit_late)
+    put(LogCoordinator, "until_committed", commit_late)

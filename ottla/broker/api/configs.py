@@ -384,11 +384,11 @@ async def _decide(
         for_each(alterations), alter_configs.steps, alterations, rules, validate_only
     )
     if several_replicas:
-        await _complete_reassignments(context, alterations, outcomes)
+        await complete_waiting_reassignments(context, alterations, outcomes)
     return outcomes
 
 
-async def _complete_reassignments(
+async def complete_waiting_reassignments(
     context: RequestContext, alterations: Sequence[Alteration], errors: Errors
 ) -> None:
     """Complete the reassignments that waited because min.insync.replicas was higher before. If this

@@ -189,7 +189,7 @@ class LogCoordinator(Generic[S]):
                     shard.is_read = True
                 # The next leader may lack records that are not committed: a client that was
                 # answered from such records here would get a different answer there.
-                await self._committed(partition)
+                await self.until_committed(partition)
                 self._led_in(index, leader_epoch)
                 self.runtime.adopt(shard)
                 return
@@ -234,7 +234,7 @@ class LogCoordinator(Generic[S]):
             self.doubted.doubt(partition, error, offset)
             raise
 
-    async def _committed(self, partition: Partition) -> None:
+    async def until_committed(self, partition: Partition) -> None:
         """Return once everything in the log is committed. Raises ProtocolError."""
         future: asyncio.Future[None] = self.loop.create_future()
 

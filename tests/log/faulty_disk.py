@@ -3,6 +3,9 @@
 The effects of a power cut: of each file, any subset of the writes since its last sync is kept, each
 of them whole, in part (by sectors), or not at all; of the names that were created, changed and
 removed since their directory was synced, a prefix in time is kept. All choices come from a seed.
+
+A file system with a journal keeps all earlier changes of names, too, when a directory is synced.
+One that is not `journaled` keeps what the caller may rely on: the names in that directory alone.
 """
 
 from __future__ import annotations
@@ -42,6 +45,24 @@ class Inode:
         if len(target) < position:
             target.extend(bytes(position - len(target)))
         target[position : position + len(data)] = data
+
+
+@dataclass(eq=False)
+class Change:
+    """A change of a name that no sync has made durable: `kind` is "make", "remove", or the new path
+    of what was renamed."""
+
+    kind: str
+    path: str
+    inode: Inode | None = None
+    synced: bool = False
+    """Whether its directory was synced since."""
+
+    def __post_init__(self) -> None:
+        self.renames = self.kind not in ("make", "remove")
+        paths = (self.path, self.kind) if self.renames else (self.path,)
+        self.directories = {path.rpartition("/")[0] for path in paths}
+        """Those whose names it changes."""
 
 
 class FaultyFile(DelegatingFile):
@@ -101,12 +122,13 @@ class FaultyDisk(Disk):
 
     file_type = FaultyFile
     ended = PowerCut
+    journaled = True
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.names: dict[str, Inode | None] = {"/": None}
         self.durable_names = dict(self.names)
-        self.pending_names: list[tuple[str, str, Inode | None]] = []
+        self.pending_names: list[Change] = []
         self.operations = 0
         self.stop_at: int | None = None
         self.stopped = False
@@ -167,9 +189,7 @@ class FaultyDisk(Disk):
         """Lose, tear and reorder what was not synced."""
         self.kill()
         self.boots += 1
-        kept = self.random.randrange(len(self.pending_names) + 1)
-        for entry in self.pending_names[:kept]:
-            self.apply_name(self.durable_names, *entry)
+        self.durable_names = self.kept_names(self.random.randrange(len(self.pending_names) + 1))
         self.pending_names.clear()
         self.names = dict(self.durable_names)
         for inode in self.names.values():
@@ -196,6 +216,23 @@ class FaultyDisk(Disk):
 
     # Names
 
+    def kept_names(self, count: int = 0) -> dict[str, Inode | None]:
+        """The names that a power cut leaves if it keeps so many of the pending changes, the first
+        ones, and those that were synced.
+
+        A later change is kept under the name that its directory has without the changes that are
+        lost; in a directory that is lost itself nothing is kept."""
+        lost, names = list[Change](), dict(self.durable_names)
+        for number, change in enumerate(self.pending_names):
+            if number >= count and not change.synced:
+                lost.append(change)
+                continue
+            path = path_without(lost, change.path)
+            kind = path_without(lost, change.kind) if change.renames else change.kind
+            if path is not None and kind is not None:
+                self.apply_name(names, kind, path, change.inode)
+        return names
+
     def apply_name(
         self, names: dict[str, Inode | None], kind: str, path: str, inode: Inode | None
     ) -> None:
@@ -212,7 +249,7 @@ class FaultyDisk(Disk):
     def change(self, kind: str, path: str, inode: Inode | None = None) -> None:
         self.before("name", path)
         self.apply_name(self.names, kind, path, inode)
-        self.pending_names.append((kind, path, inode))
+        self.pending_names.append(Change(kind, path, inode))
 
     def open(self, path: str, create: bool = False) -> FaultyFile:
         inode = self.names.get(path)
@@ -278,12 +315,34 @@ class FaultyDisk(Disk):
 
     def sync_directory(self, path: str) -> None:
         self.before("sync", path)
-        # A journal writes changes in order: those before the last change in here are kept.
-        count = len(self.pending_names)
-        while count and self.pending_names[count - 1][1].rpartition("/")[0] not in (path, ""):
-            count -= 1
-        for entry in self.pending_names[:count]:
-            self.apply_name(self.durable_names, *entry)
+        pending = self.pending_names
+        if self.journaled:
+            # A journal writes changes in order: those before the last change in here are kept.
+            count = len(pending)
+            while count and pending[count - 1].path.rpartition("/")[0] not in (path, ""):
+                count -= 1
+        else:
+            self.note_synced({path, ""})
+            count = next((at for at, one in enumerate(pending) if not one.synced), len(pending))
+        self.keep_names_for_good(count)
+
+    def note_synced(self, directories: set[str]) -> None:
+        """Note which changes a sync of these directories keeps. What was renamed from one directory
+        to another is kept in both."""
+        known = 0
+        while known != len(directories):
+            known = len(directories)
+            for change in self.pending_names:
+                if not change.synced and not directories.isdisjoint(change.directories):
+                    directories |= change.directories
+        for change in self.pending_names:
+            if not change.synced:
+                change.synced = not directories.isdisjoint(change.directories)
+
+    def keep_names_for_good(self, count: int) -> None:
+        """The first changes of names are on the medium."""
+        for change in self.pending_names[:count]:
+            self.apply_name(self.durable_names, change.kind, change.path, change.inode)
         del self.pending_names[:count]
 
     def sync_file_system(self, path: str) -> None:
@@ -309,3 +368,15 @@ class FaultyDisk(Disk):
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         return self.free, 1 << 40
+
+
+def path_without(lost: list[Change], path: str) -> str | None:
+    """The path of something as if these changes of names had not happened; None if it is in a
+    directory that was made by one of them."""
+    for change in reversed(lost):
+        if change.kind == "make":
+            if path.startswith(change.path + "/"):
+                return None
+        elif change.renames and path.startswith(change.kind + "/"):
+            path = change.path + path[len(change.kind) :]
+    return path

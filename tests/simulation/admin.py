@@ -18,8 +18,10 @@ from ottla.wire.messages import (
     IncrementalAlterConfigsRequest,
     MetadataRequest,
 )
+from tests.simulation.logs import check_start_kept
 from tests.simulation.model import GOING, GONE, LIVE, PartitionModel, TopicModel
 from tests.simulation.network import Broken
+from tests.simulation.session import Session
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -66,6 +68,7 @@ class Admin:
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.random = story, story.random
         self.session = story.session(name)
+        self.others: list[Session] = []
 
     async def work(self) -> None:
         story = self.story
@@ -76,6 +79,9 @@ class Admin:
 
     async def act(self) -> None:
         """One random operation on topics."""
+        if self.story.options.slow_moves and self.story.apart.random() < 0.3:
+            await self.move()
+            return
         await self.random.choice((
             self.recreate, self.recreate, self.grow, self.configure, self.configure,
             self.delete_records, self.delete_records, self.move, self.move_internal,
@@ -283,12 +289,29 @@ class Admin:
             raise Violation(f"{property_name}={value} of the broker: {code.name}")
 
     async def delete_records(self) -> None:
-        topic = self.some_topic()
-        if topic is not None:
+        """DeleteRecords of a topic, or now and then of several at almost the same time."""
+        topic, apart = self.some_topic(), self.story.apart
+        if topic is None:
+            return
+        if not self.story.options.small or apart.random() < 0.5:
             await self.delete_records_of(topic)
+            return
 
-    async def delete_records_of(self, topic: TopicModel) -> None:
+        async def later(session: Session) -> None:
+            await asyncio.sleep(apart.choice((0.0, 0.001, 0.1)) * apart.random())
+            chosen = self.some_topic()
+            if chosen is not None:
+                await self.delete_records_of(chosen, session)
+
+        self.others = self.others or [self.story.session(f"deleter {at}") for at in range(3)]
+        done = await asyncio.gather(*map(later, self.others), return_exceptions=True)
+        for error in done:
+            if error is not None and not isinstance(error, Broken):
+                raise error
+
+    async def delete_records_of(self, topic: TopicModel, session: Session | None = None) -> None:
         """DeleteRecords of some partition up to some batch, or of all that it has."""
+        session = session or self.session
         partition = self.random.choice(topic.partitions)
         known = [b.base_offset for b in partition.batches if b.base_offset >= 0]
         if not known:
@@ -298,8 +321,8 @@ class Admin:
         if not whole:
             partition.delete_asked = max(partition.delete_asked, offset)
         partition.late_deletions.append(offset)
-        made = DeleteRecordsRequest
-        answer = await self.session.call(made(topics=[made.Topic(
+        made, incarnation = DeleteRecordsRequest, self.story.model.incarnation
+        answer = await session.call(made(topics=[made.Topic(
             name=topic.name,
             partitions=[made.Topic.Partition(
                 partition_index=partition.index, offset=-1 if whole else offset
@@ -313,6 +336,10 @@ class Admin:
             partition.late_deletions.remove(offset)
         if part.error_code == 0:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
+            world = self.story.world
+            if world.up and world.server and incarnation == self.story.model.incarnation:
+                key = topic.name, partition.index
+                check_start_kept(world.server, world.disk, key, part.low_watermark)
 
     async def move_internal(self) -> None:
         """Move a partition in which coordinators have their state."""
@@ -325,6 +352,9 @@ class Admin:
         topic = self.some_topic()
         if topic is None or len(self.story.options.directories) < 2:
             return
+        compacted = [each for each in self.story.model.live() if each.compacted]
+        if self.story.options.slow_moves and compacted:
+            topic = self.story.apart.choice(compacted)
         chosen = self.random.sample(topic.partitions, self.random.randint(1, len(topic.partitions)))
         await self.moved(topic.name, [each.index for each in chosen], lambda: topic.state == LIVE)
 

@@ -9,6 +9,7 @@ from ottla.wire.marks import reached
 from ottla.wire.messages import DescribeConfigsRequest, ListGroupsRequest, ListTransactionsRequest
 from tests.log.invariants import check_log
 from tests.simulation.applied import applied, check_applied
+from tests.simulation.logs import check_log_transactions
 from tests.simulation.model import (
     ABORTED,
     ACKED,
@@ -374,7 +375,9 @@ def check_live(story: Story) -> None:
         check_image(server)
         every = [*server.replicas]
         if every:
-            check_producers(story.dear.choice(every))
+            chosen = story.dear.choice(every)
+            check_producers(chosen)
+            check_log_transactions(chosen)
     for partition in server.replicas:
         log = partition.log
         if log.offline is not None:

@@ -121,5 +121,5 @@ class SimDisk(FaultyDisk):
             for name in [name for name in names if name.startswith(directory + "/")]:
                 del names[name]
         self.pending_names = [
-            entry for entry in self.pending_names if not entry[1].startswith(directory + "/")
+            change for change in self.pending_names if not change.path.startswith(directory + "/")
         ]

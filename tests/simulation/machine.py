@@ -23,6 +23,7 @@ class Machine:
         """How far its wall clock is ahead of the world's."""
         self.disk = SimDisk(seed, world.wall_ms)
         self.disk.cold_share = world.options.cold_share
+        self.disk.journaled = world.options.journaled
         self.loop: SimLoop | None = None
         self.server: Server | None = None
         self.starting: Any = None
@@ -80,6 +81,7 @@ class Machine:
         """kill -9, between two calls or inside one that the disk has ended."""
         if self.loop is None:
             return
+        self.world.on_kill(self)
         self.world.note(f"{self.name} is killed")
         for link in self.world.links_of(self):
             if not self.died:

@@ -36,6 +36,11 @@ PIECES_SHARES = (0.0, 0.0, 0.05, 0.5)
 """How much of what is sent at once arrives in pieces, drawn for each seed."""
 NARROW_SHARE = 0.2
 """How many short lives have brokers whose sockets take little at a time."""
+UNJOURNALED_SHARE = 0.3
+"""How many short lives have disks that keep only the names in a directory that was synced."""
+MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+SLOW_MOVES_SHARE = 0.3
+"""How many short lives with two log directories have moves between them that take seconds."""
 
 
 @dataclass
@@ -78,6 +83,9 @@ class Options:
     impatient: bool = False                 # producers that do not wait for an answer
     slow_loads: bool = False                # whether coordinators take long to load
     narrow: bool = False                    # whether a broker's sockets take little at a time
+    journaled: bool = True                  # whether a sync of a directory keeps earlier names, too
+    slow_moves: bool = False                # moves between log directories take seconds
+    swap_bytes: int = 4 << 20               # how much of a log a move may leave for its last step
     drawn_from: int = 0                     # the seed that has given them
 
     @classmethod
@@ -88,6 +96,7 @@ class Options:
         options = cls.draw_long(seed)
         if not (drawn if long is None else long):
             options.cut_short(life)
+            options.draw_slow_moves(random.Random(f"slow moves {seed}"))
         options.draw_late(seed)
         if options.abandons and life.random() < FULL_AT_LAST_SHARE:
             options.faults[-1] = "disk full"        # no restart sets the timers anew
@@ -102,6 +111,17 @@ class Options:
         self.abandons = self.small and apart.random() < ABANDONS_SHARE
         self.slow_loads = self.small and apart.random() < SLOW_LOADS_SHARE
         self.impatient = self.small and apart.random() < IMPATIENT_SHARE
+        names = random.Random(f"names {seed}")
+        self.journaled = not self.small or names.random() >= UNJOURNALED_SHARE
+
+    def draw_slow_moves(self, chance: random.Random) -> None:
+        """Have moves between log directories take so long that something happens meanwhile."""
+        if len(self.directories) < 2 or chance.random() >= SLOW_MOVES_SHARE:
+            return
+        self.slow_moves, self.swap_bytes = True, 200
+        self.settings[MOVE_RATE] = str(chance.choice((3000, 20_000)))
+        self.settings["log.cleaner.backoff.ms"] = "100"
+        self.admins = max(self.admins, 1)
 
     @classmethod
     def draw_long(cls, seed: int) -> Options:

@@ -25,6 +25,7 @@ from ottla.broker.cluster import (
 )
 from ottla.broker.coordination import log_coordinator, marker_sender, transaction_verifier
 from ottla.broker.peers import envelopes, peers
+from ottla.broker.upkeep import directory_moves
 from ottla.groups import shard_runtime, sweeps
 from ottla.groups.transactions import markers, shard
 from ottla.log.partition import damage, derived_state, trust
@@ -93,7 +94,7 @@ BOUNDS = (
     Bound("LOAD_BYTES", (log_coordinator,), (100, 1000)),
     Bound("REREAD_MAX", (derived_state,), (0, 300)),
     Bound("COPY_BYTES", (damage,), (100, 1000)),
-    Bound("STEP_BYTES", (move_transfer,), (300, 2000)),
+    Bound("STEP_BYTES", (directory_moves,), (300, 2000)),
     Bound("CHUNK_BYTES", (move_transfer,), (100, 1000)),
     Bound("PRODUCER_IDS_PER_BLOCK", (producer_ids,), (1, 3)),
 )

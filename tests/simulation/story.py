@@ -33,6 +33,7 @@ from tests.simulation.groups import (
     commit_simply,
 )
 from tests.simulation.histories.check import check_histories
+from tests.simulation.logs import BeforeAKill, check_started
 from tests.simulation.looking import look_around
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import ABORTED, GONE, LIVE, Model
@@ -75,6 +76,9 @@ class Story:
         """By partition: the incarnation of the broker, the high watermark and the log start."""
         self.followed: MetadataImage | None = None
         """The image with which the broker's partitions were compared last."""
+        self.before = BeforeAKill()
+        if "disk full" not in self.options.faults:      # it may lose snapshots of producers
+            world.on_kill = self.before.note
         self.on_deletion: Callable[[], object] = lambda: None
         """Called when the deletion of a topic is asked for."""
 
@@ -216,6 +220,7 @@ class Story:
     def cut_power(self) -> None:
         """The machine stops: of what was promised, that which was flushed is left."""
         self.world.cut_power()
+        self.before.known.clear()
         self.model.power_was_cut()
 
     async def start(self) -> None:
@@ -229,6 +234,9 @@ class Story:
                 lambda: self.world.up or self.world.loop is None, "the broker starts", 300.0
             )
             self.world.disk.stop_at = None
+            if self.world.up and self.world.server is not None:
+                check_started(self.world.server)
+                self.before.check(self.world.server, self.world.wall_ms())
             if self.world.up or self.world.excused_end is not None:
                 return
 

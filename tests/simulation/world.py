@@ -22,9 +22,11 @@ from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig
 from ottla.broker.threads import slices
 from ottla.broker.upkeep import scrubber
+from ottla.log.storage import move_transfer
 from ottla.replication import standalone
 from tests.simulation.disk import ProcessEnds, SimDisk
 from tests.simulation.histories.history import History
+from tests.simulation.logs import checking_copies
 from tests.simulation.loop import NEVER, SimExecutor, SimLoop, running
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link
@@ -82,6 +84,8 @@ class World:
         self.failures: list[BaseException] = []     # of the broker, logged with a traceback: bugs
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None
+        self.on_kill: Callable[[Machine], None] = lambda _: None
+        """Called before a process ends without a clean stop."""
 
     def make_machines(self, seed: int) -> list[Machine]:
         """One machine; a cluster has more."""
@@ -335,6 +339,8 @@ class Patches:
         self.put(TopicConfig.declared["segment.bytes"], "at_least", 1)
         self.put(kafka_settings("broker")["log.segment.bytes"].setting, "at_least", 1)
         self.put(sys, "unraisablehook", lambda _: None)
+        self.put(move_transfer, "SWAP_BYTES", options.swap_bytes)
+        self.put(move_transfer.Move, "continue_in_copy", checking_copies(world.failures))
         if options.small:
             make_small(options.drawn_from, self.put)
         if options.slow_loads:

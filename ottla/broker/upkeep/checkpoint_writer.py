@@ -22,6 +22,7 @@ from ottla.log.storage.checkpoint_task import (
 from ottla.log.storage.log_directory import LogDirectory
 from ottla.log.storage.storage import Storage
 from ottla.wire.errors import StorageFailed
+from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
     from ottla.replication.replicas import Replicas
@@ -72,6 +73,8 @@ class Checkpoints:
             return set()
         self.moved.update(moved)
         if self.next is None:
+            if self.writer.locked():
+                reached("a log start waits for a write under way")
             self.next = self.loop.create_task(self._write_log_starts())
         # A client that disconnects must not cancel the write for other clients.
         written, homes = await asyncio.shield(self.next), self.storage.homes

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t
 
+from ottla.wire.marks cimport reached
+
 
 cdef class AbortedIndex:
     """The size of a transaction index, whether it can be relied on, and its entries once read."""
@@ -40,6 +42,8 @@ cdef class AbortedIndex:
 
     def cut(self, int64_t size):
         """Note that the file was truncated to this size."""
+        if size < self.size:
+            reached("a truncation removed an aborted transaction")
         assert size >= 0
         self.size, self.entries = size, None
 

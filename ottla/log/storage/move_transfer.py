@@ -173,6 +173,8 @@ class Move:
                 self.reached.pop(base, None)
                 self.sealed.discard(base)
                 reached("retention or compaction removed a segment of a log that moves")
+                if base in current:
+                    reached("a segment was compacted while its log moved")
                 self.doubted.discard(base)
                 copy.removed += [self.inside(segment.path(suffix)) for suffix in SEGMENT_FILES]
         self.segments = current

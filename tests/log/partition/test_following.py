@@ -14,6 +14,7 @@ from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import CorruptMessage, OffsetOutOfRange
 from tests.log.batches import NOW_MS, batch, split
+from tests.log.partition.foreign_files import marker
 
 LEADER_EPOCH_END = 15
 
@@ -148,3 +149,17 @@ def test_after_a_cut_a_log_knows_its_producers_by_the_records_that_are_left(tmp_
     assert encode(log.producers) == encode(left.producers)
     assert log.append_bytes(batch(b"1", producer_id=7, epoch=0, sequence=1), 4) == 1
     assert (log.duplicate, log.log_end_offset) == (False, 2)
+
+
+def test_after_a_cut_readers_hear_nothing_of_a_transaction_that_was_cut_off(tmp_path: Path) -> None:
+    """They would drop what its producer has committed since."""
+    log = open_log(tmp_path, LogConfig())
+    for sequence in range(2):
+        log.append_bytes(
+            batch(b"x", producer_id=1, epoch=0, sequence=sequence, transactional=True), 3)
+        log.append_bytes(marker(1, False), 3)
+    assert [each[:3] for each in log.aborted_transactions(0, 4)] == [(1, 0, 1), (1, 2, 3)]
+    log.truncate_to(2)
+    log.append_bytes(batch(b"y", producer_id=1, epoch=0, sequence=1, transactional=True), 4)
+    log.append_bytes(marker(1, True), 4)
+    assert [each[:3] for each in log.aborted_transactions(0, 4)] == [(1, 0, 1)]

@@ -10,6 +10,7 @@ from ottla.broker.settings.config import AUTHORIZERS
 from tests.simulation.options import (
     LONG_SHARE,
     MEMBERS_SHARE,
+    MOVE_RATE,
     NARROW_SHARE,
     PIECES_SHARES,
     SWARM_SHARE,
@@ -57,7 +58,6 @@ PAIRS_SHARE = 0.25
 """Sequences for two features at a time, and how many short lives have one of them."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
 """A sequence, and how many seeds have it, of those that change neither settings nor directories."""
-MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 PREPARED = ("missing directory", "damaged bytes")
 """Those that need other settings."""
 TOGETHER_SHARE = 0.3
@@ -95,8 +95,6 @@ class ClusterOptions(Options):
     """Whether topics are deleted, and created again."""
     snapshots: bool = False
     """Whether snapshots of the metadata follow each other quickly."""
-    swap_bytes: int = 4 << 20
-    """How much of a log a move may leave for its last step."""
     # What makes a life long; `cut_short` draws less.
     session_seconds: float = LONG_SESSION_SECONDS
 

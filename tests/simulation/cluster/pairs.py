@@ -4,11 +4,13 @@ and open transactions, a disk and other settings."""
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import TYPE_CHECKING
 
 from ottla.replication.metadata import NO_LEADER
 from ottla.wire.errors import ErrorCode
 from ottla.wire.marks import reached
+from tests.simulation.cluster.checker import partitions_of
 from tests.simulation.cluster.deleting import NAMES
 from tests.simulation.cluster.losses import NOTHING, log_on_disk
 from tests.simulation.cluster.sequences import (
@@ -22,6 +24,7 @@ from tests.simulation.cluster.sequences import (
     state_of,
     until,
 )
+from tests.simulation.logs import check_log_transactions
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -111,8 +114,10 @@ async def nobody_in_sync(story: ClusterStory) -> None:
 
 async def cut_amid_a_transaction(story: ClusterStory) -> None:
     """The leader of a partition that transactions write is reached by clients only, and replaced.
-    It is back, has cut what nobody else has, and leads again as soon as it is in sync."""
+    It is back, has cut what nobody else has, and leads again as soon as it is in sync. Or it hears
+    the others, which do not hear it: it writes their markers, and nobody copies them."""
     chance, found = story.random, led_by_all(story, *TRANSACTIONAL)
+    hears = Random(f"one way {story.world.seed}").random() < 0.5
     if not found:
         return
     place = chance.choice(found)
@@ -122,11 +127,15 @@ async def cut_amid_a_transaction(story: ClusterStory) -> None:
     for other in story.world.brokers:
         if other is not leader:
             story.world.cut(leader, other)
-            story.world.cut(other, leader)
+            if not hears:
+                story.world.cut(other, leader)
     replaced = await until(
         story, lambda: state_of(story, place).leader not in (node, NO_LEADER), 15.0
     )
     await story.wait(chance.choice((0.05, 0.5)))
+    for partition in partitions_of(leader) if story.promises.unspoilt else ():
+        if partition.topic == place[0]:
+            check_log_transactions(partition)       # as a reader does that still asks this one
     story.world.heal()
     leader.join_again()
     back = replaced and await until(

@@ -15,16 +15,21 @@ from ottla.wire.marks import reached
 from tests.simulation.applied import applied, check_applied
 from tests.simulation.cluster.checker import partitions_of
 from tests.simulation.cluster.losses import NOTHING
+from tests.simulation.logs import at_rest, check_log_transactions
 from tests.simulation.replay import check_producers
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
+    from ottla.log.partition.partition_log import PartitionLog
+    from ottla.log.partition.segment import Segment
     from tests.simulation.cluster.story import ClusterStory
 
 IN_SYNC_SHARE = 0.25
 """Of the looks at which in-sync sets are compared with their replicas' logs."""
 DEAR_SHARE = 0.02
 """Of the looks at which the producers of one partition are compared with its log."""
+OFTEN_SHARE = 0.25
+"""How many seeds have an aborted transaction of some log looked up at every other look."""
 WORKS_ALONE = ("damaged bytes", "io error", "missing directory")
 """Faults after which a replica may lack, or not be able to read, what its broker promised."""
 
@@ -39,6 +44,13 @@ class Promises:
         """By broker, the image that was compared last."""
         self.followed: dict[int, MetadataImage] = {}
         """By broker, the image with which its partitions were compared last."""
+        self.apart = random.Random(f"aborted transactions {story.world.seed}")
+        self.aborts_share = DEAR_SHARE
+        if self.apart.random() < OFTEN_SHARE:
+            self.aborts_share = 0.5
+        self.listed: dict[PartitionLog, list[Segment]] = {}
+        """The segments of a log that was looked at last; a truncation replaces the list."""
+        self.unspoilt = "damaged bytes" not in " ".join(story.options.faults)
         self.harmed = any(each in " ".join(story.options.faults) for each in WORKS_ALONE)
 
     def look(self) -> None:
@@ -47,10 +59,27 @@ class Promises:
         self._applied()
         if not self.harmed and self.chance.random() < IN_SYNC_SHARE:
             self._in_sync()
-        if self.chance.random() < DEAR_SHARE:
-            every = [each for machine in self.world.brokers for each in partitions_of(machine)]
-            if every:
-                check_producers(self.chance.choice(every))
+        every = [each for machine in self.world.brokers for each in partitions_of(machine)]
+        if self.chance.random() < DEAR_SHARE and every:
+            check_producers(self.chance.choice(every))
+        if self.unspoilt:
+            if self.apart.random() < self.aborts_share and every:
+                check_log_transactions(self.apart.choice(every))
+            self._cuts(every)
+
+    def _cuts(self, every: list[Partition]) -> None:
+        """A log that was truncated knows of nothing that has been removed."""
+        for each in every:
+            log = each.log
+            if log.offline is not None or log.damage is not None or at_rest(log):
+                continue
+            segments = log.segments
+            known = self.listed.get(log)
+            if known is not segments:
+                self.listed[log] = segments
+                if known is not None:
+                    reached("a log was checked after a truncation")
+                    check_log_transactions(each)
 
     def _images(self) -> None:
         """Each broker's image is what the log gives, whichever way the broker came to it."""

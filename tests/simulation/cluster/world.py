@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.broker.cluster import controller
 from ottla.broker.server import Server
 from ottla.broker.settings.config import BrokerConfig
-from ottla.log.storage import move_transfer
 from ottla.replication import cluster_store
 from ottla.replication.coordination import SessionState
 from tests.simulation.cluster.links import SimNetwork
@@ -91,6 +90,7 @@ class ClusterMachine(Machine):
         self.world.note(f"{self.name}: its disks are replaced")
         self.disks, self.wiped = self.disks + 1, True
         self.disk = SimDisk(self.seed * 1000 + self.disks, self.world.wall_ms)
+        self.disk.journaled = self.world.options.journaled
 
     def hide(self, directory: str) -> None:
         """A log directory is not mounted any more; the process has ended."""
@@ -161,9 +161,8 @@ class ClusterWorld(World):
         return record.msg == UNSOUND_BATCH and "damaged bytes" not in faults
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
-        """Have moves between directories take several steps. Decode each entry of the metadata log
-        once in a run, and not at every broker: nothing changes what was decoded."""
-        put(move_transfer, "SWAP_BYTES", cast(ClusterOptions, self.options).swap_bytes)
+        """Decode each entry of the metadata log once in a run, and not at every broker: nothing
+        changes what was decoded."""
         if cast(ClusterOptions, self.options).snapshots:
             put(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 3)
             put(controller, "SNAPSHOT_LOOK_SECONDS", 0.3)

@@ -1,0 +1,229 @@
+"""What a log says of itself, compared with its files: its transactions, its state at rest, its copy
+in another directory, its log start on the medium; and what a kill must leave as it is.
+
+The files are read as they are on the disk: nothing that the broker would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ottla.log.files.checkpoints import LOG_STARTS, decode_offsets
+from ottla.log.files.producers import Producers
+from ottla.log.storage.move_transfer import Move
+from ottla.replication.partition import Partition
+from ottla.wire.batch import batches
+from ottla.wire.errors import CorruptMessage, StorageFailed
+from ottla.wire.marks import reached
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from ottla.broker.server import Server
+    from ottla.log.partition.partition_log import PartitionLog
+    from tests.simulation.disk import SimDisk
+    from tests.simulation.machine import Machine
+
+PRODUCER_LIFE_MS = 86_400_000
+"""The default of producer.id.expiration.ms."""
+MARGIN_MS = 60_000
+COPIED = (".log", ".txnindex", ".snapshot")
+"""Files that a moved log must have exactly as they were."""
+
+
+def at_rest(log: PartitionLog) -> bool:
+    """Whether no file of the log has been read since the start."""
+    return log.aborted_sizes() is None
+
+
+def data_files(log: PartitionLog) -> list[bytes]:
+    """The bytes of each segment, ascending. Raises OSError."""
+    disk = log.disk
+    if not at_rest(log):
+        return [
+            bytes(disk.read_bytes(each.path(".log")))[: each.size] for each in log.segments
+        ]
+    try:
+        names = sorted(name for name in disk.listdir(log.directory) if name.endswith(".log"))
+    except FileNotFoundError:
+        return []
+    return [disk.read_bytes(f"{log.directory}/{name}") for name in names]
+
+
+def check_log_transactions(partition: Partition) -> None:
+    """Check that a log knows the transactions that its batches show: the first open one, and each
+    one that was aborted."""
+    log, right = partition.log, Producers()
+    if log.offline is not None or log.damage is not None:
+        return
+    aborted: dict[int, tuple[int, int]] = {}
+    first = last = -1
+    try:
+        files = data_files(log)
+        for data in files:
+            for view in batches(data):
+                first, last = view.base_offset if first < 0 else first, view.last_offset
+                if view.producer_id >= 0 and (ended := right.replay(bytes(view.data))):
+                    aborted[ended[2]] = ended[0], ended[1]
+        check_rest(partition, files)
+        told = [] if at_rest(log) else log.aborted_transactions(first, log.log_end_offset)
+    except (CorruptMessage, StorageFailed, OSError):
+        return
+    if last < 0:
+        return
+    opened = [each.transaction_start for each in right.values() if each.transaction_start >= 0]
+    stable = min(opened, default=log.log_end_offset)
+    if stable != log.last_stable_offset and log.last_stable_offset >= first:
+        raise Violation(
+            f"{partition!r} has a last stable offset of {log.last_stable_offset}, its batches say"
+            f" {stable}"
+        )
+    if opened and at_rest(log):
+        reached("a log at rest was checked amid a transaction")
+    check_aborted(partition, first, aborted, told)
+
+
+def check_rest(partition: Partition, files: list[bytes]) -> None:
+    """Check what a log at rest knows of its files."""
+    log = partition.log
+    if not at_rest(log) or not log.segment_count:
+        return
+    known, right = (log.segment_count, log.size_bytes), (len(files), sum(map(len, files)))
+    if known != right:
+        raise Violation(f"{partition!r} is at rest with {known} segments and bytes, has {right}")
+
+
+def check_aborted(
+    partition: Partition, first: int, aborted: dict[int, tuple[int, int]], told: Iterable[Any]
+) -> None:
+    """Compare the aborted transactions of a log that is awake with those that its batches show, by
+    the offset of their markers."""
+    log = partition.log
+    if at_rest(log):
+        return
+    # Batches that were removed are not among those that were read.
+    whole = log.first_dirty_offset == 0 and not log.config.compacts
+    seen: dict[int, tuple[int, int]] = {}
+    for each in told:
+        if each.last_offset in seen:
+            raise Violation(f"{partition!r} tells twice of the abort at {each.last_offset}")
+        seen[each.last_offset] = each.producer_id, each.first_offset
+        if whole and each.first_offset >= first and each.last_offset not in aborted:
+            raise Violation(f"{partition!r} tells of {each}, its batches do not")
+    for marker, (producer, begun) in aborted.items():
+        owner, start = seen.get(marker, (-1, -1))
+        exact = whole and start >= first
+        if owner != producer or (start != begun if exact else start > begun):
+            raise Violation(
+                f"{partition!r}: producer {producer} aborted {begun} to {marker}, readers are told"
+                f" of {seen.get(marker)}"
+            )
+    if aborted:
+        reached("the aborted transactions of a log were checked")
+
+
+def check_started(server: Server) -> None:
+    """Check the logs of a broker that has just started: those at rest, and those with
+    transactions."""
+    for partition in server.replicas:
+        log = partition.log
+        if log.offline is not None:
+            continue
+        if at_rest(log) or any(
+            each.coordinator_epoch >= 0 or each.transaction_start >= 0
+            for each in log.producers.values()
+        ):
+            check_log_transactions(partition)
+
+
+def check_copy(move: Move) -> None:
+    """Check that a log's copy is whole, as the log is about to continue there."""
+    disk, log = move.disk, move.log
+    for segment in log.segments:
+        for suffix in COPIED:
+            path = segment.path(suffix)
+            if suffix == ".txnindex" and segment.aborted.distrusted:
+                continue                            # it is made anew
+            if content(disk, path) != content(disk, move.inside(path)):
+                raise Violation(
+                    f"{move.name} moves to {move.target.path}: {suffix} of {segment.base_offset} is"
+                    f" not what it was"
+                )
+    bases = {each.path(".log").rpartition("/")[2] for each in log.segments}
+    extra = {name for name in disk.listdir(move.directory) if name.endswith(".log")} - bases
+    if extra:
+        raise Violation(f"{move.name} has {sorted(extra)} in {move.target.path} only")
+
+
+def checking_copies(failures: list[BaseException]) -> Callable[[Move], None]:
+    """`Move.continue_in_copy`, which first notes a copy that is not whole."""
+    unchecked = Move.continue_in_copy
+
+    def continue_in_copy(move: Move) -> None:
+        try:
+            check_copy(move)
+        except Violation as wrong:
+            failures.append(wrong)
+        unchecked(move)
+
+    return continue_in_copy
+
+
+def content(disk: Any, path: str) -> bytes | None:
+    """What a file has, None if it does not exist."""
+    inode = disk.names.get(path)
+    return None if inode is None else bytes(inode.content)
+
+
+def check_start_kept(server: Server, disk: SimDisk, key: tuple[str, int], offset: int) -> None:
+    """Check that the log start that DeleteRecords has answered is on the medium."""
+    home = server.storage.homes.get(key)
+    if home is None or home.offline is not None:
+        return
+    inode = disk.kept_names().get(home.file(LOG_STARTS))
+    kept = decode_offsets(bytes(inode.durable)).get(key, 0) if inode is not None else 0
+    if kept < offset:
+        raise Violation(
+            f"DeleteRecords of {key} was answered with {offset}, {home.path} has {kept}"
+        )
+
+
+class BeforeAKill:
+    """The producers of each log before a kill, which loses nothing that was written: the next
+    process has to know them."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[str, int, bytes], list[tuple[int, int, int, int]]] = {}
+
+    def note(self, machine: Machine) -> None:
+        """The process is about to end. If it ends within a call, or on a disk that is not well, it
+        is not known what it leaves."""
+        self.known.clear()
+        server, disk = machine.server, machine.disk
+        unwell = disk.errors or disk.capacity is not None
+        if server is None or not machine.up or machine.died or unwell:
+            return
+        for each in server.replicas:
+            if each.log.offline is None and not at_rest(each.log):
+                self.known[each.topic, each.index, each.topic_id] = [
+                    (state.producer_id, state.epoch, state.last_offset, state.last_timestamp)
+                    for state in each.log.producers.values()
+                ]
+
+    def check(self, server: Server, now_ms: int) -> None:
+        """Check the logs of the next process, which has begun to serve."""
+        for each in server.replicas:
+            before = self.known.get((each.topic, each.index, each.topic_id))
+            if not before or each.log.offline is not None or each.log.damage is not None:
+                continue
+            states = {state.producer_id: state for state in each.log.producers.values()}
+            for producer, epoch, offset, timestamp in before:
+                if timestamp <= now_ms - PRODUCER_LIFE_MS + MARGIN_MS:
+                    continue
+                state = states.get(producer)
+                if state is None or (state.epoch, state.last_offset) < (epoch, offset):
+                    raise Violation(
+                        f"{each!r} knew producer {producer} before a kill with epoch {epoch} to"
+                        f" {offset}, and now {state and (state.epoch, state.last_offset)}"
+                    )
+        self.known.clear()

@@ -99,6 +99,7 @@ class Cleaner:
         self.memory_max, self.slice_seconds = memory_max, slice_seconds
         self.remove_later = remove_later
         self.directory, self.segments = self.log.directory, self.log.segments
+        self.moves = self.log.moves
         self.memory = self.counted = 0
         self.reading: Segment | None = None
         """The segment that is being read."""
@@ -113,6 +114,12 @@ class Cleaner:
     def bytes_written(self) -> int:
         """Bytes of batches written."""
         return self.cleaner_pass.bytes_written if self.cleaner_pass else 0
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the log was deleted or moved since the pass began. It may have come back to the
+        same directory, without the files of the pass."""
+        return self.log.directory != self.directory or self.log.moves != self.moves
 
     def take_moved(self) -> int:
         """Bytes read and written since the last call."""
@@ -184,7 +191,7 @@ class Cleaner:
 
     def _check(self, sources: list[Segment]) -> None:
         log = self.log
-        if log.offline is not None or log.directory != self.directory:
+        if log.offline is not None or self.is_elsewhere:
             reached("a log was closed or failed while it was cleaned")
             raise Abandoned(f"{self.directory} was closed while it was cleaned")
         if log.segments is not self.segments or any(
@@ -234,7 +241,7 @@ class Cleaner:
             yield from self._write(work, group, cleaned)
         except BaseException:
             # This includes GeneratorExit: a broker that stops leaves no temporary files.
-            if self.log.directory == self.directory:
+            if self.log.directory == self.directory:        # also if it has come back
                 self._discard(cleaned)
             raise
 
@@ -301,7 +308,7 @@ class Cleaner:
         yield task
         if task.error is None:
             return
-        if self.log.directory != self.directory:
+        if self.is_elsewhere:
             raise Abandoned(f"{self.directory} was moved or deleted while it was cleaned")
         self.log.fail(f"a cleaned segment did not reach the disk: {task.error}")
         raise StorageFailed(f"{self.directory}: {task.error}") from task.error

@@ -14,6 +14,7 @@ from ottla.log.partition.segment import Segment
 class PartitionLog(AppendableLog):
     """The log of one partition. Created with `PartitionLog.open`."""
 
+    moves: int
     @staticmethod
     def open(
         disk: Disk,

@@ -273,6 +273,7 @@ cdef class PartitionLog(AppendableLog):
             segment.aborted.synced()
         self.chain.set_directory(directory)
         self.directory = directory
+        self.moves += 1
         self.health.renamed(directory)
         self.health.watch(on_failure, on_refusal)
         self.unflushed.moved(self.log_end_offset, self.chain.active, self.clock.monotonic_ms())

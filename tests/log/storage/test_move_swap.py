@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.log.compaction.choice import cleanable
-from ottla.log.compaction.cleaner import clean
+from ottla.log.compaction.cleaner import Abandoned, Cleaner, clean
 from ottla.log.partition.config import LogConfig
 from ottla.log.storage.move_transfer import MoveFailed
 from ottla.wire.errors import StorageFailed
@@ -22,6 +22,7 @@ from tests.log.storage.moves import (
     begin,
     end,
     homes_of,
+    keyed,
     open_log,
     open_storage,
     step,
@@ -64,6 +65,34 @@ def test_a_compaction_or_a_cut_meanwhile_has_to_be_told_to_the_target_again() ->
     assert not move.prepared()
     move.prepare()
     assert move.prepared() and KEY not in storage.directories[1].cleaned
+
+
+def test_a_log_that_moves_away_and_back_while_it_is_compacted_keeps_everything() -> None:
+    """The compaction's files are in the directory that was left; its path is the same again."""
+    for paused in range(40):
+        storage = open_storage(FaultyDisk())
+        log = open_log(storage, COMPACT)
+        for number in range(24):
+            log.append_bytes(keyed(number), 0)
+        log.seal()
+        log.flush()
+        target = cleanable(log, log.log_end_offset, NOW_MS)
+        assert target is not None
+        before, steps = values_of(log), Cleaner(target, 1 << 20, 0.0, lambda paths: None).steps()
+        for task, _ in zip(steps, range(paused), strict=False):
+            if task is not None:
+                task.run()
+        if log.first_dirty_offset:
+            break
+        survivors, segments = values_of(log), list(log.segments)
+        for _ in ("there", "and back"):
+            end(begin(storage))
+        with pytest.raises(Abandoned):
+            for task in steps:
+                if task is not None:
+                    task.run()
+        assert values_of(log) == survivors and log.segments == segments
+    assert paused > 5 and values_of(log) != before, "some pause was amid the pass"
 
 
 def test_the_target_is_told_where_the_log_begins_and_what_is_durable_and_committed() -> None:

@@ -435,6 +435,23 @@ def file_of(broker: Broker, tmp_path: Path, *rows: str) -> Path:
     return file
 
 
+def test_a_missing_path_is_answered_with_similar_ones(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    archive_at(tmp_path / "flights-archive", 1)
+    (tmp_path / "flights-archived").mkdir()     # has no archive
+    (tmp_path / "history.jsonl").touch()
+    (tmp_path / "flights.ddl").touch()
+    assert refusal(capsys, "verify", "--path", tmp_path / "flights-archiv") == (
+        f"{tmp_path}/flights-archiv is not a table of `archive`: it does not exist;"
+        " similar: flights-archive")
+    said = refusal(capsys, "check-history", "--path", tmp_path / "histori.jsonl")
+    assert said == f"{tmp_path}/histori.jsonl does not exist; similar: history.jsonl"
+    words = "quality-report", "--topic", "six", "--schema", tmp_path / "flight.ddl"
+    assert refusal(capsys, *words).endswith("no such file; similar: flights.ddl")
+    assert refusal(capsys, "verify", "--path", tmp_path / "no" / "x").endswith("does not exist")
+
+
 def test_a_file_is_checked_whole_with_what_its_steps_make(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

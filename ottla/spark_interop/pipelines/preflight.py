@@ -152,7 +152,8 @@ def _check_interval(name: str, text: str) -> None:
 def _check_files(given: Mapping[str, Any]) -> None:
     schema, schemas = given.get("schema"), given.get("schemas")
     if isinstance(schema, str) and schema.endswith(SCHEMA_FILES) and not Path(schema).is_file():
-        raise PipelineError(f"the schema {schema} cannot be read: no such file")
+        raise PipelineError(
+            f"the schema {schema} cannot be read: no such file{_near(Path(schema))}")
     if schemas is not None and "://" not in str(schemas) and not Path(schemas).is_dir():
         raise PipelineError(f"schemas: {schemas} is not a directory")
     output = given.get("output")
@@ -229,7 +230,7 @@ def _check_paths(step: Step, given: Mapping[str, Any], made: Made) -> None:
     if step.name in READERS or given.get("archive"):
         _check_table(str(given.get("archive") or given["path"]), "archive", made)
     if step.name == "check-history" and not Path(given["path"]).exists():
-        raise PipelineError(f"{given['path']} does not exist")
+        raise PipelineError(f"{given['path']} does not exist{_near(Path(given['path']))}")
     if step.name in TABLES:
         place = _local(given["path"])
         if place is not None:
@@ -286,10 +287,19 @@ def _check_table(path: str, kind: str, made: Made) -> None:
     if about is None:
         raise PipelineError(
             f"{place} is not a table of `{kind}`: it "
-            + (f"has no {META}" if place.exists() else "does not exist")
+            + (f"has no {META}" if place.exists() else f"does not exist{_near(place, META)}")
         )
     if about.get("kind") != kind:
         raise PipelineError(f"{place} is a table of `{about.get('kind')}`, not of `{kind}`")
+
+
+def _near(place: Path, content: str = "") -> str:
+    """The similar names beside a missing file or directory, as far as they have the content."""
+    try:
+        beside = [one.name for one in place.absolute().parent.iterdir() if (one / content).exists()]
+    except OSError:
+        return ""
+    return similar(place.name, beside)
 
 
 def _archived_partitions(path: Any) -> int:

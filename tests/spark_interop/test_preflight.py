@@ -522,6 +522,26 @@ def test_a_run_without_new_records_still_knows_the_watermark(tmp_path: Path) -> 
         assert windows.known_watermark(files) == "2013-01-02T00:00:00.123Z"
 
 
+def test_the_watermark_after_an_interrupted_first_batch_is_the_one_that_it_reached(
+    tmp_path: Path,
+) -> None:
+    """The next run repeats the batch alone, and then only closes the windows. Spark reports the
+    watermark with which the batch began."""
+    files, place = LocalFiles(tmp_path), tmp_path / windows.CHECKPOINT
+
+    def write(kind: str, number: int, name: str, reached_ms: int) -> None:
+        (place / kind).mkdir(parents=True, exist_ok=True)
+        (place / kind / str(number)).write_text(f'v1\n{{"{name}":{reached_ms}}}')
+
+    write("offsets", 0, "batchWatermarkMs", 0)
+    assert windows.known_watermark(files) is None
+    write("commits", 0, "nextBatchWatermarkMs", 1_357_084_800_123)
+    assert windows.known_watermark(files) == "2013-01-02T00:00:00.123Z"
+    write("offsets", 1, "batchWatermarkMs", windows.AFTER_ALL_MS)
+    write("commits", 1, "nextBatchWatermarkMs", windows.AFTER_ALL_MS)
+    assert windows.known_watermark(files) == "2013-01-02T00:00:00.123Z"
+
+
 def test_offsets_deleted_before_they_were_read_are_gaps() -> None:
     def gaps(log_start: int, read: list[int] | None) -> dict[str, list[int]]:
         added = {"f": Entry(1, {"0": read})} if read else {}

@@ -126,8 +126,7 @@ def _run(
     )  # fmt: skip
     if final and not shown.interrupted and _close_all(target):
         query_run.drain(writer, target.files, CHECKPOINT, every, shown)
-    if report.get("watermark") is None:         # nothing new to read
-        report["watermark"] = known_watermark(target.files)
+    report["watermark"] = known_watermark(target.files)
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,17 +187,26 @@ def _close_all(target: Table) -> bool:
 
 
 def known_watermark(files: Readable) -> str | None:
-    """The watermark of the newest batch in the checkpoint, apart from the batch that closes all
-    windows; in Spark's form. None before the first batch."""
+    """The newest watermark in the checkpoint, apart from the one that closes all windows; in
+    Spark's form. None if no batch has had a row with a time.
+
+    A batch begins with the watermark in `offsets`, and ends with the one in `commits`. Spark's
+    report of a batch has only the former. After a batch that a killed run had begun, no other batch
+    may follow and report the latter.
+    """
     last = query_run.newest(files, CHECKPOINT, "offsets")
-    for number in () if last is None else (last, last - 1):
-        if number >= 0 and files.exists(f"{CHECKPOINT}/offsets/{number}"):
-            lines = files.read(f"{CHECKPOINT}/offsets/{number}").splitlines()
-            reached_ms = int(json.loads(lines[1])["batchWatermarkMs"])
-            if reached_ms != AFTER_ALL_MS:
-                at = datetime.fromtimestamp(reached_ms / 1000, UTC)
-                return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return None
+    found = [0]
+    for number in () if last is None else (last - 1, last):
+        for kind, name in ("offsets", "batchWatermarkMs"), ("commits", "nextBatchWatermarkMs"):
+            path = f"{CHECKPOINT}/{kind}/{number}"
+            if number >= 0 and files.exists(path):
+                metadata = json.loads(files.read(path).splitlines()[1])
+                found.append(int(metadata.get(name, 0)))
+    reached_ms = max(ms for ms in found if ms != AFTER_ALL_MS)
+    if not reached_ms:
+        return None
+    at = datetime.fromtimestamp(reached_ms / 1000, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def check_time_column(name: str, kind: str) -> None:
@@ -232,8 +240,6 @@ def _counting(report: dict[str, Any]) -> Any:
             for key in ("records", "bad", "without_time"):
                 report[key] += seen[key] or 0
         report["late"] += sum(s["numRowsDroppedByWatermark"] for s in told["stateOperators"])
-        known = report.get("watermark")
-        report["watermark"] = told.get("eventTime", {}).get("watermark", known)
 
     return count
 

@@ -10,7 +10,7 @@ import difflib
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ottla.spark_interop.errors import NoBroker, PipelineError
 ANSWER_SECONDS = 15
 CONNECT_SECONDS = 5
 ELECTION_SECONDS = 30
+PATIENCE_SECONDS = 120  # a broker may restart meanwhile
 AGAIN_SECONDS = 0.2
 RETRIABLE = {
     "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE",
@@ -60,10 +61,14 @@ class Setting:
 @dataclass(frozen=True)
 class Cluster:
     """A bootstrap address `host:port,…` and the security properties, in librdkafka's names:
-    `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`."""
+    `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`.
+
+    If no broker answers, a question is repeated for `patience_seconds`, then NoBroker is raised.
+    """
 
     bootstrap: str
     security: Mapping[str, str] = field(default_factory=dict)
+    patience_seconds: float = field(default=0, compare=False)
 
     @classmethod
     def of(cls, where: str | Cluster) -> Cluster:
@@ -75,8 +80,17 @@ class Cluster:
         """The Cluster, after a check that one of its addresses accepts connections. Public
         functions call this first, because librdkafka and Spark would wait for a missing broker."""
         cluster = cls.of(where)
-        cluster.reach()
+        cluster._reach_until(time.monotonic() + cluster.patience_seconds)
         return cluster
+
+    @classmethod
+    def begun(cls, where: str | Cluster) -> Cluster:
+        """The Cluster of a pipeline that has begun: `reached`, and patient from then on."""
+        return cls.reached(where).patient()
+
+    def patient(self) -> Cluster:
+        """The Cluster with the patience of a running pipeline: an outage must not end the run."""
+        return replace(self, patience_seconds=PATIENCE_SECONDS)
 
     @classmethod
     def from_file(cls, bootstrap: str, path: str | Path) -> Cluster:
@@ -141,20 +155,22 @@ class Cluster:
         """The result of `ask` with an admin client; errors become a PipelineError of one sentence.
 
         Retries while a leader or a controller is being elected, and if the broker has stopped and
-        another broker accepts connections.
+        another broker accepts connections. Waits for brokers as `patience_seconds` says.
         """
         from confluent_kafka import KafkaException
 
-        deadline = time.monotonic() + ELECTION_SECONDS
+        begun = time.monotonic()
+        deadline = begun + max(ELECTION_SECONDS, self.patience_seconds)
         while True:
             admin = self.admin()
             try:
                 return ask(admin)
             except KafkaException as error:
                 code = error.args[0]
-                if not _passes(code) or time.monotonic() > deadline:
+                passes = _passes(code) or (self.patience_seconds and code.name() in UNREACHABLE)
+                if not passes or time.monotonic() > deadline:
                     raise self._sentence(code, what) from error
-            self.reach()
+            self._reach_until(begun + self.patience_seconds)
             time.sleep(AGAIN_SECONDS)
 
     def _sentence(self, code: Any, what: str) -> PipelineError:
@@ -164,8 +180,9 @@ class Cluster:
         return PipelineError(f"{about}: {code.name()}: {code.str()}")
 
     def _silent(self, why: str) -> NoBroker:
+        seconds = max(ANSWER_SECONDS, self.patience_seconds)
         return NoBroker(
-            f"no broker answers at {self.bootstrap} within {ANSWER_SECONDS} s ({why}): check the "
+            f"no broker answers at {self.bootstrap} within {seconds} s ({why}): check the "
             "address, and that the broker runs"
         )
 
@@ -268,6 +285,16 @@ class Cluster:
             f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address"
             + (f"; {is_running_there()}" if refused else ", and that the broker runs")
         )
+
+    def _reach_until(self, deadline: float) -> None:
+        """As `reach`, but tries again until the deadline."""
+        while True:
+            try:
+                return self.reach()
+            except NoBroker:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(AGAIN_SECONDS)
 
     def rights(self, topic: str) -> set[str]:
         """The operations that this client may perform on a topic; empty if the broker does not

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import NoBroker, PipelineError
-from ottla.spark_interop.pipelines import progress, transactional
+from ottla.spark_interop.pipelines import progress, replay, transactional
 from ottla.spark_interop.pipelines.transactional import Destination, Lane, Origin
 from ottla.testing import Broker
 
@@ -85,6 +85,14 @@ def test_good_and_bad_rows_and_the_position_are_one_transaction(to: Destination)
     assert (again.written, again.skipped) == (0, 2)
     assert (committed(to, to.topic), committed(to, str(to.aside))) == ([b"good"], [b"bad"])
     assert transactional.positions(to) == {0: 2}
+
+
+def test_a_replay_estimates_its_records_from_what_is_committed(to: Destination) -> None:
+    write(to, row(1))
+    grown = replay.growth(to, [0])
+    assert grown() == 0
+    write(to, row(2), row(3))
+    assert grown() == 3     # two records and a transaction's marker
 
 
 def test_progress_outlives_the_offsets_of_groups() -> None:

@@ -210,9 +210,10 @@ def test_the_time_of_a_long_step_is_shown_on_a_terminal(
     monkeypatch.setattr(query_run, "print", say, raising=False)
     for terminal in (False, True):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
-        with query_run.clock("verify", wanted=True):
+        with query_run.clock(query_run.Progress("verify")):
             assert not terminal or ticked.wait(30)
-        assert ("verify: 0 s" in capsys.readouterr().err) is terminal
+        told = capsys.readouterr().err
+        assert ("verify: 0 s" in told) is terminal and told.endswith("\r\x1b[K" if terminal else "")
 
 
 def test_a_query_that_another_one_stopped_in_a_batch_has_not_ended() -> None:
@@ -239,6 +240,7 @@ Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not autho
     (WORKER, 'KafkaException: KafkaError{code=MSG_SIZE_TOO_LARGE,val=10,str="too large"}'),
     (JVM, "TopicAuthorizationException: Not authorized: [t]"),
     (f"x\n{WORKER}\nottla.spark_interop.errors.PipelineError: t was deleted", "t was deleted"),
+    (f"x\n{WORKER}\nottla.spark_interop.errors.NoBroker: no broker", "no broker"),
     ("only this\nand that", "only this"),
 ])  # fmt: skip
 def test_a_workers_error_is_one_sentence(text: str, said: str) -> None:

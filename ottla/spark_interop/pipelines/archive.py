@@ -76,34 +76,34 @@ def archive(
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
     check_options(topic, starting)
-    cluster = Cluster.reached(bootstrap)
-    cluster.partitions(topic)
-    files = Files(spark, path)
-    about = cluster.identity(topic) | {"by": by, "isolation": isolation}
-    origin = transactional.Origin(cluster, topic, about["topic_id"])
-    source = cluster.spark_options() | {
-        "subscribe": topic,
-        "startingOffsets": starting,
-        "includeHeaders": "true",
-        "kafka.isolation.level": isolation,
-        "maxOffsetsPerTrigger": str(records_per_batch),
-        "failOnDataLoss": str(not allow_gaps).lower(),
-    }
-    stream = spark.readStream.format("kafka").options(**(source | dict(options or {}))).load()
-    begin = time.monotonic()
-    with Table.writing(files, "archive", about, origin) as target:
-        if SETTINGS not in target.about:
-            target.note({SETTINGS: targets.settings_like(cluster, topic)})
-        before = set(target.live), set(target.batches)
+    with query_run.telling(f"archive {topic}", progress, bootstrap) as shown:
+        cluster = Cluster.begun(bootstrap)
+        cluster.partitions(topic)
+        files = Files(spark, path)
+        about = cluster.identity(topic) | {"by": by, "isolation": isolation}
+        origin = transactional.Origin(cluster, topic, about["topic_id"])
+        source = cluster.spark_options() | {
+            "subscribe": topic,
+            "startingOffsets": starting,
+            "includeHeaders": "true",
+            "kafka.isolation.level": isolation,
+            "maxOffsetsPerTrigger": str(records_per_batch),
+            "failOnDataLoss": str(not allow_gaps).lower(),
+        }
+        stream = spark.readStream.format("kafka").options(**(source | dict(options or {}))).load()
+        begin = time.monotonic()
+        with Table.writing(files, "archive", about, origin) as target:
+            if SETTINGS not in target.about:
+                target.note({SETTINGS: targets.settings_like(cluster, topic)})
+            before = set(target.live), set(target.batches)
 
-        def write(batch: DataFrame, number: int) -> None:
-            if number not in target.batches:  # a run that crashed may have committed this batch
-                _write_batch(target, batch, number, by, allow_gaps)
+            def write(batch: DataFrame, number: int) -> None:
+                if number not in target.batches:  # a run that crashed may have committed this batch
+                    _write_batch(target, batch, number, by, allow_gaps)
 
-        shown = query_run.Progress(f"archive {topic}", progress)
-        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
-                        watch=origin.check, after_loss=RECORD_GAPS,
-                        reach=cluster.reach)  # fmt: skip
+            query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
+                            watch=origin.check, after_loss=RECORD_GAPS,
+                            reach=cluster.reach)  # fmt: skip
     new = [target.live[name] for name in target.live.keys() - before[0]]
     return {
         "records": sum(entry.records for entry in new),
@@ -296,7 +296,11 @@ def _compact(
 
 
 def verify(
-    spark: SparkSession, path: str | Path, bootstrap: str | Cluster | None = None
+    spark: SparkSession,
+    path: str | Path,
+    bootstrap: str | Cluster | None = None,
+    *,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Check an archive; with `bootstrap`, compare it with what the topic still has.
 
@@ -310,10 +314,15 @@ def verify(
     Raises PipelineError if there is no archive, the topic does not exist or no broker answers;
     damage is not an error but a problem in the report.
     """
+    target = Table.open(Files(spark, path), "archive")
+    with query_run.telling("verify", progress, bootstrap) as shown, query_run.clock(shown):
+        return _verified(spark, target, None if bootstrap is None else Cluster.begun(bootstrap))
+
+
+def _verified(spark: SparkSession, target: Table, cluster: Cluster | None) -> dict[str, Any]:
+    """The report of `verify`, compared with the topic if there is a cluster."""
     from pyspark.sql import functions as f
 
-    target = Table.open(Files(spark, path), "archive")
-    cluster = None if bootstrap is None else Cluster.reached(bootstrap)
     problems = target.check_files() + _broken_ranges(target)
     report: dict[str, Any] = {"ok": False, "problems": problems, "lost": 0, "partitions": {}}
     if problems:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -27,7 +28,7 @@ from ottla.spark_interop.spark_session import (
 from ottla.wire.wording import counted
 
 ADDRESSES = ("bootstrap", "source", "destination")
-WITHOUT_PROGRESS = {"compact", "verify", "replay", "check-history"}
+WITHOUT_PROGRESS = {"compact", "check-history"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -196,13 +197,20 @@ def _run(
         where = f"step {number} of {len(todo)} ({step.name}): " if len(todo) > 1 else ""
         if spark is None and not (step.name == "check-history" and given.get("small")):
             spark = _told_session(options, step)
-        silent = step.name in WITHOUT_PROGRESS
-        if not silent:
-            given = given | {"progress": False if options.quiet else None}
+        show = False if options.quiet else None
+        # An outage since the checks is waited for, as in the middle of a run.
+        given = given | {
+            name: Cluster.of(given[name]).patient() for name in ADDRESSES if given.get(name)
+        }
+        clock: AbstractContextManager[None] = nullcontext()
+        if step.name in WITHOUT_PROGRESS:
+            clock = query_run.clock(query_run.Progress(step.name, show))
+        else:
+            given = given | {"progress": show}
         if where and not options.quiet:
             print(f"step {number} of {len(todo)}: {step.name}", file=sys.stderr)
         try:
-            with query_run.clock(step.name, silent and not options.quiet):
+            with clock:
                 report = step.run(spark, given)
         except PipelineError as error:
             raise PipelineError(f"{where}{error}") from error

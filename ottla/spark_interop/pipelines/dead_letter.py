@@ -67,34 +67,36 @@ def dead_letter(
     delete the written records (unless `allow_gaps`).
     """
     check_options(topic, to, dead_letters, share_max)
-    cluster, begin = Cluster.reached(bootstrap), time.monotonic()
-    place = Files(spark, checkpoint)
-    into = prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
-    loss = {"failOnDataLoss": str(not allow_gaps).lower()}
-    stream = stream_topic(
-        spark, cluster, topic, format=format, schema=schema, schemas=schemas,
-        records_per_batch=records_per_batch, options=loss,
-    )  # fmt: skip
-    report: dict[str, Any] = {"good": 0, "bad": 0, "restamped": 0}
+    begin = time.monotonic()
+    with query_run.telling(f"dead letters of {topic}", progress, bootstrap) as shown:
+        cluster = Cluster.begun(bootstrap)
+        place = Files(spark, checkpoint)
+        into = prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
+        loss = {"failOnDataLoss": str(not allow_gaps).lower()}
+        stream = stream_topic(
+            spark, cluster, topic, format=format, schema=schema, schemas=schemas,
+            records_per_batch=records_per_batch, options=loss,
+        )  # fmt: skip
+        report: dict[str, Any] = {"good": 0, "bad": 0, "restamped": 0}
 
-    def write(batch: DataFrame, number: int) -> None:
-        judged = judge(batch, function).persist()
-        try:
-            _check_share(judged, share_max, number)
-            letters = _rows(_letters(judged.where("_error IS NOT NULL"), topic, into.writer), True)
-            good = _rows(judged.where("_error IS NULL"), False)
-            done = transactional.write(good.unionByName(letters), into)
-            bad = transactional.total(done, "aside")
-            report["bad"] += bad
-            report["good"] += transactional.total(done) - bad
-            report["restamped"] += transactional.total(done, "restamped")
-        finally:
-            judged.unpersist()
+        def write(batch: DataFrame, number: int) -> None:
+            judged = judge(batch, function).persist()
+            try:
+                _check_share(judged, share_max, number)
+                bad = judged.where("_error IS NOT NULL")
+                letters = _rows(_letters(bad, topic, into.writer), True)
+                good = _rows(judged.where("_error IS NULL"), False)
+                done = transactional.write(good.unionByName(letters), into)
+                aside = transactional.total(done, "aside")
+                report["bad"] += aside
+                report["good"] += transactional.total(done) - aside
+                report["restamped"] += transactional.total(done, "restamped")
+            finally:
+                judged.unpersist()
 
-    with place.lock(table.LOCK):
-        query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
-                        query_run.Progress(f"dead letters of {topic}", progress),
-                        watch=into.check, reach=into.reach)  # fmt: skip
+        with place.lock(table.LOCK):
+            query_run.drain(stream.writeStream.foreachBatch(write), place, "", every, shown,
+                            watch=into.check, reach=into.reach)  # fmt: skip
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
 

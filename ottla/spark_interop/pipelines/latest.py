@@ -48,33 +48,33 @@ def latest(
     micro-batch read from several partitions of the topic: the newest record counts), "seconds"}.
     Raises as `archive` does.
     """
-    cluster = Cluster.reached(bootstrap)
-    cluster.partitions(topic)
-    files = Files(spark, path)
-    about = cluster.identity(topic)
-    begin = time.monotonic()
-    source = cluster.spark_options() | {
-        "subscribe": topic,
-        "startingOffsets": "earliest",
-        "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
-        "maxOffsetsPerTrigger": str(records_per_batch),
-        "failOnDataLoss": str(not allow_gaps).lower(),
-    }
-    stream = spark.readStream.format("kafka").options(**source).load()
-    counts = {"records": 0, "without_key": 0, "moved_keys": 0}
+    with query_run.telling(f"latest {topic}", progress, bootstrap) as shown:
+        cluster = Cluster.begun(bootstrap)
+        cluster.partitions(topic)
+        files = Files(spark, path)
+        about = cluster.identity(topic)
+        begin = time.monotonic()
+        source = cluster.spark_options() | {
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "includeHeaders": "true",
+            "kafka.isolation.level": "read_committed",
+            "maxOffsetsPerTrigger": str(records_per_batch),
+            "failOnDataLoss": str(not allow_gaps).lower(),
+        }
+        stream = spark.readStream.format("kafka").options(**source).load()
+        counts = {"records": 0, "without_key": 0, "moved_keys": 0}
 
-    origin = transactional.Origin(cluster, topic, about["topic_id"])
-    with Table.writing(files, "latest", about, origin) as target:
+        origin = transactional.Origin(cluster, topic, about["topic_id"])
+        with Table.writing(files, "latest", about, origin) as target:
 
-        def write(batch: DataFrame, number: int) -> None:
-            if number not in target.batches:
-                for name, count in _write_batch(spark, target, batch, number).items():
-                    counts[name] += count
+            def write(batch: DataFrame, number: int) -> None:
+                if number not in target.batches:
+                    for name, count in _write_batch(spark, target, batch, number).items():
+                        counts[name] += count
 
-        shown = query_run.Progress(f"latest {topic}", progress)
-        query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
-                        watch=origin.check, reach=cluster.reach)  # fmt: skip
+            query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
+                            watch=origin.check, reach=cluster.reach)  # fmt: skip
     keys = sum(entry.records for entry in target.live.values())
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}

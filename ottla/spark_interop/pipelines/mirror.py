@@ -13,6 +13,7 @@ mirror each other's topics.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,42 +59,55 @@ def mirror(
     does, and PipelineError if the name or the checkpoint belongs to another topic, if `to` was
     created again, or if it would delete the written records (unless `allow_gaps`).
     """
-    there, here = Cluster.reached(destination), Cluster.reached(source)
-    target = to or topic
-    check_target(here, topic, there, target)
-    ours, theirs = names or (here.id(), there.id())
-    place, begin = Files(spark, checkpoint), time.monotonic()
-    claimed, into = claim_of(here, topic, there, target, name)
-    into = replace(into, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}")
-    table.check_claim(place, claimed, into)
-    like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
-    has_older = targets.older_in_topic(here, topic, transactional.positions(into))
-    if allow_gaps and there.exists(target):  # records that the target would delete count as a gap
-        has_older = lambda _: False  # noqa: E731
-    targets.prepare(there, target, partitions, like, has_older)
-    kept = there.settings(target)["retention.ms"].value
-    there.create(f"{target}.offsets", 1, {"retention.ms": kept})
-    into = transactional.begun_with(into)
-    starting = _starting(here, topic, into)
-    table.claim(place, claimed, into)
-    report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}
-    stream = _stream(spark, here, topic, starting, records_per_batch, allow_gaps)
+    target, begin = to or topic, time.monotonic()
+    with query_run.telling(f"mirror {topic}", progress, source, destination) as shown:
+        there, here = Cluster.begun(destination), Cluster.begun(source)
+        check_target(here, topic, there, target)
+        ours, theirs = names or (here.id(), there.id())
+        place = Files(spark, checkpoint)
+        claimed, into = claim_of(here, topic, there, target, name)
+        into = replace(into, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}")
+        table.check_claim(place, claimed, into)
+        like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
+        has_older = targets.older_in_topic(here, topic, transactional.positions(into))
+        # With allow_gaps, records that the target would delete count as a gap.
+        if allow_gaps and there.exists(target):
+            has_older = lambda _: False  # noqa: E731
+        targets.prepare(there, target, partitions, like, has_older)
+        kept = there.settings(target)["retention.ms"].value
+        there.create(f"{target}.offsets", 1, {"retention.ms": kept})
+        into = transactional.begun_with(into)
+        starting = _starting(here, topic, into)
+        table.claim(place, claimed, into)
+        report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}
+        stream = _stream(spark, here, topic, starting, records_per_batch, allow_gaps)
 
-    def write(batch: DataFrame, number: int) -> None:
-        rows = _rows(batch, ours, theirs)
-        done = transactional.write(rows.where("NOT looped").drop("looped"), into, in_order=True)
-        report["written"] += transactional.total(done)
-        report["already_there"] += transactional.total(done, "skipped")
-        report["restamped"] += transactional.total(done, "restamped")
+        def write(batch: DataFrame, number: int) -> None:
+            rows = _rows(batch, ours, theirs)
+            rows = rows.where("NOT looped").drop("looped")
+            with telling_of(there, here, shown):
+                done = transactional.write(rows, into, in_order=True)
+            report["written"] += transactional.total(done)
+            report["already_there"] += transactional.total(done, "skipped")
+            report["restamped"] += transactional.total(done, "restamped")
 
-    with place.lock(table.LOCK):
-        rows = query_run.drain(stream.writeStream.foreachBatch(write), place, "", every,
-                               query_run.Progress(f"mirror {topic}", progress),
-                               watch=into.check, reach=into.reach)  # fmt: skip
+        with place.lock(table.LOCK):
+            rows = query_run.drain(stream.writeStream.foreachBatch(write), place, "", every, shown,
+                                   watch=into.check, reach=into.reach)  # fmt: skip
+        report["lag"] = _lag(here, topic, place)
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
-    report["lag"] = _lag(here, topic, place)
     return report
+
+
+def telling_of(
+    there: Cluster, here: Cluster, shown: query_run.Progress
+) -> AbstractContextManager[None]:
+    """Tells of outages of the destination while a batch is written; `drain` tells of the source's
+    outages. An idle mirror does not need its destination."""
+    if there.bootstrap == here.bootstrap:
+        return nullcontext()
+    return query_run.looking(shown, there.reach, beside_query=True)
 
 
 def claim_of(

@@ -60,19 +60,21 @@ def quality_report(
     """
     check_options(topic, archive, since, until)
     given = Format(format, schema, schemas)
-    if archive is not None:
-        source = str(archive)
-        raw = read_archive(spark, archive)
-        frame = topics.typed(raw, given.at(str(raw.select("topic").first()[0])))
-    elif bootstrap is not None and topic is not None:
-        source = topic
-        frame = topics.read_topic(spark, bootstrap, topic, format=given, since=since, until=until)
-    else:
-        raise PipelineError(f"topic {topic} needs the address of its cluster: give bootstrap")
-    try:
-        report = {"source": source, **measure(frame)}
-    except Exception as error:
-        raise query_run.explained(error) from error
+    of, where = (topic, bootstrap) if archive is None else (archive, None)
+    with query_run.telling(f"quality of {of}", progress, where) as shown, query_run.clock(shown):
+        if archive is not None:
+            raw = read_archive(spark, archive)
+            frame = topics.typed(raw, given.at(str(raw.select("topic").first()[0])))
+        elif bootstrap is not None and topic is not None:
+            frame = topics.read_topic(
+                spark, Cluster.begun(bootstrap), topic, format=given, since=since, until=until
+            )
+        else:
+            raise PipelineError(f"topic {topic} needs the address of its cluster: give bootstrap")
+        try:
+            report = {"source": str(of), **measure(frame)}
+        except Exception as error:
+            raise query_run.explained(error) from error
     if html is not None:
         Path(html).write_text(page(report))
     return report

@@ -1,4 +1,7 @@
-"""Running a streaming query to its end: progress on a terminal, and errors that say what to do."""
+"""Running a pipeline and its streaming query to the end: progress on a terminal, outages, errors.
+
+Each error says what to do.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
+from ottla.spark_interop.cluster import PATIENCE_SECONDS, Cluster
 from ottla.spark_interop.errors import DataLost, NoBroker, PipelineError
 from ottla.spark_interop.pipelines.files import Files, Readable
 from ottla.wire.wording import counted
@@ -20,10 +25,11 @@ REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4
 POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
 SILENT_SECONDS = 8.0  # a longer wait is explained; the check of a changed topic id takes 5 s
 TICK_SECONDS = 1.0
+JOIN_SECONDS = 1.0
 LOOK_SECONDS = 2.0  # how often a running query tries whether a broker accepts connections
 LOOKS_SHARE = 0.1  # at most this share of the time: a look is long if an address drops packets
 AWAY_SECONDS = 3.0  # a shorter outage is not worth a line
-PATIENCE_SECONDS = 120.0  # the two minutes in AWAY
+# The two minutes are PATIENCE_SECONDS.
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
 BACK = "the brokers answer again"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
@@ -58,18 +64,27 @@ CAUSES = {
 
 
 # One of our errors that passed through a Python worker or a callback of the JVM.
-OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|SparkUnavailable): (.+)")
+OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|NoBroker|SparkUnavailable): (.+)")
 TRACEBACK = "Traceback (most recent call last):"
 RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?$")  # a traceback's last line
 CAUSED = re.compile(r"^(?:Caused )?(?:by)?: (?:[a-z_]\w*\.)+(\w+): (.+)$", re.M)
 SENTENCE_MAX = 1200
 
 
+@dataclass
+class Outage:
+    """Since when no broker has answered, and whether the user was told."""
+
+    since: float | None = None
+    told: bool = False
+
+
 class Progress:
     """One line on a terminal that is overwritten; no line if standard error is not a terminal.
 
     Long waits are explained even without a terminal, unless `show` is false. `interrupted` is
-    whether the user ended a query that would run for ever.
+    whether the user ended a query that would run for ever. While `querying`, only `run` looks for
+    outages. Several threads may show and say something.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
@@ -78,6 +93,9 @@ class Progress:
         self.show = sys.stderr.isatty() if show is None else show
         self.interrupted = False
         self.earlier = 0    # the records of earlier queries of the same run
+        self.querying = False
+        self.outage = Outage()
+        self._lock = threading.RLock()
         self._drawn = False
         self._line = ""     # the line that is overwritten, while there is one
         self._begin = time.monotonic()
@@ -85,7 +103,16 @@ class Progress:
     def begin(self) -> None:
         """Shows that the first batch takes a while."""
         if not self._drawn:
+            self.restart()
             self._draw(f"{self.what}: the first batch, up to half a minute on two idle cores")
+
+    def restart(self) -> None:
+        """The rate is from now on the mean since this call."""
+        self._begin = time.monotonic()
+
+    def tick(self, seconds: float) -> None:
+        """Shows that the run has taken this long."""
+        self._draw(f"{self.what}: {seconds:.0f} s")
 
     def update(self, records: int, note: str = "") -> None:
         """Shows this many records of the query as done."""
@@ -117,28 +144,40 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Prints a line; the one that is overwritten, if there is one, stays the last."""
-        if self._line:
-            print(f"\r\x1b[K{self.what}: {text}\n{self._line}", end="", file=sys.stderr, flush=True)
-        elif self.explains:
-            print(f"{self.what}: {text}", file=sys.stderr, flush=True)
+        line = f"{self.what}: {text}"
+        with self._lock:
+            if self._line:
+                print(f"\r\x1b[K{line}\n{self._line}", end="", file=sys.stderr, flush=True)
+            elif self.explains:
+                print(line, file=sys.stderr, flush=True)
 
     def _draw(self, text: str) -> None:
         if self.show:
-            self._drawn, self._line = True, text
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            with self._lock:
+                self._drawn, self._line = True, text
+                print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Removes the line."""
+        with self._lock:
+            if self._line:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+                self._line = ""
 
     def done(self) -> None:
         """Ends the line."""
-        if self.show:
-            print(file=sys.stderr)
-            self._line = ""
+        with self._lock:
+            if self._line:
+                print(file=sys.stderr)
+                self._line = ""
 
 
 class Contact:
     """Tells once per outage that no broker answers, and once that they answer again.
 
     `reach` and `watch` are as in `drain`. Brokers may also accept connections and not answer: then
-    `watch` waits for them.
+    `watch` waits for them. `outage` is the state that an earlier contact left, and `ended` is set
+    when there is nothing more to tell.
     """
 
     def __init__(
@@ -146,12 +185,13 @@ class Contact:
         progress: Progress,
         reach: Callable[[], None] | None,
         watch: Callable[[], None] | None,
+        outage: Outage | None = None,
+        ended: threading.Event | None = None,
     ) -> None:
         self._progress, self._reach, self._watch = progress, reach, watch
         self._watched = time.monotonic()
         self._next = self._watched + LOOK_SECONDS
-        self._since: float | None = None    # when the outage was noticed
-        self._told = False
+        self._outage, self._ended = outage or Outage(), ended or threading.Event()
 
     def look(self) -> None:
         """Tries the brokers and runs `watch`, each if it is due; NoBroker if no broker has accepted
@@ -167,50 +207,123 @@ class Contact:
 
     def _there(self) -> bool:
         """Whether a broker accepted the last connection."""
-        begun = time.monotonic()
+        begun, outage = time.monotonic(), self._outage
         if self._reach is None or begun < self._next:
-            return self._since is None
+            return outage.since is None
         try:
             self._reach()
         except NoBroker:
             now = time.monotonic()
-            self._since = begun if self._since is None else self._since
-            if now - self._since > PATIENCE_SECONDS:
+            outage.since = begun if outage.since is None else outage.since
+            if now - outage.since > PATIENCE_SECONDS:
                 raise
-            if not self._told and now - self._since >= AWAY_SECONDS:
-                self._told = True
-                self._progress.say(AWAY)
+            if not outage.told and now - outage.since >= AWAY_SECONDS:
+                outage.told = True
+                self._say(AWAY)
             self._next = now + POLL_SECONDS
             return False
         now = time.monotonic()
         self._next = now + max(LOOK_SECONDS, (now - begun) / LOOKS_SHARE)
-        if self._told:
-            self._progress.say(BACK)
-        self._since, self._told = None, False
+        self.back()
         return True
+
+    def back(self) -> None:
+        """Ends the outage, if there is one."""
+        if self._outage.told:
+            self._say(BACK)
+        self._outage.since, self._outage.told = None, False
+
+    def _say(self, text: str) -> None:
+        if not self._ended.is_set():
+            self._progress.say(text)
 
 
 @contextmanager
-def clock(what: str, wanted: bool) -> Iterator[None]:
-    """On a terminal, if `wanted`, shows how many seconds the block has been running."""
-    begun, ended = time.monotonic(), threading.Event()
+def telling(
+    what: str, show: bool | None, *where: str | Cluster | None
+) -> Iterator[Progress]:
+    """The progress of a pipeline that runs in the block, and that tells of outages of these
+    clusters also outside of `drain`."""
+    clusters = [Cluster.of(one) for one in where if one is not None]
 
-    def tick() -> None:
-        while not ended.wait(TICK_SECONDS):
-            line = f"\r\x1b[K{what}: {time.monotonic() - begun:.0f} s"
-            print(line, end="", file=sys.stderr, flush=True)
+    def reach() -> None:
+        for cluster in clusters:
+            cluster.reach()
 
-    ticking = threading.Thread(target=tick, daemon=True)
-    shown = wanted and sys.stderr.isatty()
+    progress = Progress(what, show)
+    with looking(progress, reach):
+        yield progress
+
+
+@contextmanager
+def looking(
+    progress: Progress, reach: Callable[[], None], *, beside_query: bool = False
+) -> Iterator[None]:
+    """Tells from a thread when no broker answers, and when they answer again. The block itself
+    waits for them, or raises an error. While a query runs, `run` tells of its brokers; a thread
+    `beside_query` tells of others."""
+    ended = threading.Event()
+    outage = Outage() if beside_query else progress.outage
+    contact = Contact(progress, reach, None, outage, ended)
+
+    def look() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if beside_query or not progress.querying:
+                with suppress(PipelineError):
+                    contact.look()
+
+    if progress.explains:   # daemon: an address that drops packets must not delay the end
+        threading.Thread(target=look, daemon=True).start()
     try:
-        if shown:
+        yield
+        contact.back()
+    finally:
+        ended.set()
+
+
+@contextmanager
+def clock(progress: Progress) -> Iterator[None]:
+    """On a terminal, shows how many seconds the block has been running."""
+    begun = time.monotonic()
+    try:
+        with _ticking(progress, lambda _: progress.tick(time.monotonic() - begun)):
+            yield
+    finally:
+        progress.clear()
+
+
+@contextmanager
+def counting(progress: Progress, records: Callable[[], int]) -> Iterator[None]:
+    """On a terminal, shows how many records the block has written, as far as `records` can tell."""
+
+    def tick(ended: threading.Event) -> None:
+        with suppress(PipelineError):   # no broker answers: `looking` tells that
+            done = records()
+            if not ended.is_set():
+                progress.update(done, "(estimated)")
+
+    progress.restart()
+    with _ticking(progress, tick):
+        yield
+
+
+@contextmanager
+def _ticking(progress: Progress, tick: Callable[[threading.Event], None]) -> Iterator[None]:
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(TICK_SECONDS):
+            tick(ended)
+
+    ticking = threading.Thread(target=run, daemon=True)
+    try:
+        if progress.show:
             ticking.start()
         yield
     finally:
         ended.set()
         if ticking.ident is not None:
-            ticking.join()
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            ticking.join(JOIN_SECONDS)  # longer if it waits for an answer
 
 
 def trigger_of(every: str | None) -> dict[str, Any]:
@@ -247,7 +360,7 @@ def drain(
     triggers = [trigger_of(every)]
     if has_open_batch(files, checkpoint):
         triggers.insert(0, {"once": True})
-    rows = 0
+    progress.querying, rows = True, 0
     for trigger in triggers:
         if progress.interrupted:
             break
@@ -278,6 +391,7 @@ def drain(
                 raise PipelineError(
                     "Spark was stopped in the middle of a batch; run the same command again"
                 )
+    progress.querying = False
     return rows
 
 
@@ -310,7 +424,7 @@ def run(
     error. KeyboardInterrupt stops the query, and is raised unless the query runs `for_ever`.
     """
     rows, seen, news = 0, False, News(query)
-    contact = Contact(progress, reach, watch)
+    contact = Contact(progress, reach, watch, progress.outage)
 
     def take_news() -> None:
         nonlocal rows, seen

@@ -8,7 +8,7 @@ stopped, and does nothing once the replay is complete.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -44,6 +44,7 @@ def replay(
     timestamps: str = "original",
     create: bool = False,
     dry_run: bool = False,
+    progress: bool | None = None,
 ) -> dict[str, Any]:
     """Write the records of an archive to `topic`; a later run continues.
 
@@ -63,39 +64,66 @@ def replay(
     run after the repair continues.
     """
     check_options(rate, timestamps)
-    cluster, begin = Cluster.reached(bootstrap), time.monotonic()
-    files = Files(spark, path)
-    archived = Table.open(files, "archive").about
-    into = destination(cluster, topic, name, archived, _source(archived, since, until, time_zone))
-    refuse_own_topic(cluster, topic, archived)
-    done = transactional.positions(into)
-    try:
-        records = _between(read_archive(spark, path), since, until, time_zone)
-        counts, oldest_ms = _counted(records, done)
-    except Exception as error:
-        raise query_run.explained(error) from error
-    report: dict[str, Any] = {
-        "records": sum(counts.values()), "written": 0, "already_there": 0, "restamped": 0,
-        "partitions": dict(sorted(counts.items())),
-    }  # fmt: skip
-    if not dry_run or cluster.exists(topic) or not create:
-        needed = max(counts, default=0) + 1
-        if not cluster.exists(topic):       # also the partitions that have no records
-            needed = max(needed, *(int(p) + 1 for p in read_offsets(files, CHECKPOINT)))
-        prepare(cluster, topic, needed, archived, oldest_ms if timestamps == "original" else None,
-                create and not dry_run)  # fmt: skip
-    if not dry_run and counts:
-        tasks = min(len(counts), spark.sparkContext.defaultParallelism)
-        to = replace(into, rate=rate / tasks if rate else None)
+    begin = time.monotonic()
+    with query_run.telling(f"replay {topic}", progress, bootstrap) as shown:
+        cluster, files = Cluster.begun(bootstrap), Files(spark, path)
+        archived = Table.open(files, "archive").about
+        into = destination(
+            cluster, topic, name, archived, _source(archived, since, until, time_zone))
+        refuse_own_topic(cluster, topic, archived)
+        done = transactional.positions(into)
         try:
-            written = transactional.write(_rows(records, timestamps), to)
+            with query_run.clock(shown):
+                records = _between(read_archive(spark, path), since, until, time_zone)
+                counts, oldest_ms = _counted(records, done)
         except Exception as error:
             raise query_run.explained(error) from error
-        report["written"] = transactional.total(written)
-        report["already_there"] = transactional.total(written, "skipped")
-        report["restamped"] = transactional.total(written, "restamped")
+        report: dict[str, Any] = {
+            "records": sum(counts.values()), "written": 0, "already_there": 0, "restamped": 0,
+            "partitions": dict(sorted(counts.items())),
+        }  # fmt: skip
+        if not dry_run or cluster.exists(topic) or not create:
+            needed = max(counts, default=0) + 1
+            if not cluster.exists(topic):       # also the partitions that have no records
+                needed = max(needed, *(int(p) + 1 for p in read_offsets(files, CHECKPOINT)))
+            prepare(cluster, topic, needed, archived,
+                    oldest_ms if timestamps == "original" else None,
+                    create and not dry_run)  # fmt: skip
+        if not dry_run and counts:
+            tasks = min(len(counts), spark.sparkContext.defaultParallelism)
+            to = replace(into, rate=rate / tasks if rate else None)
+            report |= _write(_rows(records, timestamps), to, sorted(counts), shown)
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
+
+
+def _write(
+    rows: DataFrame, to: transactional.Destination, lanes: list[int], shown: query_run.Progress
+) -> dict[str, int]:
+    """Writes the rows, and returns their figures for the report."""
+    try:
+        with query_run.counting(shown, growth(to, lanes) if shown.show else lambda: 0):
+            written = transactional.write(rows, to)
+        shown.update(transactional.total(written))
+    except Exception as error:
+        raise query_run.explained(error) from error
+    finally:
+        shown.done()
+    kinds = {"written": "written", "already_there": "skipped", "restamped": "restamped"}
+    return {name: transactional.total(written, kind) for name, kind in kinds.items()}
+
+
+def growth(to: transactional.Destination, lanes: list[int]) -> Callable[[], int]:
+    """Returns how many offsets of these partitions have been committed since this call: the records
+    of all writers, and one marker for each transaction."""
+    begun = to.cluster.ends(to.topic, committed=False, partitions=lanes)
+    asking = replace(to.cluster, patience_seconds=0)
+
+    def grown() -> int:
+        ends = asking.ends(to.topic, partitions=lanes)
+        return sum(max(end - begun[lane], 0) for lane, end in ends.items())
+
+    return grown
 
 
 def check_options(rate: float | None, timestamps: str | None) -> None:

@@ -15,7 +15,7 @@ from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.topics import read_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def slice_topic(
@@ -46,12 +46,17 @@ def slice_topic(
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, a
     file that already exists or a full disk.
     """
-    frame = read_topic(
-        spark, bootstrap, topic, format=format, schema=schema, schemas=schemas,
-        since=since, until=until, time_zone=time_zone, lateness=lateness,
-    ).drop("_value")  # fmt: skip
-    if limit is not None:
-        frame = frame.orderBy("_partition", "_offset").limit(limit)
+    with query_run.telling(f"slice {topic}", progress, bootstrap):
+        frame = read_topic(
+            spark, Cluster.begun(bootstrap), topic, format=format, schema=schema, schemas=schemas,
+            since=since, until=until, time_zone=time_zone, lateness=lateness,
+        ).drop("_value")  # fmt: skip
+        if limit is not None:
+            frame = frame.orderBy("_partition", "_offset").limit(limit)
+        return _written(spark, frame, output)
+
+
+def _written(spark: SparkSession, frame: DataFrame, output: str | Path) -> dict[str, int]:
     try:
         if str(output).endswith(".parquet"):
             frame.write.mode("errorifexists").parquet(str(Path(output).absolute()))

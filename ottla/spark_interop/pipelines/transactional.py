@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ottla.spark_interop.cluster import Cluster
+from ottla.spark_interop.cluster import PATIENCE_SECONDS, Cluster
 from ottla.spark_interop.errors import NoBroker, PipelineError
 from ottla.spark_interop.pipelines import progress
 from ottla.wire.wording import counted
@@ -25,7 +25,6 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PATIENCE_SECONDS = 120  # a broker may restart meanwhile
 SETTLED_SECONDS = 5.0  # a changed topic id counts only if it is still reported after this time
 RECORDS_MAX = 50_000  # of a transaction
 SECONDS_MAX = 10.0

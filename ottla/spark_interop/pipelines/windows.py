@@ -78,40 +78,41 @@ def windows(
     no more records.
 
     Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
-    window and group count as one), "written", "watermark", "seconds"}.
-    Raises as `archive` does, and PipelineError for an invalid expression or column, for a lost
-    checkpoint whose windows are already in `to`, for other options than in earlier runs on the
-    same path, and for a path whose windows are final.
+    window and group count as one), "written", "watermark" (null before a row had a time),
+    "seconds"}. Raises as `archive` does, and PipelineError for an invalid expression or column, for
+    a lost checkpoint whose windows are already in `to`, for other options than in earlier runs on
+    the same path, and for a path whose windows are final.
     """
     check_options(topic, to, updates, final, every)
-    cluster, begin = Cluster.reached(bootstrap), time.monotonic()
+    begin = time.monotonic()
     settings = settings_of({
         "window": window, "slide": slide, "by": by, "aggregates": aggregates, "to": to,
         "name": name, "time_column": time_column, "watermark": watermark,
         "session_gap": session_gap, "updates": updates, "format": format, "schemas": schemas,
     }) | {"schema": _schema_text(Format(format, schema, schemas))}  # fmt: skip
-    stream = stream_topic(
-        spark, cluster, topic, format=format, schema=schema, schemas=schemas,
-        records_per_batch=records_per_batch,
-        options={"failOnDataLoss": str(not allow_gaps).lower()},
-    )  # fmt: skip
-    lengths = window, slide, session_gap
-    figures = _aggregated(stream, lengths, time_column, by, aggregates, watermark)
     report: dict[str, Any] = {"records": 0, "bad": 0, "without_time": 0, "late": 0, "written": 0}
-    identity = cluster.identity(topic)
-    origin = transactional.Origin(cluster, topic, identity["topic_id"])
-    with Table.writing(Files(spark, path), "windows", identity | settings, origin) as target:
-        check_final(target.files, target.about, origin, final)
-        write = _to_parquet(target, report)
-        if to is not None:
-            write = _to_topic(target, to, settings["name"], by, report)
-        writer = figures.writeStream.outputMode("update" if updates else "append")
-        shown = query_run.Progress(f"windows {topic}", progress)
-        _run(writer.foreachBatch(write), target, every, shown, report, final)
+    with query_run.telling(f"windows {topic}", progress, bootstrap) as shown:
+        cluster = Cluster.begun(bootstrap)
+        stream = stream_topic(
+            spark, cluster, topic, format=format, schema=schema, schemas=schemas,
+            records_per_batch=records_per_batch,
+            options={"failOnDataLoss": str(not allow_gaps).lower()},
+        )  # fmt: skip
+        lengths = window, slide, session_gap
+        figures = _aggregated(stream, lengths, time_column, by, aggregates, watermark)
+        identity = cluster.identity(topic)
+        origin = transactional.Origin(cluster, topic, identity["topic_id"])
+        with Table.writing(Files(spark, path), "windows", identity | settings, origin) as target:
+            check_final(target.files, target.about, origin, final)
+            write = _to_parquet(target, report)
+            if to is not None:
+                write = _to_topic(target, to, settings["name"], by, report)
+            writer = figures.writeStream.outputMode("update" if updates else "append")
+            run_queries(writer.foreachBatch(write), target, every, shown, report, final)
     return report | {"seconds": round(time.monotonic() - begin, 3)}
 
 
-def _run(
+def run_queries(
     writer: Any,
     target: Table,
     every: str | None,
@@ -119,13 +120,15 @@ def _run(
     report: dict[str, Any],
     final: bool,
 ) -> None:
+    """Runs the queries of `windows`, and adds their figures to the report."""
+    origin = target.origin
+    assert origin is not None
+    watched: dict[str, Any] = {"watch": origin.check, "reach": origin.cluster.reach}
     query_run.drain(
-        writer, target.files, CHECKPOINT, every, shown, _counting(report),
-        watch=target.origin.check if target.origin is not None else None,
-        reach=target.origin.cluster.reach if target.origin is not None else None,
-    )  # fmt: skip
+        writer, target.files, CHECKPOINT, every, shown, _counting(report), **watched
+    )
     if final and not shown.interrupted and _close_all(target):
-        query_run.drain(writer, target.files, CHECKPOINT, every, shown)
+        query_run.drain(writer, target.files, CHECKPOINT, every, shown, **watched)
     report["watermark"] = known_watermark(target.files)
 
 

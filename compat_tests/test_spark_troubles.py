@@ -14,17 +14,19 @@ import pyarrow as pa
 import pyarrow.parquet
 import pyspark
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
-from compat_tests.brokers import Broker
+from compat_tests.brokers import Broker, KafkaBroker, OttlaBroker
 from compat_tests.flights import Event, produce
 from compat_tests.requirements import COMPAT_DIR
 from compat_tests.spark_session import SHORT_RUN
 from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
+from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.history import check_history_file
+from ottla.spark_interop.pipelines import query_run
 from tests.spark_interop.histories import good_history
 
 RECORDS = 600
@@ -138,6 +140,38 @@ def test_an_interrupted_pipeline_says_so_and_has_no_summary(
     verdict = si.verify(spark, path, broker.bootstrap)
     assert verdict["ok"], verdict
     assert sum(p["distinct"] for p in verdict["partitions"].values()) == RECORDS
+
+
+def test_a_replay_waits_for_a_broker_that_is_away_before_it_writes(
+    spark: SparkSession, new_broker: Callable[..., Broker], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    broker = new_broker()
+    if not isinstance(broker, OttlaBroker | KafkaBroker):
+        pytest.skip("needs a broker that can be stopped alone")
+    broker.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("away", 2, 1)])["away"].result(60)
+        events = [Event(b"k%d" % n, b"v", 1_000 + n) for n in range(RECORDS)]
+        produce(broker.bootstrap, "away", "none", events)
+        si.archive(spark, broker.bootstrap, "away", tmp_path / "archive", progress=False)
+        broker.kill()
+        say = query_run.Progress.say
+
+        def returns(progress: query_run.Progress, text: str) -> None:
+            say(progress, text)
+            if text == query_run.AWAY:
+                broker.start()
+
+        monkeypatch.setattr(query_run.Progress, "say", returns)
+        begun = Cluster(broker.bootstrap).patient()     # as `ottla pipeline` has it by then
+        report = si.replay(spark, tmp_path / "archive", begun, "back", create=True)
+        assert report["written"] == RECORDS
+        told = capsys.readouterr().err.splitlines()
+        assert told == [f"replay back: {line}" for line in (query_run.AWAY, query_run.BACK)]
+    finally:
+        broker.stop()
 
 
 def test_what_is_not_archived_yet_is_counted_and_an_archive_of_nothing_is_not_sound(

@@ -120,8 +120,8 @@ spark: .venv/.spark
 
 # Four files at a time, as they wait more than half of it; a file's tests stay in one process, with what they share.
 test: .venv/.test
-	@echo "Running 12,000 tests: six minutes on two cores. Until all are collected, half a minute, nothing is shown."
-	.venv/bin/pytest -q -n 4 --dist loadfile
+	@echo "Running 12,000 tests: six to eight minutes on two cores. Until all are collected, up to a minute, nothing is shown."
+	.venv/bin/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.lint .venv/.test
 	.venv/bin/ruff check ottla tests compat_tests benchmarks examples setup.py

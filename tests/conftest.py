@@ -28,6 +28,25 @@ settings.load_profile("ottla")
 logging.getLogger("ottla").addHandler(logging.NullHandler())
 
 
+LONGEST = (
+    "tools/cli/test_elections.py", "simulation/cluster/test_cluster_seeds.py",
+    "broker/test_answers.py", "broker/security/test_access_matrix.py", "simulation/test_seeds.py",
+    "simulation/test_holds.py", "broker/crashes/test_delivery_semantics.py",
+    "broker/cluster/test_restored_backups.py", "tools/test_troubles.py",
+    "tools/kafka_names/test_golden.py", "tools/cli/test_confirmation.py",
+    "spark_interop/test_lanes.py", "broker/cluster/test_zookeeper_contents.py", "test_tidy.py",
+)
+"""The files that take longest come first: no worker is left with one of them while the others have
+nothing to do any more. (`make test` has xdist keep this order.)"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers what takes longest begins first."""
+    if hasattr(config, "workerinput"):
+        turns = {Path(__file__).parent / name: at for at, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: turns.get(item.path, len(LONGEST)))
+
+
 def log_levels() -> dict[logging.Logger, int]:
     loggers = [each for each in logging.root.manager.loggerDict.values()
                if isinstance(each, logging.Logger) and each.name.startswith("ottla")]

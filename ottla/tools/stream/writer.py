@@ -40,6 +40,8 @@ AT_LEAST_ONCE = {
 """Settings that may contradict idempotence: if one of them is given, idempotence is not set."""
 BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
+FATAL_SECONDS = 1.0
+"""A fatal error arrives this soon after the records that it fails, at most."""
 CLOSE_SECONDS = 60
 STALL_SECONDS = 5.0
 """After this time without an acknowledgement, the writer prints which command shows the reason.
@@ -79,6 +81,7 @@ class Writer:
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
         self._failure = ""
+        self._purged = False            # the failure has a cause, which the next poll raises
         self._forbidden: str | None = None      # the topic that this user may not write; "": any
         self._topic = ""                        # of the last record
         self._settled = 0               # records that are not in librdkafka's queue any more
@@ -164,6 +167,8 @@ class Writer:
             self.written += 1
         elif not self._failure:
             self._failure = f"topic {message.topic()}: {reason_with_code(error)}"
+            self._purged = error.code() in (
+                self._library.KafkaError._PURGE_QUEUE, self._library.KafkaError._PURGE_INFLIGHT)
             if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self._forbidden = message.topic()
 
@@ -184,7 +189,7 @@ class Writer:
         except (self._library.KafkaException, SystemError) as failed:
             if (error := fatal_error(failed)) is None:
                 raise
-            self._failure = self._failure or reason_with_code(error)
+            self._purged, self._failure = False, reason_with_code(error)
             # An idempotent producer needs the right to write any topic (KIP-679).
             if error.code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 self._forbidden = ""
@@ -210,6 +215,9 @@ class Writer:
         deadline = self._moved_at + CLOSE_SECONDS
         while (left := self.left(0.5)) and time.monotonic() < deadline:
             self._report_stall()            # in small steps, so that signals are handled
+        if self._purged:
+            self._purged = False
+            self._serve(self._producer.poll, FATAL_SECONDS)
         if self._failure or left:
             failed, self._failure = self._failure, ""
             why = failed or f"{counted(left, 'record')} still unanswered after {CLOSE_SECONDS} s"

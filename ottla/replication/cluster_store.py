@@ -231,7 +231,9 @@ class ClusterStore:
             if any(type(each) is not int or each < 0 for each in astuple(newest)):
                 raise TypeError(f"each field must be a number from 0 on: {newest}")
             if newest.pieces > PIECES_MAX:
-                raise ValueError(f"{newest.pieces} pieces, at most {PIECES_MAX} are allowed")
+                raise ValueError(
+                    f"it names a snapshot of {newest.pieces} pieces, but at most {PIECES_MAX} are"
+                    " allowed")
         except GARBAGE as error:
             raise UnreadableMetadata(f"{NEWEST} in ZooKeeper is not readable: {error!r}") from error
         return newest

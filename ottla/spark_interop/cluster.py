@@ -218,7 +218,8 @@ class Cluster:
                 code = error.args[0]
                 if code.name() == "UNKNOWN_TOPIC_OR_PART":
                     return None
-                raise error if _passes(code) else self._sentence(code, f"topic {name}")
+                passes = _passes(code) or code.name() in UNREACHABLE
+                raise error if passes else self._sentence(code, f"topic {name}")
             # Kafka writes ids in URL-safe base64, librdkafka in standard base64.
             text = str(answer.result().topic_id)
             return text.translate(str.maketrans("+/", "-_")).rstrip("=")
@@ -338,7 +339,7 @@ class Cluster:
                 code = error.args[0]
                 if code.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
-                if _passes(code):
+                if _passes(code) or code.name() in UNREACHABLE:
                     raise
                 raise PipelineError(f"topic {topic} was not created: {code.str()}") from None
             return True

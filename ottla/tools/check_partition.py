@@ -32,7 +32,7 @@ class RememberedPartition:
     online: bool = False
     """Whether a broker may have the log open: then only closed and durable segments are checked."""
     clean: bool = True
-    """Whether the last stop was clean, so that the next start reads nothing again."""
+    """Whether the last stop was clean: then the next start does not read any of the log again."""
 
     @property
     def reread_from(self) -> int | None:
@@ -50,8 +50,8 @@ class Checked:
     topic_id: bytes | None
     sound: bool
     gaps_below: int = 0
-    """The offset below which there are gaps between segments, as Apache Kafka's compaction leaves
-    them."""
+    """All gaps between segments are below this offset; 0 if there are none. Apache Kafka's
+    compaction leaves such gaps: they are no damage."""
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     """The leader epochs of `leader-epoch-checkpoint` and of the batches."""
     producer_id_max: int = -1

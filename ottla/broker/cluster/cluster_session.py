@@ -83,8 +83,9 @@ async def _joined(
     )
     if accepts:
         log.warning(
-            "%s is missing in the log directories: ZooKeeper's metadata are accepted as they are,"
-            " and leader epochs and producer ids continue above those in all brokers' logs", MARK)
+            "%s is missing in the log directories, so it could not be checked whether ZooKeeper's"
+            " metadata are older than the logs. They are used; new leader epochs and producer ids"
+            " will be higher than any in the brokers' logs", MARK)
     awaited = image.adopting is not None and config.node_id in image.adopting.awaited
     _warn_of_min_isr(config, image)
     return ClusterSession(

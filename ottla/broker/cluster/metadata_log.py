@@ -233,7 +233,7 @@ class Metadata:
                 if steps is not None:
                     await in_slices(steps)
             except Exception:
-                log.exception("following the metadata failed in %r", follower)
+                log.exception("%r failed to apply a change of the metadata", follower)
 
     async def settle(self) -> None:
         """Return once no decision and no follower is pending."""

@@ -194,6 +194,8 @@ def try_address(address: str) -> None:
             host or None, port, _family(host), socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:       # as asyncio does: 0.0.0.0 may be another program's
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(place)
     except OSError as error:
         raise cannot_listen(address, error) from error

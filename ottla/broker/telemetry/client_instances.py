@@ -96,7 +96,8 @@ class ClientInstances:
             known = self._instances[instance_id] = ClientInstance(instance_id, attributes, wanted)
             self._make_room()
         elif known.wanted != wanted:
-            # A new subscription: the client may ask at once, and its next push is refused.
+            # The subscription has changed. The client's next push has the old subscription id and
+            # is refused; then the client may request the new subscription without waiting.
             known.wanted = wanted
             known.asked_at = known.pushed_at = float("-inf")
         known.attributes = attributes

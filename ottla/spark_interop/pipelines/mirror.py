@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import NoBroker, PipelineError
 from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files
@@ -94,7 +94,7 @@ def mirror(
         with place.lock(table.LOCK):
             rows = query_run.drain(stream.writeStream.foreachBatch(write), place, "", every, shown,
                                    watch=into.check, reach=into.reach)  # fmt: skip
-        report["lag"] = _lag(here, topic, place)
+        report["lag"] = _lag_at_the_end(here, topic, place, shown)
     report["left_out"] = max(rows - report["written"] - report["already_there"], 0)
     report["seconds"] = round(time.monotonic() - begin, 3)
     return report
@@ -150,6 +150,18 @@ def mirror_lag(
     done = transactional.positions(into)
     starts = here.starts(topic)
     return {p: end - max(done.get(p, 0), starts[p]) for p, end in sorted(here.ends(topic).items())}
+
+
+def _lag_at_the_end(
+    here: Cluster, topic: str, checkpoint: Files, shown: query_run.Progress
+) -> dict[int, int]:
+    """As `_lag`; after Ctrl-C, {} if no broker answers: the summary must not wait for one."""
+    if not shown.interrupted:
+        return _lag(here, topic, checkpoint)
+    try:
+        return _lag(replace(here, patience_seconds=0), topic, checkpoint)
+    except NoBroker:
+        return {}
 
 
 def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:

@@ -227,7 +227,8 @@ def check_options(
 ) -> None:
     """Raises PipelineError for options that contradict each other."""
     if updates and to is None:
-        raise PipelineError("updates need a topic: give to=; windows in Parquet are final")
+        raise PipelineError("updates need a topic: give to=. Without it, final windows"
+                            " are written as Parquet files")
     if final and every is not None:
         raise PipelineError("final ends the run at the end of the topic: leave out every")
     if to == topic:

@@ -10,7 +10,7 @@ from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
 from ottla.tools.printable import printable
 
-REFUSED_SECONDS = 1.0
+REFUSED_SECONDS = 2.0
 """Without --timeout, how long all addresses may refuse connections: long enough for a broker that
 was started just now, short enough not to look like a command that hangs."""
 

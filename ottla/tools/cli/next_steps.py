@@ -34,7 +34,7 @@ KINDS = {
 }
 """The resource of the refused right, in the form that `ottla acl add` takes."""
 NAMED = re.compile(r"(topic|group|transactional id) '([^']+)'")
-PARTITION = re.compile(r"([\w.-]+)[-:]\d+")
+PARTITION = re.compile(r"([\w.-]+)[-:]\d+$")
 RIGHTS = {
     "topic": {
         "write": ("produce", "perf produce"),

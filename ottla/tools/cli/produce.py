@@ -54,6 +54,8 @@ def produce(options: Namespace) -> None:
         try:
             send(options, file, writer, target)
         except NotAllowed:
+            if writer.written:
+                print(sent_text(writer), file=sys.stderr)
             raise
         except ClientError as failed:
             raise ClientError(f"{failed} ({sent_text(writer)})") from failed
@@ -66,7 +68,8 @@ def produce(options: Namespace) -> None:
 
 
 def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic) -> None:
-    """Sends all records, also those that were read before a failure."""
+    """Sends all records. If reading the input fails, or Ctrl-C ends it, the records that were read
+    until then are still sent."""
     if not options.file and sys.stdin.isatty():
         print("one record per line; end with Ctrl-D at the beginning of a line", file=sys.stderr)
     size = os.fstat(file.fileno()).st_size if options.file else 0

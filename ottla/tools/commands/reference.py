@@ -44,8 +44,8 @@ KAFKA = """\
 `ottla install-kafka-scripts DIR` writes scripts with these names, with and without `.sh`;
 `ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Output and exit
 status are Apache Kafka 4.4.0's where scripts depend on them. Unlike Kafka's tools, Ottla's tools
-wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists, and report errors and old
-flags in one line on stderr.
+wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists. Each error, and each
+warning about an old flag, is one line on stderr.
 """
 
 

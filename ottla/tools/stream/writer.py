@@ -191,8 +191,8 @@ class Writer:
                 raise
             self._purged, self._failure = False, reason_with_code(error)
             # An idempotent producer needs the right to write any topic (KIP-679).
-            if error.code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                self._forbidden = ""
+            refused = error.code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            self._forbidden = "" if refused else None
 
     def _report_stall(self) -> None:
         """Prints once that records are not acknowledged, and which command shows the reason."""
@@ -227,9 +227,11 @@ class Writer:
                 why = f"{why}; {self._advice()}"
             text = f"records were not acknowledged: {why}"
             if self._forbidden is not None:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if self._forbidden else (
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
                 topic, self._forbidden = self._forbidden or self._topic, None
-                raise NotAllowed(text, ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                                 self._cluster.security.principal, "write", f"topic/{topic}")
+                raise NotAllowed(text, code, self._cluster.security.principal, "write",
+                                 f"topic/{topic}")
             raise ClientError(text)
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
 """kill -9 with transactions in flight: the first read after the start sees every acknowledged
-commit, every other transaction ends, and the last stable offsets move on.
+commit, all other transactions are completed or aborted, and the last stable offsets move on.
 
 Four producers, of the protocol before KIP-890 and of KIP-890, and one that leaves its transactions
 open. `OTTLA_KILLS=100` makes it the long form; with `-s` it prints how soon the commits were read.

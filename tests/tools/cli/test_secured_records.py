@@ -98,11 +98,11 @@ def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path) -> N
         anybody.ok("topic create letters")
         anybody.ok("acl add User:alice read topic/letters")
         ottla = Ottla("{}:{}".format(*running.inside))
-        for more in ("", "-X enable.idempotence=false"):
+        for more, code in (("", "CLUSTER"), ("-X enable.idempotence=false", "TOPIC")):
             done = ottla(f"produce letters --command-config {file} {more}", b"a\n")
             assert (done.status, done.out, done.err) == (1, "", (
                 "ottla produce: User:alice may not write topic letters "
-                "(TOPIC_AUTHORIZATION_FAILED); an administrator can allow it: "
+                f"({code}_AUTHORIZATION_FAILED); an administrator can allow it: "
                 "ottla acl add User:alice write topic/letters\n"))
         done = ottla(f"kcat -b {ottla.address} -P -t letters -F {file}", b"a\n")
         assert done.status == 1 and "CLUSTER_AUTHORIZATION_FAILED" in done.err, done
@@ -127,6 +127,7 @@ def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
     ("topic 'letters'", "topic describe", "Topic authorization failed.",
      "describe-configs topic/letters"),
     ("letters-0", "topic trim", None, "delete topic/letters"),
+    ("billing-2: orders-0", "group reset", None, "read topic/orders"),
     ("topic 'letters'", "mirror", None, "OPERATION topic/letters"),
 ])
 def test_a_refused_topic_is_answered_by_the_whole_command(

@@ -41,7 +41,7 @@ nothing to do any more. (`make test` has xdist keep this order.)"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers what takes longest begins first."""
+    """With several workers, the files that take longest begin first."""
     if hasattr(config, "workerinput"):
         turns = {Path(__file__).parent / name: at for at, name in enumerate(LONGEST)}
         items.sort(key=lambda item: turns.get(item.path, len(LONGEST)))
@@ -55,8 +55,8 @@ def log_levels() -> dict[logging.Logger, int]:
 
 @contextlib.contextmanager
 def log_as_before() -> Iterator[None]:
-    """What sets a log level or begins to write a log, as `ottla server start` does, does it only
-    for this time. A log that went on would write what the next tests' brokers log to the
+    """Log levels that are set in this time, and logs that begin in it, as with `ottla server
+    start`, end with it. Otherwise the lines of the next tests' brokers would be written to the
     terminal."""
     before = log_levels()
     yield

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from shlex import quote
+from typing import TypeVar
 
 from ottla.wire.errors import ErrorCode, ProtocolError
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ClientError(Exception):
@@ -39,6 +42,15 @@ class LoginFailed(ClientError):
     def __init__(self, text: str, mechanism: str, user: str, *, token: bool = False) -> None:
         super().__init__(text)
         self.mechanism, self.user, self.token = mechanism, user, token
+
+
+def cause_of(failed: BaseException, kind: type[E]) -> E | None:
+    """The first error of a class among an error and its causes, None without one. confluent-kafka
+    raises a fatal error of librdkafka within a SystemError if a callback runs after it."""
+    cause: BaseException | None = failed
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 class NotSupported(ClientError):

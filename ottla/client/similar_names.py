@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
@@ -15,15 +16,29 @@ if TYPE_CHECKING:
 MOST = 3
 
 
-def similar(name: str, known: Iterable[str]) -> str:
-    """Returns "; similar: a, b" with the most similar known names, "" if none is similar."""
+def similar(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Returns "; similar: a, b" with the most similar known names, each after the prefix; "" if
+    none is similar."""
     from difflib import get_close_matches
 
     by_lower = {one.lower(): one for one in known}
     # Short names need less in common, so that t1 is still similar to t2.
     share = min(0.7, max(0.5, 1 - 1 / max(len(name), 1)))
     found = get_close_matches(name.lower(), by_lower, MOST, share)
-    return f"; similar: {', '.join(by_lower[one] for one in found)}" if found else ""
+    return similar_are([prefix + by_lower[one] for one in found])
+
+
+def similar_are(names: Sequence[str]) -> str:
+    """The end of a message that suggests these names; "" without names."""
+    return f"; similar: {', '.join(names[:MOST])}" if names else ""
+
+
+def beside(path: str) -> list[os.DirEntry[str]]:
+    """The entries of the directory that a missing path would be in; none if it cannot be read."""
+    try:
+        return list(os.scandir(os.path.dirname(path) or "."))
+    except OSError:
+        return []
 
 
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:

@@ -152,7 +152,7 @@ class Reader:
         level = "read_committed" if committed else "read_uncommitted"
         self.consumer = open_client("Consumer", {
             **librdkafka_settings(properties), **CLIENT, "bootstrap.servers": bootstrap,
-            "isolation.level": level, "error_cb": self._note, "logger": quiet(),
+            "isolation.level": level, "error_cb": self._note,
         })
         self.failure: str | None = None
 
@@ -202,13 +202,6 @@ class Reader:
     def close(self) -> None:
         """Close the consumer."""
         self.consumer.close()
-
-
-def quiet() -> Any:
-    """A logger for librdkafka, because its default logger writes to stderr."""
-    import logging
-
-    return logging.getLogger("ottla.console.records")
 
 
 def search(

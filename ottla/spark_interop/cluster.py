@@ -167,7 +167,7 @@ class Cluster:
                 return ask(admin)
             except KafkaException as error:
                 code = error.args[0]
-                passes = _passes(code) or (self.patience_seconds and code.name() in UNREACHABLE)
+                passes = _may_pass(code) if self.patience_seconds else _passes(code)
                 if not passes or time.monotonic() > deadline:
                     raise self._sentence(code, what) from error
             self._reach_until(begun + self.patience_seconds)
@@ -218,8 +218,7 @@ class Cluster:
                 code = error.args[0]
                 if code.name() == "UNKNOWN_TOPIC_OR_PART":
                     return None
-                passes = _passes(code) or code.name() in UNREACHABLE
-                raise error if passes else self._sentence(code, f"topic {name}")
+                raise error if _may_pass(code) else self._sentence(code, f"topic {name}")
             # Kafka writes ids in URL-safe base64, librdkafka in standard base64.
             text = str(answer.result().topic_id)
             return text.translate(str.maketrans("+/", "-_")).rstrip("=")
@@ -339,7 +338,7 @@ class Cluster:
                 code = error.args[0]
                 if code.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
-                if _passes(code) or code.name() in UNREACHABLE:
+                if _may_pass(code):
                     raise
                 raise PipelineError(f"topic {topic} was not created: {code.str()}") from None
             return True
@@ -406,6 +405,11 @@ class Cluster:
         found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self.ends(topic, committed=False)
         return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
+
+
+def _may_pass(code: Any) -> bool:
+    """Whether `asked` may repeat a question after this error: it decides by its patience."""
+    return _passes(code) or code.name() in UNREACHABLE
 
 
 def _passes(code: Any) -> bool:

@@ -56,7 +56,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 @pytest.fixture
 def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of a topic for this test only; it is deleted afterwards."""
-    marker = request.node.get_closest_marker("ottla_topic")
+    marker = request.node.get_closest_marker(NAME)
     given: dict[str, Any] = dict(marker.kwargs) if marker else {}
     if marker and marker.args:
         raise pytest.UsageError(

@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 
 from ottla.client.errors import reason_of
-from ottla.client.similar_names import MOST, similar
+from ottla.client.similar_names import beside, similar, similar_are
 from ottla.tools.check_directory import (
     DirectoryLocked,
     bytes_in,
@@ -118,14 +118,11 @@ def nearest(missing: set[str], options: Namespace) -> str:
 def nearest_path(path: str) -> str:
     """The end of the message about a missing directory: similar ones beside it."""
     parent, name = os.path.split(path.rstrip("/"))
-    try:
-        beside = [one.name for one in os.scandir(parent or ".") if one.is_dir()]
-    except OSError:
-        return ""
+    prefix = f"{parent}/" if parent else ""
+    known = [one.name for one in beside(path.rstrip("/")) if one.is_dir()]
     # The name may be a topic's, without a partition's number: then name its partitions.
-    own = sorted(one for one in beside if one.rpartition("-")[0] == name and SUFFIX.match(one))
-    near = f"; similar: {', '.join(own[:MOST])}" if own else similar(name, beside)
-    return near.replace(": ", f": {parent}/", 1).replace(", ", f", {parent}/") if parent else near
+    own = sorted(one for one in known if one.rpartition("-")[0] == name and SUFFIX.match(one))
+    return similar_are([prefix + one for one in own]) or similar(name, known, prefix)
 
 
 def verify_directory(

@@ -327,8 +327,8 @@ class FaultyDisk(Disk):
         self.keep_names_for_good(count)
 
     def note_synced(self, directories: set[str]) -> None:
-        """Note which changes a sync of these directories keeps. What was renamed from one directory
-        to another is kept in both."""
+        """Note which changes a sync of these directories keeps. A name that moved from
+        one directory to another is kept in both."""
         known = 0
         while known != len(directories):
             known = len(directories)

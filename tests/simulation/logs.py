@@ -1,7 +1,7 @@
-"""What a log says of itself, compared with its files: its transactions, its state at rest, its copy
-in another directory, its log start on the medium; and what a kill must leave as it is.
+"""Compares a log with its files: its transactions, its state at rest, its copy in another
+directory, its durable log start. After a kill, compares the log's producers with those before it.
 
-The files are read as they are on the disk: nothing that the broker would notice.
+The files are read directly from the simulated disk, so that the broker does not notice.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def checking_copies(failures: list[BaseException]) -> Callable[[Move], None]:
 
 
 def content(disk: Any, path: str) -> bytes | None:
-    """What a file has, None if it does not exist."""
+    """The content of a file, None if the file does not exist."""
     inode = disk.names.get(path)
     return None if inode is None else bytes(inode.content)
 
@@ -196,8 +196,8 @@ class BeforeAKill:
         self.known: dict[tuple[str, int, bytes], list[tuple[int, int, int, int]]] = {}
 
     def note(self, machine: Machine) -> None:
-        """The process is about to end. If it ends within a call, or on a disk that is not well, it
-        is not known what it leaves."""
+        """Note the producers of a process that is about to end. If it ends within a call, or on a
+        disk that is not well, none are noted: a start may find others."""
         self.known.clear()
         server, disk = machine.server, machine.disk
         unwell = disk.errors or disk.capacity is not None

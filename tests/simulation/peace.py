@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ TIDY_SHARE = 0.8
 """In how many groups members that died are removed, and not awaited until their sessions end."""
 
 
-class Peace:
+class Peace(ABC):
     """A group, and which of its members are at rest."""
 
     def __init__(self, story: Story, group_id: str, members: int) -> None:
@@ -42,9 +43,9 @@ class Peace:
         self.was_whole = False
         self.deadline = 0.0
 
+    @abstractmethod
     def is_whole(self) -> bool:
         """Whether the members that are left have everything."""
-        raise NotImplementedError
 
     def settled(self) -> bool:
         """Whether the group was whole at a moment at which all of its members were at rest."""

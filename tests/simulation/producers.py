@@ -438,7 +438,7 @@ class Transactional(Producer):
         """Run one transaction; False if the producer must start again."""
         random = self.random
         if self.unanswered is not None:
-            # What a dead producer has sent does not go on for ever.
+            # The request of the dead producer is still under way: wait for its end.
             with contextlib.suppress(Broken):
                 await self.unanswered
             self.unanswered = None

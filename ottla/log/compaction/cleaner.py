@@ -119,7 +119,7 @@ class Cleaner:
     def is_elsewhere(self) -> bool:
         """Whether the log was deleted or moved since the pass began. It may have come back to the
         same directory, without the files of the pass."""
-        return self.log.directory != self.directory or self.log.moves != self.moves
+        return self.log.moves != self.moves
 
     def take_moved(self) -> int:
         """Bytes read and written since the last call."""

@@ -260,6 +260,7 @@ cdef class PartitionLog(AppendableLog):
         if self.segment_count or self.disk.exists(self.directory):
             self.disk.rename(self.directory, directory)
         self.directory = directory
+        self.moves += 1
         self.health.renamed(directory)
         if self.chain is not None:
             self.chain.set_directory(directory)

@@ -16,7 +16,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from ottla.client.similar_names import similar
+from ottla.client.similar_names import beside, similar
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import (
@@ -295,11 +295,8 @@ def _check_table(path: str, kind: str, made: Made) -> None:
 
 def _near(place: Path, content: str = "") -> str:
     """The similar names beside a missing file or directory, as far as they have the content."""
-    try:
-        beside = [one.name for one in place.absolute().parent.iterdir() if (one / content).exists()]
-    except OSError:
-        return ""
-    return similar(place.name, beside)
+    known = [one.name for one in beside(str(place)) if Path(one.path, content).exists()]
+    return similar(place.name, known)
 
 
 def _archived_partitions(path: Any) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.errors import cause_of
 from ottla.spark_interop.cluster import PATIENCE_SECONDS, Cluster
 from ottla.spark_interop.errors import NoBroker, PipelineError
 from ottla.spark_interop.pipelines import progress
@@ -420,11 +421,7 @@ class Lane:
         try:
             return int(self._producer.flush(PATIENCE_SECONDS))
         except (KafkaException, SystemError) as error:
-            known: BaseException | None = error
-            while known is not None and not isinstance(known, KafkaException):
-                known = known.__cause__ or known.__context__
-            if known is None:
-                known = self._lost_error()
+            known = cause_of(error, KafkaException) or self._lost_error()
             if known is None:
                 raise
             raise PipelineError(_sentence(known.args[0])) from error

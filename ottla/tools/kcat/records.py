@@ -10,7 +10,7 @@ from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
-from ottla.tools.cli.consume import by_number, by_time
+from ottla.tools.cli.consume import OFFSETS, by_number, by_time
 from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.cli.target_topic import TargetTopic
 from ottla.tools.kcat.listing import connected
@@ -107,8 +107,8 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
 def number(text: str, flag: str) -> int:
     """A number of the command line."""
     if not text.removeprefix("-").isdecimal():
-        near = similar(text, ("beginning", "end", "stored"))
-        raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS{near}")
+        raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS"
+                      f"{similar(text, OFFSETS)}")
     return int(text)
 
 

@@ -162,18 +162,6 @@ def reason_with_code(error: Any) -> str:
     return f"{name}: {text}" if text else name
 
 
-def fatal_error(failed: BaseException) -> Any:
-    """The KafkaError of a fatal error, None if there is none. confluent-kafka does not call
-    `error_cb` for it: `poll`, `consume` and `flush` raise it, within a SystemError if a callback
-    ran after it."""
-    from confluent_kafka import KafkaException
-
-    cause: BaseException | None = failed
-    while cause is not None and not isinstance(cause, KafkaException):
-        cause = cause.__cause__ or cause.__context__
-    return None if cause is None else cause.args[0]
-
-
 def bootstrap_servers(cluster: ClusterClient) -> str:
     """The addresses for librdkafka to begin with."""
     return ",".join(show_address(address) for address in cluster.bootstrap)

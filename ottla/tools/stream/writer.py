@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, NotAllowed
+from ottla.client.errors import ClientError, NotAllowed, cause_of
 from ottla.tools.stream.batches import Headers, SingleSender
 from ottla.tools.stream.client_settings import (
     bootstrap_servers,
-    fatal_error,
     librdkafka_settings,
     open_client,
     reason_with_code,
@@ -67,6 +66,30 @@ class SingleDelivery:
         return self.at
 
 
+@dataclass
+class Failure:
+    """The KafkaError of a record of this topic, or the fatal error of a producer."""
+
+    error: Any
+    topic: str = ""
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: " * bool(self.topic) + reason_with_code(self.error)
+
+    @property
+    def is_purge(self) -> bool:
+        """Whether a fatal error, which arrives a moment later, has failed the record."""
+        return self.error.code() in (self.error._PURGE_QUEUE, self.error._PURGE_INFLIGHT)
+
+    @property
+    def refusal(self) -> ErrorCode | None:
+        """The error code if the user may not write. An idempotent producer needs the right to write
+        any topic (KIP-679)."""
+        code = (ErrorCode.TOPIC_AUTHORIZATION_FAILED if self.topic
+                else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return code if self.error.code() == code else None
+
+
 Delivered = Callable[[Any, Any], None]
 
 
@@ -80,9 +103,7 @@ class Writer:
 
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
-        self._failure = ""
-        self._purged = False            # the failure has a cause, which the next poll raises
-        self._forbidden: str | None = None      # the topic that this user may not write; "": any
+        self._failure: Failure | None = None    # the first one, or the fatal one
         self._topic = ""                        # of the last record
         self._settled = 0               # records that are not in librdkafka's queue any more
         self._moved_at = time.monotonic()
@@ -165,12 +186,8 @@ class Writer:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             self.written += 1
-        elif not self._failure:
-            self._failure = f"topic {message.topic()}: {reason_with_code(error)}"
-            self._purged = error.code() in (
-                self._library.KafkaError._PURGE_QUEUE, self._library.KafkaError._PURGE_INFLIGHT)
-            if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                self._forbidden = message.topic()
+        elif self._failure is None:
+            self._failure = Failure(error, message.topic())
 
     def serve(self) -> None:
         """Process the acknowledgements that have arrived, without waiting."""
@@ -183,16 +200,14 @@ class Writer:
         return len(self._producer)
 
     def _serve(self, serve: Callable[[float], object], seconds: float) -> None:
-        """Has librdkafka call back. A fatal error fails all records that are not acknowledged."""
+        """Has librdkafka call back. A fatal error fails all records that are not acknowledged;
+        confluent-kafka raises it here, and does not call `error_cb`."""
         try:
             serve(seconds)
         except (self._library.KafkaException, SystemError) as failed:
-            if (error := fatal_error(failed)) is None:
+            if (fatal := cause_of(failed, self._library.KafkaException)) is None:
                 raise
-            self._purged, self._failure = False, reason_with_code(error)
-            # An idempotent producer needs the right to write any topic (KIP-679).
-            refused = error.code() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            self._forbidden = "" if refused else None
+            self._failure = Failure(fatal.args[0])
 
     def _report_stall(self) -> None:
         """Prints once that records are not acknowledged, and which command shows the reason."""
@@ -215,23 +230,20 @@ class Writer:
         deadline = self._moved_at + CLOSE_SECONDS
         while (left := self.left(0.5)) and time.monotonic() < deadline:
             self._report_stall()            # in small steps, so that signals are handled
-        if self._purged:
-            self._purged = False
+        if self._failure is not None and self._failure.is_purge:
             self._serve(self._producer.poll, FATAL_SECONDS)
-        if self._failure or left:
-            failed, self._failure = self._failure, ""
-            why = failed or f"{counted(left, 'record')} still unanswered after {CLOSE_SECONDS} s"
+        failed, self._failure = self._failure, None
+        if failed is not None or left:
+            why = str(failed or f"{counted(left, 'record')} still unanswered after"
+                      f" {CLOSE_SECONDS} s")
             if outage := self._outages.reason():
                 why = f"{outage}; {why}"
-            elif not failed:
+            elif failed is None:
                 why = f"{why}; {self._advice()}"
             text = f"records were not acknowledged: {why}"
-            if self._forbidden is not None:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if self._forbidden else (
-                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-                topic, self._forbidden = self._forbidden or self._topic, None
+            if failed is not None and (code := failed.refusal) is not None:
                 raise NotAllowed(text, code, self._cluster.security.principal, "write",
-                                 f"topic/{topic}")
+                                 f"topic/{failed.topic or self._topic}")
             raise ClientError(text)
 
     def close(self) -> None:

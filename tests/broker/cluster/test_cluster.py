@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -375,6 +375,40 @@ def test_a_broker_whose_registration_and_removal_are_seen_at_once_registers_agai
     last, known = decided.decided.entry, decided.image.former[node_id].epoch
     cluster.run(back())
     registers_again(cluster, node_id, known)
+
+
+def test_a_broker_that_is_removed_again_while_it_registers_registers_once_more(
+    cluster: RunningCluster,
+) -> None:
+    """It reads of its removal before ZooKeeper has answered its registration."""
+    node_id = next(n for n in cluster.servers if n != cluster.controller)
+    deciding, session = cluster.servers[cluster.controller].member, cluster.sessions[node_id]
+    assert deciding is not None
+    log, send = cluster.servers[node_id].metadata_log, session.multi
+    before, removed = log.image.brokers[node_id].epoch, []
+
+    async def answered_late(operations: Sequence[Operation]) -> None:
+        await send(operations)
+        await log.until(lambda image: node_id in image.brokers)
+        removed.append(log.image.brokers[node_id].epoch)
+        cluster.clock.passed_seconds += session.session_timeout_ms / 1000
+        deciding.controller.refused(node_id)
+        await log.until(lambda image: node_id not in image.brokers)
+
+    def registers(operations: Sequence[Operation]) -> Awaitable[None]:
+        if not any(isinstance(each, Create) for each in operations):
+            return send(operations)
+        session.multi = send                    # type: ignore[method-assign]
+        return answered_late(operations)
+
+    async def refused() -> None:
+        deciding.controller.refused(node_id)
+
+    session.multi = registers                   # type: ignore[method-assign]
+    cluster.run(refused())
+    cluster.until(lambda: removed, "it has registered again")
+    registers_again(cluster, node_id, removed[0])
+    assert removed[0] > before
 
 
 def test_a_controller_that_refuses_connections_is_deposed_before_its_session_ends(

@@ -151,6 +151,51 @@ def test_a_proposed_in_sync_set_counts_while_its_answer_is_lost(tmp_path: Path) 
     assert part.high_watermark == 1
 
 
+class Overtaken(Refusing):
+    """A controller that has decided what it is asked for already: its first answer was lost. The
+    leader's image does not show the decision yet."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__()
+        self.code, self.heard = code, asyncio.Event()
+
+    async def decide(self, function: object, request: AlterPartitionRequest) -> Any:
+        answer = await super().decide(function, request)
+        for topic in answer.topics:
+            for each in topic.partitions:
+                each.error_code = int(self.code)
+        self.heard.set()
+        return answer
+
+
+@pytest.mark.parametrize("code", [
+    ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_ID,
+])
+def test_a_proposed_in_sync_set_counts_until_the_image_shows_what_overtook_it(
+    tmp_path: Path, code: ErrorCode
+) -> None:
+    """What overtook it may be the same proposal, of which the leader has not heard yet."""
+    clock = FakeClock()
+    part = make_partition(tmp_path, clock, FakeClusterSide())
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 10)
+    part.fetched_by(2, 102, 0)
+    part.fetched_by(3, 103, 0)
+    controller = Overtaken(code)
+
+    async def asked() -> None:
+        changes = started(controller, [part])
+        changes.isr_due(part)
+        assert changes.task is not None
+        await changes.task
+        changes.close()
+
+    asyncio.run(asked())
+    assert controller.asked == [[1, 2, 3]]
+    part.append_bytes(batch())
+    part.fetched_by(2, 102, 1)
+    assert part.high_watermark == 0, "replica 3 may be in sync, and lacks the record"
+
+
 def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_foreseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -199,6 +199,38 @@ async def test_long_followers_let_others_be_served_and_see_the_old_image(
     assert list(log.image.topics) == ["t"]
 
 
+@on_a_loop
+async def test_changes_that_become_visible_together_are_all_told_to_the_followers(
+    log: MetadataLog, store: Any
+) -> None:
+    """Two topics are created, one after the other, while a follower is busy with the first."""
+    told: list[list[str]] = []
+    whole, slices.SLICE_SECONDS = slices.SLICE_SECONDS, -1.0
+
+    def busy(old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> Iterator[None]:
+        told.append([*topics])
+        while len(log.decided.topics) < 3:
+            yield
+
+    async def create_after(others: int, name: str) -> None:
+        while len(log.decided.topics) < others:
+            await turn()
+        await log.decide(create_topic, name)
+
+    log.subscribe(busy)
+    try:
+        await asyncio.gather(*(create_after(at, name) for at, name in enumerate("tuv")))
+    finally:
+        slices.SLICE_SECONDS = whole
+    assert told == [["t"], ["u", "v"]]
+
+
+async def turn() -> None:
+    later = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(later.set_result, None)
+    await later
+
+
 def create_topic(image: MetadataImage, name: str) -> Decision[str]:
     return Decision([TopicCreated(name, bytes(16), ())], name)
 
@@ -212,9 +244,7 @@ async def test_a_client_that_goes_away_does_not_take_back_its_decision(
     log: MetadataLog, store: Any
 ) -> None:
     asked = asyncio.ensure_future(log.decide(set_to, "a"))
-    later = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(later.set_result, None)
-    await later
+    await turn()
     asked.cancel()
     assert await log.decide(set_to, "b") == "a"
 

@@ -227,6 +227,34 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
         verifier.require(verdicts, partition, producer)
 
 
+def test_a_marker_that_comes_before_the_coordinators_answer_makes_the_answer_worthless(
+    tmp_path: Path,
+) -> None:
+    """The coordinator has permitted a batch, and has then ended the transaction."""
+    made = AddPartitionsToTxnResponse
+    partition, producer = make_partition(tmp_path), Producer(9, 0)
+    verifier = make_verifier(coordinator_epoch=1)
+
+    async def ask(node_id: int, request: AddPartitionsToTxnRequest, *_: Any) -> Any:
+        partition.append_bytes(marker(producer))
+        return made(results_by_transaction=[made.ResultsByTransaction(
+            transactional_id="x",
+            topic_results=[made.TopicResult(name="t", results_by_partition=[
+                made.TopicResult.ResultsByPartition(partition_index=0)
+            ])],
+        )])
+
+    async def verdicts() -> Any:
+        verifier.peers = SimpleNamespace(      # type: ignore[assignment]
+            ask=ask, loop=asyncio.get_running_loop()
+        )
+        return await verifier.ask(2, "x", producer, [partition], 9)
+
+    with pytest.raises(ProtocolError) as refused:
+        verifier.require(asyncio.run(verdicts()), partition, producer)
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS, "the producer sends it again"
+
+
 @pytest.mark.parametrize("version", [9, 12])
 def test_a_topic_of_which_the_coordinator_has_not_heard_fails_no_transaction(
     tmp_path: Path, version: int

@@ -192,8 +192,11 @@ def test_a_proposed_in_sync_set_counts_until_the_image_shows_what_overtook_it(
     asyncio.run(asked())
     assert controller.asked == [[1, 2, 3]]
     part.append_bytes(batch())
+    clock.advance(LAG_MS + 1)
     part.fetched_by(2, 102, 1)
     assert part.high_watermark == 0, "replica 3 may be in sync, and lacks the record"
+    part.fetched_by(3, 103, 1)
+    assert part.high_watermark == 1
 
 
 def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_foreseen(

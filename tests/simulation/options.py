@@ -22,6 +22,8 @@ FULL_AT_LAST_SHARE = 0.4
 """In how many of these the disk is full at last."""
 SLOW_LOADS_SHARE = 0.15
 """How many short lives have coordinators that take long to load."""
+SLOW_IMAGES_SHARE = 0.15
+"""How many short lives have brokers that take long to follow a change of the metadata."""
 IMPATIENT_SHARE = 0.2
 """How many short lives have producers that send a batch again before they have an answer."""
 CONTENDERS_SHARE = 0.25
@@ -82,6 +84,7 @@ class Options:
     small: bool = False                     # whether bounds are small that `small.py` draws
     impatient: bool = False                 # producers that do not wait for an answer
     slow_loads: bool = False                # whether coordinators take long to load
+    slow_images: bool = False               # whether changes of the metadata are followed late
     narrow: bool = False                    # whether a broker's sockets take little at a time
     journaled: bool = True                  # whether a sync of a directory keeps earlier names, too
     slow_moves: bool = False                # moves between log directories take seconds
@@ -111,6 +114,8 @@ class Options:
         self.abandons = self.small and apart.random() < ABANDONS_SHARE
         self.slow_loads = self.small and apart.random() < SLOW_LOADS_SHARE
         self.impatient = self.small and apart.random() < IMPATIENT_SHARE
+        images = random.Random(f"images {seed}")
+        self.slow_images = self.small and images.random() < SLOW_IMAGES_SHARE
         names = random.Random(f"names {seed}")
         self.journaled = not self.small or names.random() >= UNJOURNALED_SHARE
 

@@ -21,7 +21,7 @@ from tests.simulation.world import Patches, World
 
 ROOT = Path(__file__).resolve().parents[2]
 SWITCHES = (
-    "small", "narrow", "members", "contenders", "abandons", "slow_loads", "impatient",
+    "small", "narrow", "members", "contenders", "abandons", "slow_loads", "slow_images", "impatient",
     "wide", "directory_moves", "settings_change", "deletions", "follower_reads", "snapshots",
 )
 """Options of features that a shorter run may do without, and of shares that may be none of it."""

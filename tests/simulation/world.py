@@ -31,6 +31,7 @@ from tests.simulation.loop import NEVER, SimExecutor, SimLoop, running
 from tests.simulation.machine import Machine
 from tests.simulation.network import Link
 from tests.simulation.options import Options
+from tests.simulation.slow_images import follow_late
 from tests.simulation.slow_loads import slow_down
 from tests.simulation.small import make_small
 from tests.simulation.violation import Violation as Violation
@@ -345,6 +346,8 @@ class Patches:
             make_small(options.drawn_from, self.put)
         if options.slow_loads:
             slow_down(options.drawn_from, self.put)
+        if options.slow_images:
+            follow_late(options.drawn_from, self.put)
         world.patch(self.put)
         logger = logging.getLogger("ottla")
         self.put(logger, "handlers", [TraceHandler(world)])

@@ -135,7 +135,9 @@ class BrokerSettings(ListenerSettings):
         help="Whether a Metadata request creates a missing topic.")
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0,
-        help="How often recovery points and high watermarks are saved.")
+        help="How often a standalone broker saves recovery points and high watermarks. A broker of"
+        " a cluster saves them after the shorter of this time and"
+        " replica.high.watermark.checkpoint.interval.ms.")
     log_flush_scheduler_interval_ms: Long = setting(
         "log.flush.scheduler.interval.ms", 2**63 - 1,
         help="How often logs are checked for an expired flush.ms. Ottla checks at least every"
@@ -239,7 +241,9 @@ class BrokerSettings(ListenerSettings):
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", TransactionSettings,
         at_least=1,
-        help="Delay before a failed abort is retried; timeouts themselves are exact to the ms.")
+        help="Delay before a failed abort of an expired transaction is retried. The first attempt"
+        " does not wait for this interval, unlike Kafka's: it is made when the transaction's timeout"
+        " ends.")
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms", TransactionSettings,
         at_least=1,
@@ -275,7 +279,7 @@ class BrokerSettings(ListenerSettings):
         help="Maximum bytes of records in a reply to a follower.")
     replica_fetch_backoff_ms: int = setting(
         "replica.fetch.backoff.ms", 1000, at_least=0,
-        help="Maximum delay of a follower between failed attempts.")
+        help="Maximum delay of a follower between failed attempts to fetch from a leader.")
     replica_socket_timeout_ms: int = setting(
         "replica.socket.timeout.ms", 30_000,
         help="A follower reconnects to a leader that sends nothing for this time.")
@@ -296,7 +300,8 @@ class BrokerSettings(ListenerSettings):
         help="A follower that has not caught up for this time leaves the in-sync set.")
     replica_high_watermark_checkpoint_interval_ms: Long = setting(
         "replica.high.watermark.checkpoint.interval.ms", 5000,
-        help="How often a broker of a cluster saves its high watermarks.")
+        help="How often a broker of a cluster saves its high watermarks and recovery points, unless"
+        " log.flush.offset.checkpoint.interval.ms is shorter.")
     replica_selector_class: str | None = setting(
         "replica.selector.class", None,
         help=f"Which replica consumers read from (KIP-392). {RACK_AWARE_SELECTOR}: an in-sync"
@@ -359,8 +364,8 @@ class BrokerSettings(ListenerSettings):
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
         help="If a process with the same node.id but other log directories has a ZooKeeper"
-        " session, a starting broker waits this long for the end of that session. This happens when"
-        " a broker restarts with a new disk. The minimum is one and a half session timeouts.")
+        " session, a starting broker waits this long for the end of that session, but at least one"
+        " and a half session timeouts. This happens when a broker restarts with a new disk.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")

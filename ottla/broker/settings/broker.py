@@ -242,8 +242,8 @@ class BrokerSettings(ListenerSettings):
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", TransactionSettings,
         at_least=1,
         help="Delay before a failed abort of an expired transaction is retried. The first attempt"
-        " does not wait for this interval, unlike Kafka's: it is made when the transaction's timeout"
-        " ends.")
+        " does not wait for this interval, unlike Kafka's: it is made once the transaction's"
+        " timeout has passed.")
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms", TransactionSettings,
         at_least=1,

@@ -55,9 +55,10 @@ def page() -> str:
         *_table(("property", "type", "default", "allowed", "meaning"), map(_meant, used)),
         "\nThese can be changed on a running broker, for one broker or for all:\n"
         f"{_listed(DYNAMIC)},\nand the defaults of topics, except those in hours or minutes. "
-        "So can\nsettings of listeners ([security.md](security.md#changed-on-the-running-broker)). "
-        "Other settings\nthat Kafka can change on a running broker are accepted, and the reply and "
-        "the log say\nthat they have no effect.\n",
+        "So can\nthe settings of listeners, TLS and SASL that "
+        "[security.md](security.md#changed-on-the-running-broker) lists.\n"
+        "Other settings that Kafka can change on a running broker are accepted, and the reply and"
+        " the log say\nthat they have no effect.\n",
         "\n## A topic's\n\n",
         "Where the broker's property is in hours or minutes, the topic's is in milliseconds.\n"
         "Settings marked *idle* are accepted, as by Kafka, and have no effect.\n\n",
@@ -68,8 +69,8 @@ def page() -> str:
         "\n## Kafka's properties without effect\n\n",
         "They are accepted so that a broker starts with one of Kafka's property files.\n\n",
         *_table(("property", "type", "default"), map(_bare, without_effect())),
-        "\nA property with the prefix `listener.name.<listener>.` that no listener uses causes only "
-        "a\nwarning. Kafka 4.0 removed these properties, and Ottla accepts them without effect:\n",
+        "\nA property with the prefix `listener.name.<listener>.` that no listener uses causes only"
+        " a\nwarning. Kafka 4.0 removed these properties, and Ottla accepts them without effect:\n",
         _listed(kafka_settings("removed").keys() - BrokerSettings.declared.keys()),
         ".\n",
     ]

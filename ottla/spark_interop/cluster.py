@@ -63,7 +63,7 @@ class Cluster:
     """A bootstrap address `host:port,…` and the security properties, in librdkafka's names:
     `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`.
 
-    If no broker answers, a question is repeated for `patience_seconds`, then NoBroker is raised.
+    If no broker answers, a request is repeated for `patience_seconds`, then NoBroker is raised.
     """
 
     bootstrap: str

@@ -1,14 +1,4 @@
 """Topics as typed frames: `read_topic`, `stream_topic`, `write_topic`.
-
-A frame of a topic has the format's columns, and in addition:
-
-    _key        binary      null if the record has none
-    _partition  int
-    _offset     bigint
-    _timestamp  timestamp   milliseconds; create or append time, by the topic's settings
-    _headers    array<struct<key string, value binary>>, null if there are none
-    _value      binary      the unchanged value
-    _error      string      what is wrong with the value; null for good records (mode permissive)
 """
 
 from __future__ import annotations
@@ -49,7 +39,15 @@ def read_topic(
     isolation: str = "read_committed",
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The present records of a topic as a frame; the module's docstring lists the columns.
+    """The present records of a topic as a frame with the format's columns, and in addition:
+
+        _key        binary      null if the record has none
+        _partition  int
+        _offset     bigint
+        _timestamp  timestamp   milliseconds; create or append time, by the topic's settings
+        _headers    array<struct<key string, value binary>>, null if there are none
+        _value      binary      the unchanged value
+        _error      string      what is wrong with the value (mode permissive); else null
 
     `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
     about a value that does not have the format: `permissive` keeps the record with nulls, its

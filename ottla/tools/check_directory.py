@@ -106,7 +106,8 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
         report.add(
             Finding(
                 f"{path}/meta.properties", "it is missing: the directory's owner is unknown",
-                "the next start takes it over; restore the file from a copy to be sure", note=True,
+                "the next start takes the directory over; restore the file from a copy to be sure",
+                note=True,
             )
         )
     except (UnicodeDecodeError, ValueError) as error:

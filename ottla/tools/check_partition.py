@@ -136,7 +136,7 @@ class PartitionCheck:
             elif name.endswith(".damaged"):
                 self.add(
                     name, "the segment of this name was found damaged; the log accepts no writes",
-                    RESTORE + "; then start the broker, which removes this note",
+                    RESTORE + "; then start the broker, which removes this file",
                 )  # fmt: skip
             elif name.endswith(CHANGES):
                 self.add(

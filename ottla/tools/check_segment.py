@@ -231,8 +231,9 @@ class SegmentCheck:
                         path,
                         f"the transaction of producer {producer_id}, offsets {first} to {last}, was"
                         " aborted and is not listed: its records look committed",
-                        "remove the clean-shutdown marker and the recovery point of this partition:"
-                        " the next start rebuilds the index",
+                        "stop the broker; in the log directory, delete .kafka_cleanshutdown and set"
+                        " the partition's offset in recovery-point-offset-checkpoint to 0: the next"
+                        " start reads the partition again and rebuilds the index",
                         offset=first,
                     ),
                 )

@@ -44,7 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("--share-group-state-decoder", "decode logs of __share_group_state"),
         ("--cluster-metadata-decoder",
          "decode logs and snapshots of __cluster_metadata, which Apache Kafka's KRaft controllers"
-         " write; Ottla's own metadata log is text: print it with --print-data-log"),
+         " write; records of Ottla's own metadata log are text: print them with --print-data-log"),
     )  # fmt: skip
     parser.add_argument(
         "paths", nargs="*", metavar="FILE", help="files to print",

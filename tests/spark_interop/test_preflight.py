@@ -69,8 +69,8 @@ def test_a_replay_into_the_archived_topic_itself_is_refused(
     (archive / "_ottla" / "table.json").write_text(json.dumps(about))
     words = ["replay", "--bootstrap", broker.bootstrap_servers, "--path", archive, "--topic", "six"]
     assert refusal(capsys, *words, "--create") == (
-        "the archive was made from six, which would have its records twice: name another topic, or"
-        " delete this one and replay with --create")
+        "the archive was made from six, so six would have the records twice: name another topic, or"
+        " delete six and replay with --create")
 
 
 def test_a_second_replay_of_the_same_name_is_refused_before_a_jvm_starts(
@@ -219,14 +219,15 @@ def test_damaged_records_of_earlier_runs_are_one_sentence(
     words = ["dead-letter", "--bootstrap", at, "--topic", "six", "--to", "good", "--dead-letters",
              "bad", "--name", "n", "--checkpoint", tmp_path]  # fmt: skip
     (tmp_path / "ottla-topic.json").write_text("[1]")
-    assert refusal(capsys, *words).endswith("ottla-topic.json cannot be read: it is no JSON object")
+    assert refusal(capsys, *words).endswith(
+        "ottla-topic.json cannot be read: it is not a JSON object")
     (tmp_path / "ottla-topic.json").unlink()
     (tmp_path / "commits").mkdir()
     (tmp_path / "commits" / "0").write_text("v1")
     assert "is incomplete: it lacks" in refusal(capsys, *words)
     file = written(tmp_path / "table", broker, "archive")
     file.write_text("[]")
-    assert "table.json cannot be read: it is no JSON object" in refusal(
+    assert "table.json cannot be read: it is not a JSON object" in refusal(
         capsys, "archive", "--bootstrap", at, "--topic", "six", "--path", tmp_path / "table")
 
 

@@ -3,11 +3,6 @@
 The archive keeps every record unchanged, with its partition, offset and timestamp. `verify` finds
 gaps and duplicates: it compares these offsets with the ranges that each batch read. `table` defines
 the layout and the commits.
-
-Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic string,
-partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0 create, 1 append
-time). The directory names add the columns date (yyyy-MM-dd) and hour (0 to 23) of the timestamp in
-UTC.
 """
 
 from __future__ import annotations
@@ -216,7 +211,12 @@ def _logged(text: str) -> dict[str, int]:
 
 
 def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The records of an archive, with the columns that the module's docstring lists.
+    """The records of an archive.
+
+    Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic
+    string, partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0
+    create, 1 append time). The directory names add the columns date (yyyy-MM-dd) and hour (0 to 23)
+    of the timestamp in UTC.
 
     `topics.typed` converts the values to typed columns. Raises PipelineError if there is no
     archive, DataLost if a file is missing or has another size.
@@ -304,15 +304,16 @@ def verify(
 ) -> dict[str, Any]:
     """Check an archive; with `bootstrap`, compare it with what the topic still has.
 
-    Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (offsets
-    read), "records", "distinct", "in_topic" (records of the topic in these offsets) and
-    "not_archived" (records of the topic after them; both are null without `bootstrap`), "missing":
-    [offsets], "gaps": [[first, after the last] of offsets that were deleted before they were read],
-    "unreadable_or_gone" (other offsets without a record: transaction markers, compaction)}},
-    "lost": the number of offsets in gaps}. Only runs with allow_gaps leave gaps, which do not count
-    as problems. Records that are not archived yet are a problem only if the archive is empty.
-    Raises PipelineError if there is no archive, the topic does not exist or no broker answers;
-    damage is not an error but a problem in the report.
+    Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (the
+    archive has read the offsets from "from" up to, but not including, "to"), "records", "distinct",
+    "in_topic" (records of the topic in these offsets) and "not_archived" (records of the topic
+    after them; both are null without `bootstrap`), "missing": [offsets], "gaps": [[first, after the
+    last] of offsets that were deleted before they were read], "unreadable_or_gone" (other offsets
+    without a record: transaction markers, compaction)}}, "lost": the number of offsets in gaps}.
+    Only runs with allow_gaps leave gaps, which do not count as problems. Records that are not
+    archived yet are a problem only if the archive is empty. Raises PipelineError if there is no
+    archive, the topic does not exist or no broker answers; damage is not an error but a problem in
+    the report.
     """
     target = Table.open(Files(spark, path), "archive")
     with query_run.telling("verify", progress, bootstrap) as shown, query_run.clock(shown):

@@ -1,7 +1,6 @@
 """Latest: a topic as a table of the newest value of each key; a tombstone deletes its key.
 
-Columns of the table: key binary, value binary, headers array<struct<key string, value binary>>,
-partition int, offset bigint, timestamp timestamp. Records that retention removes stay in the table;
+Records that retention removes stay in the table;
 deleted keys leave it, even if compaction removed their tombstones. Within a partition
 the newest record is the one with the highest offset. A key may move to another partition
 when partitions are added; then the record with the newest timestamp in all partitions is used.
@@ -81,8 +80,11 @@ def latest(
 
 
 def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The table, with the columns that the module's docstring lists. Raises as `read_archive`
-    does."""
+    """The table: one row for each key.
+
+    Columns: key binary, value binary, headers array<struct<key string, value binary>>, partition
+    int, offset bigint, timestamp timestamp. Raises as `read_archive` does.
+    """
     return Table.open(Files(spark, path), "latest").read(spark).select(*COLUMNS)
 
 

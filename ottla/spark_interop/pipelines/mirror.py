@@ -57,7 +57,8 @@ def mirror(
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
     `replay`), "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive`
     does, and PipelineError if the name or the checkpoint belongs to another topic, if `to` was
-    created again, or if it would delete the written records (unless `allow_gaps`).
+    created again, or if its retention or compaction would delete the written records (unless
+    `allow_gaps`).
     """
     target, begin = to or topic, time.monotonic()
     with query_run.telling(f"mirror {topic}", progress, source, destination) as shown:
@@ -140,7 +141,8 @@ def mirror_lag(
     """By partition, how many offsets the source has after the last one that the mirror copied.
 
     The numbers include offsets that are never copied: transaction markers, and records that came
-    from the destination. The lag in the result of `mirror` includes no offset that it has read.
+    from the destination. The lag in the result of `mirror` does not count offsets that the
+    run has read.
     Raises PipelineError for a topic that does not exist, and if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)

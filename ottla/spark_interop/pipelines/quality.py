@@ -46,14 +46,15 @@ def quality_report(
 ) -> dict[str, Any]:
     """Statistics of a topic (`bootstrap`, `topic`) or of an archive.
 
-    Returns {"source", "records", "tombstones", "without_key", "bad" (not in the format),
-    "reasons": {text: count}, "columns": {name: {"nulls" (share of good records), "distinct"
-    (approximate), "least", "most"}}, "duplicate_keys" (keys with more than one record),
-    "partitions": {p: {"records", "first", "last", "gaps" (offsets without a record, transaction
-    markers among them), "twice" (records with a repeated offset)}}, "bytes": {"key", "value":
-    percentiles 0, 50, 90, 99, 100}, "lateness": {limit: records older than an earlier record of
-    their partition by up to this time}, "days": {yyyy-MM-dd: records}}. With `html` the report is
-    also written to this file as a page.
+    Returns {"source", "records", "tombstones", "without_key", "bad" (not in the format), "reasons":
+    {text: count}, "columns": {name: {"nulls" (share of good records), "distinct" (approximate),
+    "least", "most"}}, "duplicate_keys" (keys with more than one record), "partitions": {p:
+    {"records", "first", "last", "gaps" (offsets without a record, transaction markers among them),
+    "twice" (records with a repeated offset)}}, "bytes": {"key", "value": percentiles 0, 50, 90, 99,
+    100}, "lateness": {"in order", "1 s", "1 min", "1 h", "1 d", "more": how many records are older
+    than an earlier record of their partition by at most this time, and by more than the limit
+    before}, "days": {yyyy-MM-dd: records}}. With `html` the report is also written to this file as
+    a page.
 
     Raises PipelineError for a missing topic, archive or schema, and for `since` or `until` with an
     archive.

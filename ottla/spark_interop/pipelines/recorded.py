@@ -53,7 +53,7 @@ def _fields(files: LocalFiles, name: str) -> dict[str, Any]:
     """The fields of a recorded JSON object."""
     found = _json(files, name)
     if not isinstance(found, dict):
-        raise PipelineError(f"{files.at(name)} cannot be read: it is no JSON object")
+        raise PipelineError(f"{files.at(name)} cannot be read: it is not a JSON object")
     return found
 
 

@@ -51,10 +51,10 @@ def replay(
     `name` identifies the replay, by default `replay-TOPIC`. A second replay of the same records
     into the same topic needs its own name. So does a replay of another archive or range, which is
     refused under the old name. `since` (included) and `until` (excluded) select records by
-    timestamp, see `times.milliseconds`. `rate` limits the records per second of the whole replay.
-    `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has the original
-    timestamp in ms. `create` creates the topic with the settings and the number of partitions of
-    the archive's topic. `dry_run` counts and writes nothing.
+    timestamp; they are times as in `read_topic`. `rate` limits the records per second of the whole
+    replay. `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has the
+    original timestamp in ms. `create` creates the topic with the settings and the number of
+    partitions of the archive's topic. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time,
     because the client cannot send timestamps up to 1970-01-01T00:00), "seconds", "partitions": {p:
@@ -158,8 +158,8 @@ def refuse_own_topic(cluster: Cluster, topic: str, archived: dict[str, Any]) -> 
     """Raises PipelineError if the topic is the one from which the archive was made."""
     if archived.get("topic_id") == cluster.topic_ids([topic])[topic] is not None:
         raise PipelineError(
-            f"the archive was made from {topic}, which would have its records twice: name another"
-            " topic, or delete this one and replay with --create"
+            f"the archive was made from {topic}, so {topic} would have the records twice: name"
+            f" another topic, or delete {topic} and replay with --create"
         )
 
 

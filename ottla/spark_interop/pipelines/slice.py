@@ -38,10 +38,10 @@ def slice_topic(
 
     If `output` is `-`, JSON lines go to standard output. Otherwise `output` is a path that does not
     exist yet: Parquet if it ends in `.parquet`, else a file of JSON lines. Times are as in
-    `times.milliseconds`, `lateness` is as in `read_topic`. A JSON line has the format's columns,
-    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they
-    are UTF-8, else {"base64": …}; timestamps are in UTC.
-    Lines are ordered by partition and offset; `limit` is the maximum number of records.
+    `read_topic`, and so is `lateness`. A JSON line has the format's columns, `_key`, `_partition`,
+    `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they are UTF-8, else
+    {"base64": …}; timestamps are in UTC. Lines are ordered by partition and offset; `limit` is the
+    maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, a
     file that already exists or a full disk.

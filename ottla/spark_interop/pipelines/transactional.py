@@ -181,13 +181,14 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
 
 
 def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
-    """Write rows that have not been written before.
+    """Write rows to the topics of `to`, once: rows that an earlier run has written are skipped.
 
-    Columns: lane int (a partition of the destination), position bigint (grows within a lane; rows
-    of one position are written in one transaction), key binary, value binary, and optionally
-    headers array<struct<key, value>>, partition int (else the key decides, as Java's partitioner
-    does), timestamp_ms bigint, aside boolean. With `in_order` the caller's tasks already have the
-    rows of a lane together and by position; otherwise rows are shuffled and sorted.
+    `to` is a `Destination` (in the same module). Columns: lane int (a partition of the
+    destination), position bigint (grows within a lane; rows of one position are written in one
+    transaction), key binary, value binary, and optionally headers array<struct<key, value>>,
+    partition int (else the key decides, as Java's partitioner does), timestamp_ms bigint, aside
+    boolean (true: into the second topic, `to.aside`). With `in_order` the caller's tasks already
+    have the rows of a lane together and by position; otherwise rows are shuffled and sorted.
 
     Returns {lane: {"written" (to both topics), "aside" (to the second topic), "skipped",
     "transactions", "restamped" (sent with the present time, because librdkafka cannot send

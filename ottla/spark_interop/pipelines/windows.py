@@ -1,9 +1,8 @@
 """Windows: aggregates by windows of event time, from a topic to a topic or to Parquet.
 
-A row is a window of a group: window_start and window_end (timestamp, UTC), the columns of `by`,
-and one column for each aggregate. In a topic, key and value are JSON. The key is the window and the
-group, so a compacted topic keeps the newest result of each window and group. In Parquet all windows
-are final.
+A row is a window of a group; `read_windows` lists the columns. In a topic, key and value are JSON.
+The key is the window and the group, so a compacted topic keeps the newest result of each window and
+group. In Parquet all windows are final.
 """
 
 from __future__ import annotations
@@ -67,15 +66,15 @@ def windows(
 ) -> dict[str, Any]:
     """Aggregate the new records of `topic` by windows; a later run continues.
 
-    `path` has the state, and the result too unless `to` names a topic for it. `window` is a
-    length like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends after a
-    group had no events for the length of `window`. `aggregates` are columns as SQL, `{"flights":
-    "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
-    is a timestamp. A row that is older than the newest event by more than `watermark` is late: it
-    is dropped and counted. A window is final once the watermark has passed its end. It is written
-    then; with `updates` (only with `to`) each change of a window is written. Use `final` if the
-    topic gets no more records: all windows are closed once everything is read, and `path` accepts
-    no more records.
+    `path` has the state, and the result too unless `to` names a topic for it. `window` is a length
+    like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends after its group
+    (the values of `by`) had no events for the length of `window`. `aggregates` are columns as SQL,
+    `{"flights": "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on.
+    `time_column` is a timestamp. A row that is older than the newest event by more than `watermark`
+    is late: it is dropped and counted. A window is final once the watermark has passed its end. It
+    is written then; with `updates` (only with `to`) each change of a window is written. Use `final`
+    if the topic gets no more records: all windows are closed once everything is read, and `path`
+    accepts no more records.
 
     Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
     window and group count as one), "written", "watermark" (null before a row had a time),
@@ -249,9 +248,12 @@ def _counting(report: dict[str, Any]) -> Any:
 
 
 def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The final windows at a path, with the columns that the module's docstring lists. Raises
-    PipelineError if the path has no table of windows, DataLost if a file is missing or has another
-    size."""
+    """The final windows at a path: one row for each window of each group.
+
+    Columns: window_start and window_end (timestamp, UTC), the columns of `by`, and one column for
+    each aggregate. Raises PipelineError if the path has no table of windows, DataLost if a file is
+    missing or has another size.
+    """
     return Table.open(Files(spark, path), "windows").read(spark)
 
 

@@ -72,7 +72,7 @@ class Page:
             self.show_from(max(first, min(end + number if text[0] == "-" else number, end)))
         else:
             near = similar(text, ("beginning", "end"))
-            raise ClientError(f"offset {text}: expected beginning, end, N, -N or s@TIME{near}")
+            raise ClientError(f"offset {text}: expected beginning, end, N, -N or @TIME{near}")
 
     def show_from(self, offset: int) -> None:
         """Selects the record at an offset, or the next existing record.

@@ -199,7 +199,7 @@ def summary(
     lines = [
         f"broker {node} is away" + (
             f" since {'before ' * since[node].at_the_latest}{moment(since[node].at_ms, now)}"
-            if node in since else "; nobody knows since when"
+            if node in since else "; since when is unknown"
         )
         for node in away(partitions, alive)
     ]

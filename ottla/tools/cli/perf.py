@@ -41,7 +41,7 @@ def produce(options: Namespace) -> None:
             count = len(topics.leaders(cluster, [options.topic]))
             done(
                 options,
-                f"sent {counted(records, 'record')} of {counted(size, 'byte')} to the"
+                f"sent {counted(records, 'record')} of {counted(size, 'byte')} each to the"
                 f" {counted(count, 'partition')} of {options.topic}",
             )
             return

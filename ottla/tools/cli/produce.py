@@ -114,7 +114,7 @@ def rehearse(options: Namespace) -> None:
         for topic, key, value, headers, partition, timestamp in records(options, file):
             writer.send(topic, key, value, headers, partition, timestamp)
     sent = counted(writer.sent, "record")
-    done(options, f"sent {sent} of {counted(writer.size, 'byte')} before compression")
+    done(options, f"sent {sent}, {counted(writer.size, 'byte')} in total before compression")
 
 
 @contextlib.contextmanager

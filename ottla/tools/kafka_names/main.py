@@ -24,7 +24,7 @@ NOT_YET = {
     "kafka-verifiable-share-consumer": "share groups are not served by Ottla yet",
     "kafka-streams-groups": "streams groups are not served by Ottla yet",
     "kafka-jmx": "there is no JVM here, hence no JMX",
-    "kafka-metadata-shell": "Ottla's metadata log is text: ottla log dump --print-data-log",
+    "kafka-metadata-shell": "use: ottla log dump --print-data-log FILE, for Ottla's metadata log",
     "kafka-replica-verification": "use: ottla log verify DIRECTORY",
 }
 

@@ -66,7 +66,7 @@ def test_nothing_is_changed(ottla: Ottla, line: str, tmp_path: Path) -> None:
 
 def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
     done = ottla("produce orders --dry-run", b"x\ny\n")
-    assert done.err == "would have sent 2 records of 138 bytes before compression\n"
+    assert done.err == "would have sent 2 records, 138 bytes in total before compression\n"
 
 
 @pytest.mark.parametrize(("line", "stdin", "said"), [

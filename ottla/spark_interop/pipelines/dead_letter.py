@@ -63,8 +63,8 @@ def dead_letter(
     bad records exceeds `share_max` (0 to 1) is not written and ends the pipeline, because the
     format or the function may be wrong. Returns {"good", "bad", "restamped" (as in `replay`),
     "seconds"} of this run. Raises as `archive` does, and PipelineError if the name or the
-    checkpoint belongs to other topics, if a destination topic was created again, or if it would
-    delete the written records (unless `allow_gaps`).
+    checkpoint belongs to other topics, if a destination topic was created again, or if its
+    compaction or (unless `allow_gaps`) its retention would delete the written records.
     """
     check_options(topic, to, dead_letters, share_max)
     begin = time.monotonic()

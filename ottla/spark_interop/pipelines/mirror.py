@@ -57,8 +57,8 @@ def mirror(
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
     `replay`), "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive`
     does, and PipelineError if the name or the checkpoint belongs to another topic, if `to` was
-    created again, or if its retention or compaction would delete the written records (unless
-    `allow_gaps`).
+    created again, or if its compaction or (unless `allow_gaps`) its retention would delete the
+    written records.
     """
     target, begin = to or topic, time.monotonic()
     with query_run.telling(f"mirror {topic}", progress, source, destination) as shown:

@@ -21,8 +21,9 @@ from tests.simulation.world import Patches, World
 
 ROOT = Path(__file__).resolve().parents[2]
 SWITCHES = (
-    "small", "narrow", "members", "contenders", "abandons", "slow_loads", "slow_images", "impatient",
-    "wide", "directory_moves", "settings_change", "deletions", "follower_reads", "snapshots",
+    "small", "narrow", "members", "contenders", "abandons", "slow_loads", "slow_images",
+    "impatient", "wide", "directory_moves", "settings_change", "deletions", "follower_reads",
+    "snapshots",
 )
 """Options of features that a shorter run may do without, and of shares that may be none of it."""
 SHARES = ("slow_share", "slow_network", "slow_threads", "cold_share", "pieces_share", "rivals")

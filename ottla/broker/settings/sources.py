@@ -56,6 +56,8 @@ class Sources(NamedTuple):
                 raise SettingsError("--override", f"{override!r} is not of the form name=value")
             texts[name.strip()] = value.strip()
             where[name.strip()] = "--override"
+        if "log.dir" in texts and "log.dirs" not in where:
+            texts.pop("log.dirs", None)         # WITHOUT_A_FILE's, which nobody has chosen
         return resolve(texts, where, os.environ)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import BinaryIO
 
-from ottla.client.errors import ClientError, NotAllowed
+from ottla.client.errors import ClientError, NotAllowed, Refused
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
@@ -53,7 +53,7 @@ def produce(options: Namespace) -> None:
         writer = Writer(cluster, properties)
         try:
             send(options, file, writer, target)
-        except NotAllowed:
+        except (NotAllowed, Refused):      # their line names the next step
             if writer.written:
                 print(sent_text(writer), file=sys.stderr)
             raise

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, Refused, check
+from ottla.client.errors import ClientError, NotAllowed, Refused, check
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs, topics
 from ottla.tools.stream.reader import MAY_COME
@@ -116,10 +116,23 @@ def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
             raise ClientError(
                 f"topic {name!r} does not exist{near}; the brokers create no topics"
                 f" ({AUTO_CREATE}): create it first, as with ottla topic create {name}")
+        if create and found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise _may_not_create(cluster, name)
         if late or found.error_code not in MAY_COME:
             check(found.error_code, what=f"topic {name!r}")
         if create or found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             time.sleep(0.1)
         elif partitions and creates_topics(cluster):
-            topics.create(cluster, name, partitions=partitions)
+            try:
+                topics.create(cluster, name, partitions=partitions)
+            except Refused as refused:
+                if refused.code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                raise _may_not_create(cluster, name) from refused
         create = create or found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _may_not_create(cluster: ClusterClient, name: str) -> NotAllowed:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return NotAllowed(f"topic {name!r} does not exist, and this user may not create it", code,
+                      cluster.security.principal, "create", f"topic/{name}")

@@ -21,6 +21,7 @@ from ottla.tools.stream.client_settings import (
 )
 from ottla.tools.stream.outages import Outages
 from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import InitProducerIdRequest
 from ottla.wire.records import Record
 from ottla.wire.wording import counted
 
@@ -205,9 +206,18 @@ class Writer:
         try:
             serve(seconds)
         except (self._library.KafkaException, SystemError) as failed:
-            if (fatal := cause_of(failed, self._library.KafkaException)) is None:
-                raise
-            self._failure = Failure(fatal.args[0])
+            fatal = cause_of(failed, self._library.KafkaException)
+            self._failure = Failure(fatal.args[0] if fatal else self._lost_error(failed))
+
+    def _lost_error(self, failed: BaseException) -> Any:
+        """The fatal error that a SystemError of confluent-kafka does not contain. Another request
+        for a producer id shows whether the broker has refused the first one."""
+        answer = self._cluster.any().call(InitProducerIdRequest(transactional_id=None))
+        if not answer.error_code:
+            raise ClientError(
+                "librdkafka ended with a fatal error, which confluent-kafka does not name: send"
+                " again the records that were not acknowledged") from failed
+        return self._library.KafkaError(answer.error_code)
 
     def _report_stall(self) -> None:
         """Prints once that records are not acknowledged, and which command shows the reason."""

@@ -53,6 +53,12 @@ def test_without_a_file_it_serves_localhost_from_data() -> None:
     assert (broker.node_id, broker.warnings) == (0, [])
 
 
+def test_a_single_directory_is_used_unless_several_are_given() -> None:
+    """The default of a broker without a file does not hide `log.dir`."""
+    assert config("log.dir=/a").log_directories() == [Path("/a")]
+    assert config("log.dir=/a", "log.dirs=/b,/c").log_directories() == [Path("/b"), Path("/c")]
+
+
 def test_a_repeated_entry_of_a_list_counts_once_with_a_warning() -> None:
     """As in Apache Kafka 4.4 (KAFKA-19875)."""
     broker = config("log.dirs=/a,/a", "log.cleanup.policy=delete,delete")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from ottla.client.errors import LoginFailed, NotAllowed, Refused
@@ -106,6 +108,61 @@ def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path) -> N
                 "ottla acl add User:alice write topic/letters\n"))
         done = ottla(f"kcat -b {ottla.address} -P -t letters -F {file}", b"a\n")
         assert done.status == 1 and "CLUSTER_AUTHORIZATION_FAILED" in done.err, done
+
+
+class LosesErrors(confluent_kafka.Producer):
+    """A producer whose fatal error is lost, as now and then if two callbacks fail in one call."""
+
+    def flush(self, *timeout: float) -> int:
+        with contextlib.suppress(confluent_kafka.KafkaException, SystemError):
+            super().flush(30)
+        raise SystemError("<built-in method flush> returned NULL without setting an exception")
+
+
+@pytest.mark.parametrize(("right", "said"), [
+    ("read", "User:ANONYMOUS may not write topic letters (CLUSTER_AUTHORIZATION_FAILED); an "
+             "administrator can allow it: ottla acl add User:ANONYMOUS write topic/letters"),
+    ("write", "librdkafka ended with a fatal error, which confluent-kafka does not name: send "
+              "again the records that were not acknowledged (1 record sent)"),
+])
+def test_a_refusal_that_librdkafkas_client_loses_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: str, said: str
+) -> None:
+    monkeypatch.setattr(confluent_kafka, "Producer", LosesErrors)
+    file = tmp_path / "root.properties"
+    file.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    rights = {"authorizer.class.name": authorizer, "super.users": "User:alice"}
+    with SaslBroker(tmp_path / "data", rights) as running:
+        root = Ottla("{}:{}".format(*running.inside))
+        root.ok(f"topic create letters --command-config {file}")
+        root.ok(f"acl add User:ANONYMOUS {right} topic/letters --command-config {file}")
+        done = Ottla(f"127.0.0.1:{running.port}")("produce letters", b"a\n")
+        assert (done.status, done.err) == (1, f"ottla produce: {said}\n")
+
+
+@pytest.mark.parametrize("more", ["", "--input jsonl"])
+def test_a_user_who_may_not_create_the_topic_reads_how_to_get_that_right(
+    tmp_path: Path, more: str
+) -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    rights = {"authorizer.class.name": authorizer, "super.users": "User:alice"}
+    file = tmp_path / "root.properties"
+    file.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
+    line = b'{"value": "v", "topic": "nope", "partition": 0}\n' if more else b"v\n"
+    with SaslBroker(tmp_path / "data", rights) as running:
+        root = Ottla("{}:{}".format(*running.inside))
+        anybody = Ottla(f"127.0.0.1:{running.port}")
+        steps = []
+        for _ in range(3):
+            done = anybody(f"produce nope {more}", line)
+            steps.append(done.err.partition("ottla acl add ")[2].strip())
+            if not done.status:
+                break
+            assert steps[-1], done
+            root.ok(f"acl add {steps[-1]} --command-config {file}")
+        assert steps == [
+            "User:ANONYMOUS write topic/nope", "User:ANONYMOUS create topic/nope", ""]
 
 
 def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:

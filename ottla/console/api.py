@@ -19,7 +19,7 @@ PREFIX = "/api/v1"
 Handler = Callable[[ApiRequest], Awaitable[Any]]
 SEARCH = {
     "from": "newest, oldest, offset:N, time:MILLISECONDS (without records that have earlier"
-            " timestamps), or the `next` of an answer",
+            " timestamps), or the `next` of an answer, which is null after a search from newest",
     "until": "milliseconds; only records with earlier timestamps",
     "partition": "numbers with commas; all if left out",
     "text": "a text in key or value; case does not matter",

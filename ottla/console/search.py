@@ -1,7 +1,8 @@
 """Records of a topic, found on the server within a budget of records, bytes and seconds.
 
 The budget limits the cost of a search for the cluster. The answer says what was searched and why
-the search ended, and has the offsets at which the next search continues.
+the search ended. Unless the search began at the newest records, the answer has the offsets at which
+the next search continues.
 """
 
 from __future__ import annotations
@@ -209,10 +210,12 @@ def search(
     reader: Reader, stop: threading.Event, tell: Tell = lambda _: None,
 ) -> dict[str, Any]:
     """Search for records. `bounds` has the first and next offset of each partition. `begins` has
-    the offset where a search starts, unless it starts at the newest records."""
+    the offset where a search starts, unless it starts at the newest records: such a search has no
+    place where another one could continue."""
     tests, spent = wanted.filters.tests(wanted.schemas), Spent(tell=tell)
+    following: dict[int, int] = {}
     if wanted.start == "newest":
-        rows, following = newest(wanted, bounds, tests, spent, reader, stop)
+        rows = newest(wanted, bounds, tests, spent, reader, stop)
     else:
         rows, following = forward(wanted, bounds, begins, tests, spent, reader, stop)
     return {
@@ -223,7 +226,7 @@ def search(
                    "seconds": wanted.budget.seconds},
         "next": "at:" + ",".join(
             [f"{index}={offset}" for index, offset in following.items()]
-            + [f"since={wanted.since}"] * (wanted.since is not None)),
+            + [f"since={wanted.since}"] * (wanted.since is not None)) if following else None,
     }
 
 
@@ -254,7 +257,7 @@ def forward(
 def newest(
     wanted: Wanted, bounds: Mapping[int, tuple[int, int]], tests: list[Test], spent: Spent,
     reader: Reader, stop: threading.Event,
-) -> tuple[list[dict[str, Any]], dict[int, int]]:
+) -> list[dict[str, Any]]:
     """The newest records that pass the tests, searched backwards in growing steps."""
     step = NEWEST_STEP if wanted.looks_far else wanted.limit
     lows = {index: end for index, (_, end) in bounds.items()}
@@ -280,7 +283,7 @@ def newest(
         step = min(step * 4, 1_000_000)
     if len(rows) >= wanted.limit:
         spent.ended = "limit"
-    return latest(rows, wanted.limit), {index: end for index, (_, end) in bounds.items()}
+    return latest(rows, wanted.limit)
 
 
 def latest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:

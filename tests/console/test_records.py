@@ -121,6 +121,13 @@ def test_a_search_ends_with_its_budget_and_goes_on_from_there(console: Console) 
     assert rounds == 4 and offsets(found) == [(1, 49)]
 
 
+def test_a_search_from_the_newest_names_no_place_to_go_on(console: Console) -> None:
+    base = f"/topics/orders/records?json={quote('$.order == 99')}"
+    found = console.get(f"{base}&max_records=30")
+    assert (found["ended"], found["rows"], found["next"]) == ("records", [], None)
+    assert console.get(base)["rows"], "a greater budget finds it"
+
+
 def test_the_newest_record_that_passes_is_found_behind_thousands(console: Console) -> None:
     found = console.get("/topics/orders/records?key=key-3&header=trace%3D3")
     assert offsets(found) == [(1, 1)] and found["ended"] == "end"

@@ -182,6 +182,7 @@ def test_windows_with_other_options_are_refused_before_a_jvm_starts(
         return
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main(["pipeline", *words])
+    assert capsys.readouterr().err.startswith("starting Spark: ")
     (tmp_path / "_ottla" / "notes").mkdir()
     (tmp_path / "_ottla" / "notes" / "final.json").write_text("true")
     assert f"the windows at {tmp_path} are final" in refusal(capsys, *words)

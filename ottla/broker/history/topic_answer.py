@@ -143,10 +143,11 @@ def _held_back(
 
 
 def _not_preferred(state: PartitionState) -> Finding:
+    later = " once it is in sync" * (state.replicas[0] not in state.isr)
     return Finding(
         "not_preferred",
         f"broker {state.leader} leads, the preferred leader is {state.replicas[0]}: an"
-        " election of preferred leaders moves leadership there once it is in sync",
+        f" election of preferred leaders moves leadership there{later}",
         {"leader": state.leader, "preferred": state.replicas[0]},
     )
 

@@ -220,8 +220,8 @@ def _run(
 
 
 def _told_session(options: argparse.Namespace, step: Step) -> Any:
-    """The session; on a terminal, prints a line before and after its start."""
-    if options.quiet or not sys.stderr.isatty():
+    """The session; prints a line before and after its start."""
+    if options.quiet:
         return _session(options)
     begun = time.monotonic()
     here = files_of(jar_directory(options.jars), spark_version())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Collection
 
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
@@ -70,12 +71,18 @@ def show(options: Namespace) -> None:
     )
 
 
+def operation_of(text: str, allowed: Collection[str]) -> str:
+    """Parses an operation, such as `read` or `describe-configs`."""
+    operation = text.upper().replace("-", "_")
+    if operation not in allowed:
+        known = [name.lower() for name in allowed]
+        near = similar(text, known) or f": expected one of {', '.join(known)}"
+        raise WrongUsage(f"operation {text!r} is unknown{near}")
+    return operation
+
+
 def add(options: Namespace) -> None:
-    operation = options.operation.upper().replace("-", "_")
-    if operation not in acls.OPERATIONS or operation == "ANY":
-        known = [name.lower() for name in acls.OPERATIONS if name != "ANY"]
-        near = similar(options.operation, known) or f": expected one of {', '.join(known)}"
-        raise WrongUsage(f"operation {options.operation!r} is unknown{near}")
+    operation = operation_of(options.operation, [one for one in acls.OPERATIONS if one != "ANY"])
     if ":" not in options.principal:
         raise WrongUsage(f"principal {options.principal!r}: expected User:NAME")
     rule = Rule(
@@ -91,7 +98,8 @@ def add(options: Namespace) -> None:
 
 def delete(options: Namespace) -> None:
     pattern = pattern_of(options.resource) if options.resource else acls.ANY_PATTERN
-    rule = Rule(options.principal, None, "ANY", "ANY")
+    rule = Rule(
+        options.principal, None, operation_of(options.operation or "any", acls.OPERATIONS), "ANY")
     with connect(options) as cluster:
         found = acls.describe(cluster, pattern, rule)
         count = sum(map(len, found.values()))

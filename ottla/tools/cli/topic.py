@@ -148,9 +148,11 @@ def trim(options: Namespace) -> None:
 
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
+        if options.dry_run or not (options.yes or options.if_exists):
+            topics_there = known(cluster, options.topic)
         confirm(options, f"deleting {', '.join(options.topic)}", options.topic[0])
         if options.dry_run:
-            for topic in known(cluster, options.topic):
+            for topic in topics_there:
                 done(options, f"deleted topic {topic.name}")
             return
         failed: Refused | None = None

@@ -14,7 +14,9 @@ from tests.broker.cluster.running_cluster import RunningCluster, create, leaders
 def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with RunningCluster(tmp_path, 3, ottla_http_listener="127.0.0.1:0") as cluster:
+    with RunningCluster(
+        tmp_path, 3, ottla_http_listener="127.0.0.1:0", auto_leader_rebalance_enable="false",
+    ) as cluster:
         assert create(cluster, 1, "t", 1, 3) == 0
         image = cluster.servers[1].metadata_log.image
         cluster.until(
@@ -38,6 +40,8 @@ def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
         again = f"; the replica is in sync again once broker {leader} is back and has caught up"
         assert again in printed
         assert f"broker {now} leads instead of broker {leader}" in printed
+        moves = "an election of preferred leaders moves leadership there"
+        assert f"{moves} once it is in sync" in printed
         assert main([*told, "--output", "json"]) == 0
         (document,) = json.loads(capsys.readouterr().out)
         (partition,) = document["partitions"]
@@ -47,3 +51,10 @@ def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
         assert main(["topic", "why", "t", "--bootstrap-server",
                      f"127.0.0.1:{cluster.ports[now]}"]) == 1
         assert "127.0.0.1:0" in capsys.readouterr().err
+        cluster.start(leader)
+        cluster.until(lambda: all(
+            leader in server.metadata_log.image.topics["t"].partitions[0].isr
+            for server in cluster.servers.values()
+        ), "the former leader is in sync again")
+        assert main(told) == 0
+        assert f"{moves}\n" in capsys.readouterr().out

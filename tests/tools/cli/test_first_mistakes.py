@@ -199,6 +199,7 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
     ("user set xyzzy --iterations 10", 2, "--iterations 10: expected 4096 to 16384; see ottla"),
     ("acl delete User:xyzzy --yes", 1, "has no such ACLs; to see all: ottla acl list\n"),
+    ("acl delete User:xyzzy rea --yes", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a rea topic/t", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a xyzzy topic/t", 2, "operation 'xyzzy' is unknown: expected one of all, read"),
     ("acl add User:a read tpic/t", 2, "user/NAME; similar: topic;"),

@@ -165,6 +165,20 @@ def test_a_user_who_may_not_create_the_topic_reads_how_to_get_that_right(
             "User:ANONYMOUS write topic/nope", "User:ANONYMOUS create topic/nope", ""]
 
 
+def test_one_right_is_taken_back_by_the_words_that_gave_it(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "data", **OVERRIDES) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        for right in ("read topic/letters", "write topic/letters", "write topic/bills"):
+            ottla.ok(f"acl add User:bob {right}")
+        done = ottla("acl delete User:bob write topic/letters --yes")
+        assert (done.status, done.err) == (0, "removed 1 ACL of User:bob\n")
+        left = ottla.ok("acl list --principal User:bob -o jsonl")
+        assert "letters" in left and "bills" in left and len(left.splitlines()) == 2
+        ottla.ok("acl delete User:bob any topic/letters --yes")
+        ottla.ok("acl delete User:bob write --yes")
+        assert ottla.ok("acl list --principal User:bob -o jsonl") == ""
+
+
 def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
     failed = NotAllowed("x", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "alice", "read", "topic/orders")
     assert with_next_step("x", failed) == (

@@ -53,6 +53,8 @@ TWICE_SHARE = 0.3
 AMID_A_WRITE_SHARE = 0.1
 """How many writes an impatient transactional producer leaves unanswered."""
 AMID_A_WRITE_PACE = 1000.0
+ABORT_AMID_A_WRITE_SHARE = 0.1
+"""How many writes an impatient transactional producer leaves unanswered, and aborts."""
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
@@ -65,7 +67,8 @@ class Producer:
         self.random = story.random
         self.session = story.session(name)
         self.other = story.session(f"{name} again")
-        """By which a batch comes that is sent twice at once."""
+        """By which a batch comes that is sent twice at once, or while its producer does something
+        else."""
         self.numbers: dict[PartitionModel, int] = {}
         self.sequences: dict[PartitionModel, int] = {}
         self.id, self.epoch = -1, -1
@@ -302,11 +305,12 @@ class Transactional(Producer):
         self.added: set[PartitionModel] = set()
         self.deletions = Random(f"deletions {story.world.seed} {name}")
         self.later_commits = Random(f"later commits {story.world.seed} {name}")
+        self.aborts = Random(f"aborts {story.world.seed} {name}")
         self.topic: TopicModel | None = None
         """The one whose partitions a wide transaction writes, one after the other."""
         self.turn = 0
-        self.unanswered: asyncio.Future[bool] | None = None
-        """A write that was left when its producer died."""
+        self.unanswered: asyncio.Future[Any] | None = None
+        """A write that its producer has left, because it died or aborted."""
 
     def group(self) -> str:
         """The group whose offset is committed in a transaction."""
@@ -458,6 +462,10 @@ class Transactional(Producer):
                         self.unanswered = asyncio.ensure_future(self.deliver(*made))
                         await asyncio.sleep(random.expovariate(AMID_A_WRITE_PACE))
                     return False
+                if self.story.options.impatient and (
+                    self.aborts.random() < ABORT_AMID_A_WRITE_SHARE
+                ):
+                    return await self.abort_amid_a_write(transaction)
                 good = await (
                     self.commit_offset(transaction) if random.random() < 0.25
                     else self.write(transaction)
@@ -499,6 +507,20 @@ class Transactional(Producer):
             if transaction.fate == OPEN:
                 # Once the next InitProducerId is answered it has ended, either way.
                 transaction.fate = UNKNOWN if asked else "to abort"
+
+    async def abort_amid_a_write(self, transaction: Transaction) -> bool:
+        """Abort while a batch is on its way, as after a time-out: the batch may come to its leader
+        after the marker, and must not begin a transaction then. The producer starts again, since it
+        cannot know which sequence is the next one."""
+        if (made := await self.prepare(transaction)) is not None:
+            version = 12 if self.second else self.aborts.choice((7, 11))
+            self.unanswered = asyncio.ensure_future(
+                self.other.call(self.request(*made, version), version))
+            await asyncio.sleep(self.aborts.expovariate(AMID_A_WRITE_PACE))
+        self.story.offsets.ends(transaction)
+        if await self.end(False) == ErrorCode.NONE:
+            self.decided(transaction, ABORTED)
+        return False
 
     def decided(self, transaction: Transaction, fate: str) -> None:
         transaction.fate = fate

@@ -83,7 +83,7 @@ class Result:
         self.replies.append((answer, reply))
 
     def set_timer(self, kind: str, owner: str, member_id: str = "", *, after_ms: int) -> int:
-        """Sets a timer that fires after `after_ms`; returns its deadline in ticks."""
+        """Sets a timer that fires after `after_ms`; returns its deadline: monotonic time in ms."""
         at_ms = self.tick_ms + after_ms
         self.timers.append((TimerKey(kind, owner, member_id), at_ms))
         return at_ms

@@ -71,7 +71,7 @@ class ShardHost(Protocol):
 
     def wake(self, at_ms: int, /) -> None:
         """Called when the next timer is due earlier than before: call `ShardRuntime.fire` at
-        `at_ms`, a time in ticks."""
+        `at_ms`, monotonic time in ms."""
 
 
 Later = Callable[[Callable[[], None]], object]

@@ -488,7 +488,7 @@ def check(
 
     `idempotent` says that producers were idempotent; if false, duplicates are legal. A history is
     not valid if the share of operations that succeeded is below `ok_share_min`. Raises HistoryError
-    if events do not fit together.
+    if events contradict each other, for example if one operation is invoked twice.
     """
     verdict = Verdict()
     processes: dict[Hashable, ProcessRows] = defaultdict(ProcessRows)

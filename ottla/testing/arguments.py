@@ -56,7 +56,9 @@ def finite(name: str, amount: object) -> float:
 def check_error(error: ErrorCode) -> ErrorCode:
     """The error; raises ValueError for NONE, which is no error."""
     if not error:
-        raise ValueError("NONE is not an error; to lose an answer use drop(api, after=True)")
+        raise ValueError(
+            "NONE is not an error. To have the broker serve the request, and its answer lost, use"
+            " drop(api, after=True)")
     return error
 
 

@@ -140,8 +140,8 @@ cdef class Channel(Pollable):
             self.ready()
 
     def catch_up(self):
-        """Receive the part of a slow frame that has arrived, even if it is too small for a
-        wake-up."""
+        """Receive what has arrived of an incomplete frame. While that is less than
+        `transport.awaited` bytes (SO_RCVLOWAT), the poller does not report it."""
         if self.transport.awaited > 1 and not self.closed and not self.paused and not self.writing:
             self.ready()
 
@@ -193,15 +193,16 @@ cdef class Channel(Pollable):
         return 0
 
     cdef int hold(self, Held held) except -1:
-        """Make `held` the current request, for which later frames wait; None if there is no such
-        request."""
+        """Make `held` the current request: later frames wait until it ends. If `held` is None, no
+        request makes them wait."""
         self.holding = held
         if held is not None and held.stops_reading:
             self.pause()
         if held is not None:
             self.queue.waits()
         if held is not None and self.quotas.timing:
-            # `resume` adds the time again, so that the wait does not count.
+            # Subtract the clock's time now. `resume` adds it later, so that the time in between is
+            # not charged to the request.
             self.queue.in_hand -= self.poller.clock.monotonic()
         return 0
 

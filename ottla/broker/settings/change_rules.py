@@ -125,7 +125,8 @@ def _check_broker(
         if update == "read-only":
             raise InvalidRequest(f"Cannot update these configs dynamically: [{key}]")
         if update == "per-broker" and not name:
-            raise InvalidRequest(f"{key} differs between brokers: it cannot be set for all of them")
+            raise InvalidRequest(
+                f"{key} is a per-broker setting: set it for each broker, not as a default for all")
         if key in configs:
             limit = ListenerLimits.declared.get(bare) if key != bare else None
             _check_broker_value(bare, configs[key], limit or known[bare].setting)

@@ -54,7 +54,8 @@ class FileRemoval:
         try:
             await self.in_thread(partial(unlink_all, disk, files))
         except OSError as error:
-            log.error("deleted files could not be removed: %s", error)
+            log.error(
+                "files of deleted data could not be removed; the next try is in 60 s: %s", error)
             storage.deletions.add_files(files, AGAIN_MS)
         for path in storage.deletions.take_unsynced():
             await self.in_thread(partial(disk.sync_directory, path))

@@ -58,8 +58,8 @@ class ClassicMember:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: int = 0
-    """When the session ends, in ticks. Heartbeats move the deadline; the timer is moved only when
-    it fires."""
+    """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves only
+    this deadline. When the timer fires before it, the timer is set again for the rest."""
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False

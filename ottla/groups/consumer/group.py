@@ -53,8 +53,8 @@ class ConsumerMember:
     value: ConsumerMemberValue
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
-    """When the session ends, in ticks. Heartbeats move the deadline; the timer is moved only when
-    it fires."""
+    """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves only
+    this deadline. When the timer fires before it, the timer is set again for the rest."""
     rejoin_asked: bool = False
     """Whether a classic member was asked to join again and has not done so yet."""
 
@@ -89,9 +89,9 @@ class ConsumerGroup:
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     resolved: dict[str, int] = field(default_factory=dict)
-    """The metadata version with which each pattern was last resolved. With ACLs, only heartbeats of
-    a member that subscribes to a pattern resolve it: the matches are topics that this member may
-    see."""
+    """The metadata version with which each pattern was last resolved. With ACLs, a pattern
+    matches only topics that the subscribing member may see: so it is resolved only during the
+    heartbeat of a member that subscribes to it."""
     type_name = "consumer"
     protocol_type = "consumer"
     tells_topics = True

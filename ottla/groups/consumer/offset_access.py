@@ -57,8 +57,9 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
         if since is None or request.generation < since:
             raise _stale(
                 request,
-                f"the member epoch is {member.epoch}, not {request.generation}, and"
-                f" {commit.topic}-{commit.partition} was not assigned to it in that epoch",
+                f"the commit has the member epoch {request.generation}, but the member's epoch is"
+                f" {member.epoch}, and it has not owned {commit.topic}-{commit.partition} ever"
+                f" since epoch {request.generation}",
             )
 
 

@@ -81,7 +81,8 @@ cdef class OffsetLookup:
                 end = index.position_of(next_entry)
                 if index.key_of(next_entry) < offset or end > size - fields.HEADER_SIZE:
                     raise IndexDamaged(
-                        f"{index.path}: the entry after that of offset {offset - 1} is wrong")
+                        f"{index.path}: the entry that follows the one for offset {offset - 1} has"
+                        " a wrong offset or position")
             if 0 < end - position <= enough:
                 batch_size[0] = end - position
                 return position

@@ -53,8 +53,9 @@ def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
         for directory in opened:
             if not directory.clean:
                 raise StorageRefused(
-                    f"the broker on {directory.path} was not stopped cleanly: start it once without"
-                    " changes, which recovers its logs, and stop it (SIGTERM)"
+                    f"the broker on {directory.path} was not stopped cleanly: start it once more"
+                    " with its present settings, so that it recovers its logs, and stop it with"
+                    " SIGTERM"
                 )
     except BaseException:
         close_all(opened)

@@ -263,9 +263,9 @@ def check_targets(files: Readable, known: dict[str, Any], to: transactional.Dest
         if known[TARGETS].get(name) != now:
             what = "was deleted" if now is None else "was deleted and created again"
             raise PipelineError(
-                f"topic {name} {what} after this pipeline had written to it, but according to"
-                f" {files.root} the records are already written: to write them again, use another"
-                " path and another pipeline name"
+                f"topic {name} {what} after this pipeline had written to it, so these records are"
+                f" lost, but {files.root} still counts them as written: to write them again, use"
+                " another --path and another pipeline name"
             )
 
 

@@ -265,8 +265,8 @@ class Lane:
 
         if number not in begun.lanes:
             raise PipelineError(
-                f"partition {number} does not exist in {to.topic}, which has {len(begun.lanes)} "
-                "partitions: create it with as many as the source has"
+                f"{to.topic} has {len(begun.lanes)} partitions, so partition {number} does not "
+                f"exist in it: give {to.topic} as many partitions as the source has"
             )
         self.number, self._to, self._topics = number, to, begun.topics
         self._queued_bytes_max = max(QUEUED_BYTES_MAX, 2 * begun.record_bytes_max)

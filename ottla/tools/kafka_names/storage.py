@@ -111,9 +111,10 @@ def format_directories(options: Options) -> None:
     node_id = node_id_of(properties)
     if properties.get("zookeeper.connect"):
         raise Failed(
-            "zookeeper.connect is set: the brokers of a cluster format their directories at their "
-            "first start, and take the cluster's id from ZooKeeper. SCRAM users are made with "
-            "kafka-configs, through a listener without SCRAM."
+            "zookeeper.connect is set, so there is nothing to format: brokers that use ZooKeeper "
+            "format their directories at their first start, and take the cluster's id from "
+            "ZooKeeper. Instead of --add-scram, create SCRAM users with kafka-configs once a "
+            "broker runs, through a listener without SCRAM."
         )
     records: list[MetadataRecord] = []
     if options.has("add-scram"):

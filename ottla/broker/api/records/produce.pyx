@@ -102,8 +102,9 @@ cdef class ProduceHandler:
         """Append the records of the request and write the body of its reply.
 
         Returns False if a thread has to prepare a batch first: call `serve_partitions` again once
-        `state.preparation` has run. After True, the reply may be sent if `state.pending` is None
-        or has no open promises. Otherwise `state.pending` has the reply as its frame.
+        `state.preparation` has run. After True, the reply is whole. It is sent at once if
+        `state.pending` is None or has no open promises, that is, if no partition waits for
+        acks=all. Otherwise it waits until these promises have ended, in `state.pending.frame`.
         """
         cdef Writer reply = state.reply
         cdef bint flexible = state.version >= 9
@@ -132,7 +133,8 @@ cdef class ProduceHandler:
         return True
 
     cdef object find_topic(self, ProduceState state, ProducedPartition *part):
-        """The topic's partitions, or the exception for each of its partitions in the request."""
+        """Write the topic's name or id into the reply. Returns the topic's partitions, or one
+        exception, with which all its partitions in the request are answered."""
         cdef Writer reply = state.reply
         cdef int version = state.version
         cdef str name

@@ -169,6 +169,14 @@ class BrokerGone(NamedTuple):
     company: tuple[int, ...] = ()
 
 
+class RecentlyGone(NamedTuple):
+    """Exactly these brokers are gone, or were gone, so recently that others may have stopped with
+    them. BrokerGone adds a broker to them; once all others have outlived its end, this record takes
+    it out."""
+
+    nodes: tuple[int, ...] = ()
+
+
 class BrokerLeaving(NamedTuple):
     """A broker is shutting down cleanly: it gives up its leadership wherever another replica can
     lead, and joins no in-sync set."""
@@ -236,6 +244,7 @@ MetadataRecord = (
     | ConfigSet
     | BrokerRegistered
     | BrokerGone
+    | RecentlyGone
     | BrokerLeaving
     | ControllerElected
     | ProducerIdsTaken
@@ -270,8 +279,10 @@ class MetadataImage:
 
     In a cluster, `entry` is the number of the last log entry in ZooKeeper that the image contains.
     `leaving` are the brokers that are shutting down. `former` has the last registrations of brokers
-    that are gone, and `company` the brokers that had gone shortly before each of them. `adopting`
-    is set while a restored backup is being adopted. A standalone broker has no controller.
+    that are gone, and `company` the brokers that had gone shortly before each of them.
+    `recently_gone` are the brokers whose end others may not have outlived; they may be registered
+    again. `adopting` is set while a restored backup is being adopted. A standalone broker has no
+    controller.
     """
 
     cluster_id: str = ""
@@ -283,6 +294,7 @@ class MetadataImage:
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     former: Mapping[int, BrokerImage] = field(default_factory=dict)
     company: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    recently_gone: frozenset[int] = frozenset()
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     names: Mapping[bytes, str] = field(default_factory=dict)
     configs: Mapping[Resource, Mapping[str, str]] = field(default_factory=dict)
@@ -357,6 +369,7 @@ class _Draft:
         self.leaving = base.leaving
         self.brokers: dict[int, BrokerImage] | None = None
         self.former, self.company = base.former, base.company
+        self.recently_gone = base.recently_gone
         self.topics: dict[str, TopicImage] | None = None
         self.names: dict[bytes, str] | None = None
         self.configs: dict[Resource, Mapping[str, str]] | None = None
@@ -397,9 +410,12 @@ class _Draft:
                 broker = self.brokers.pop(record.node_id, None)
                 if broker is not None and broker.incarnation:
                     self._set_former(record.node_id, broker)
+                    self.recently_gone |= {record.node_id}
                 if record.node_id in self.former:
                     self._set_company(record.node_id, record.company)
                 self.leaving -= {record.node_id}
+            case RecentlyGone():
+                self.recently_gone = frozenset(record.nodes)
             case BrokerLeaving():
                 self.leaving |= {record.node_id}
             case ControllerElected():
@@ -517,6 +533,7 @@ class _Draft:
             brokers=base.brokers if self.brokers is None else self.brokers,
             former=self.former,
             company=self.company,
+            recently_gone=self.recently_gone,
             topics=base.topics if self.topics is None else self.topics,
             names=base.names if self.names is None else self.names,
             configs=base.configs if self.configs is None else self.configs,

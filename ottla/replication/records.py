@@ -36,6 +36,7 @@ from ottla.replication.metadata import (
     PartitionsChanged,
     PartitionState,
     ProducerIdsTaken,
+    RecentlyGone,
     TopicCreated,
     TopicDeleted,
 )
@@ -60,6 +61,7 @@ KINDS: dict[str, type[Any]] = {
         ConfigSet,
         BrokerRegistered,
         BrokerGone,
+        RecentlyGone,
         BrokerLeaving,
         ControllerElected,
         ProducerIdsTaken,
@@ -177,7 +179,7 @@ def _from_json(name: str, value: Any) -> Any:
             return _partition(value)
         case "rows":
             return tuple((_plain(NUMBER, index), _partition(state)) for index, *state in value)
-        case "company" | "awaited":
+        case "company" | "awaited" | "nodes":
             return _nodes(value)
         case "broker":
             return _broker(*value)

@@ -30,6 +30,7 @@ from ottla.replication.metadata import (
     MetadataImage,
     MetadataRecord,
     ProducerIdsTaken,
+    RecentlyGone,
     TopicCreated,
     TopicDeleted,
 )
@@ -295,6 +296,8 @@ def snapshot_records(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield BrokerGone(broker.node_id, image.company.get(broker.node_id, ()))
     for broker in image.brokers.values():
         yield BrokerRegistered(broker)
+    if image.recently_gone != {*image.former}:
+        yield RecentlyGone(tuple(sorted(image.recently_gone)))
     for node_id in sorted(image.leaving):
         yield BrokerLeaving(node_id)
     raised = 0

@@ -22,6 +22,7 @@ from ottla.replication.metadata import (
     PartitionsChanged,
     PartitionState,
     ProducerIdsTaken,
+    RecentlyGone,
     TopicCreated,
     TopicDeleted,
 )
@@ -77,6 +78,7 @@ ANYWHERE: st.SearchStrategy[MetadataRecord] = st.one_of(
     ),
     st.builds(BrokerRegistered, BROKERS),
     st.builds(BrokerGone, NODES, st.sampled_from([(), (1, 2)])),
+    st.builds(RecentlyGone, st.sampled_from([(), (1,), (1, 2)])),
     st.builds(ControllerElected, NODES, st.integers(1, 2**31 - 1)),
     st.builds(FeatureSet, st.sampled_from(["group.version", "kraft.version"]), st.integers(0, 2)),
     st.builds(EpochsRaised, st.integers(1, 3)),

@@ -20,6 +20,7 @@ from ottla.replication.metadata import (
     PartitionExtra,
     PartitionsAdded,
     PartitionState,
+    RecentlyGone,
     TopicCreated,
 )
 from ottla.replication.principals import (
@@ -99,7 +100,7 @@ CREDENTIAL = ScramCredential(4096, b"salt", b"stored", b"server")
     RuleSet(AccessRule(2, 3, "t", "User:a", "*", 3, 3), False),
     QuotaSet((("client-id", None), ("user", "u")), "producer_byte_rate", 5.0),
     QuotaSet((), "producer_byte_rate", None),
-    BrokerGone(1, (2, 3)), BrokerGone(1),
+    BrokerGone(1, (2, 3)), BrokerGone(1), RecentlyGone((2, 3)), RecentlyGone(),
     BackupAdopting((2, 3), 7, 5), BackupAdopted(),
 ], ids=str)
 def test_what_the_metadata_keep_about_clients_and_backups_comes_back(
@@ -177,6 +178,7 @@ def test_numbers_and_names_of_any_size_are_read(text: str) -> None:
     '["BrokerRegistered",{"broker":[0,0,[],null,5]}]',
     '["BrokerRegistered",{"broker":[0,0,[],null,"i",[5]]}]',
     '["BrokerGone",{"node_id":1,"company":[-1]}]',
+    '["RecentlyGone",{"nodes":1}]',
     '["BackupAdopting",{"awaited":"2","next_id":0,"epoch":0}]',
     '["ScramSet",{"user":"u","mechanism":1,"credential":["1","","",""]}]',
     '["ScramSet",{"user":"u","mechanism":1,"credential":[-1,"","",""]}]',

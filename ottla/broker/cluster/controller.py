@@ -45,7 +45,7 @@ from ottla.replication.coordination import (
     each,
 )
 from ottla.replication.election import Election, Term
-from ottla.replication.metadata import BackupAdopting, BrokerImage, Decision, MetadataImage
+from ottla.replication.metadata import BackupAdopting, BrokerImage, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.registration import (
     IDS,
@@ -219,7 +219,7 @@ class Controller:
         if image.adopting is None and not any(held is not None for held in new.values()):
             return
         # Brokers that are live only in the backup must not lead, nor count as live.
-        await decide(self._brokers_gone, not_there(image, there))
+        await decide(brokers_gone, not_there(image, there))
         while await decide(repair):
             pass
         for node_id, held in new.items():
@@ -337,11 +337,8 @@ class Controller:
                 log.info("broker %d of epoch %d has stopped", node_id, epoch)
             else:
                 log.warning("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
-        if epochs and await self.metadata.decide(self._brokers_gone, epochs):
+        if epochs and await self.metadata.decide(brokers_gone, epochs):
             await self._repair()
-
-    def _brokers_gone(self, image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool]:
-        return brokers_gone(image, gone, self.recent_ends.before(image, gone))
 
     async def _repair(self) -> None:
         while await self.metadata.decide(repair):

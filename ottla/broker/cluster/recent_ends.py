@@ -8,19 +8,23 @@ the ends of their logs (`replication/controller/elections`).
 
 The times at which two ends are noticed do not show how far apart the ends were. A broker has
 outlived another broker's end if ZooKeeper still lists it in an answer that was requested long
-enough after that end. Every broker keeps this list, since it may be the next controller.
+enough after that end. Then the controller writes that this end is not recent any more. The list of
+recent ends is in the metadata, so that a controller knows it whose process has just begun.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 
 from ottla.broker.cluster.continuity import lasting
 from ottla.broker.cluster.metadata_log import Metadata
+from ottla.replication.controller.brokers import outlived
 from ottla.replication.coordination import Coordination, CoordinationError
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.registration import IDS
+from ottla.wire.errors import ProtocolError
 
 SESSION_LASTS = 1.5
 """How many session timeouts a dead broker's session lasts at most: ZooKeeper ends sessions at its
@@ -32,25 +36,19 @@ ASK_AGAIN_SECONDS = 1.0
 
 
 class RecentEnds:
-    """The brokers removed from the metadata, each until all other brokers have outlived its end."""
+    """How long ago the brokers of `MetadataImage.recently_gone` were removed. The controller takes
+    each out of the metadata once all other brokers have outlived its end."""
 
     def __init__(
         self, coordination: Coordination, metadata: Metadata, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at: dict[int, float] = {}
-        """When each broker was removed. A broker that has registered again stays listed: it may be
-        gone again when a broker that stopped together with it returns."""
+        """When this broker read of each removal. A broker that has registered again stays listed:
+        it may be gone again when a broker that stopped together with it returns."""
         self.watch: asyncio.Task[None] | None = None
+        self._follow(MetadataImage.empty(), metadata.image, ())
         metadata.subscribe(self._follow)
-
-    def before(self, image: MetadataImage, gone: Collection[int]) -> tuple[int, ...]:
-        """The brokers that may have stopped together with `gone`, the brokers that are about to be
-        removed from `image`. The brokers in `gone` are not included: they are removed in one
-        decision, and so stay in in-sync sets together."""
-        # `_follow` has not seen the newest decisions yet.
-        decided = _removed(self.metadata.image, image)
-        return tuple(sorted({*self.removed_at, *decided} - {*gone}))
 
     def close(self) -> None:
         """Stop asking ZooKeeper."""
@@ -60,10 +58,13 @@ class RecentEnds:
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
-        if new.brokers is old.brokers:
+        if new.brokers is old.brokers and new.recently_gone is old.recently_gone:
             return
-        for node_id in _removed(old, new):
-            self.removed_at[node_id] = self.loop.time()
+        now, again = self.loop.time(), _removed(old, new)
+        self.removed_at = {
+            node_id: now if node_id in again else self.removed_at.get(node_id, now)
+            for node_id in sorted(new.recently_gone)
+        }
         if self.removed_at and self.watch is None:
             self.watch = self.loop.create_task(lasting(self._until_outlived))
 
@@ -73,16 +74,16 @@ class RecentEnds:
         while self.removed_at:
             due = min(self.removed_at.values()) + lasts
             await asyncio.sleep(max(due - self.loop.time(), 0))
-            asked_at = self.loop.time()
-            if await self._all_are_there():
-                self.removed_at = {
-                    node: at for node, at in self.removed_at.items() if at + lasts > asked_at
-                }
-            else:
+            asked_at, seen = self.loop.time(), self.metadata.decided
+            nodes = [node for node, at in self.removed_at.items() if at + lasts <= asked_at]
+            if nodes and self.metadata.is_controller and await self._all_are_there(seen):
+                with suppress(ProtocolError):
+                    await self.metadata.decide(outlived, nodes, seen)
+            if min(self.removed_at.values(), default=asked_at) + lasts <= asked_at:
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
         self.watch = None
 
-    async def _all_are_there(self) -> bool:
+    async def _all_are_there(self, image: MetadataImage) -> bool:
         """Whether each broker in the metadata has a session. A broker without a session is gone,
         too, even if the controller has not removed it yet."""
         try:
@@ -90,7 +91,7 @@ class RecentEnds:
             there = await self.coordination.children(IDS)
         except CoordinationError:
             return False
-        return {str(node_id) for node_id in self.metadata.decided.brokers} <= {*there}
+        return {str(node_id) for node_id in image.brokers} <= {*there}
 
 
 def _removed(old: MetadataImage, new: MetadataImage) -> set[int]:

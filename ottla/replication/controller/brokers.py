@@ -43,6 +43,7 @@ from ottla.replication.metadata import (
     MetadataRecord,
     PartitionsChanged,
     PartitionState,
+    RecentlyGone,
 )
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError
 from ottla.wire.marks import reached
@@ -96,6 +97,8 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
                 BrokerRegistered(former._replace(endpoints=())),
                 BrokerGone(node_id, image.company.get(node_id, ())),
             ]
+        if former.endpoints or node_id in image.recently_gone:
+            records.append(RecentlyGone(tuple(sorted(image.recently_gone - {node_id}))))
         return Decision(records, len(changes) > PARTITIONS_AT_A_TIME)
     if broker is None:
         raise BrokerNotRegistered(f"Broker ID {node_id} is not currently registered")
@@ -126,23 +129,32 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
     return Decision([ControllerElected(node_id, epoch)], None)
 
 
-def brokers_gone(
-    image: MetadataImage, gone: Mapping[int, int], company: tuple[int, ...] = ()
-) -> Decision[bool]:
+def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool]:
     """Remove brokers that have gone. `gone` maps their ids to their broker epochs; a broker that
     has registered under another epoch meanwhile stays.
 
     Live in-sync replicas become leaders, and the brokers leave every in-sync set that has a live
     member. Brokers that go at the same time belong in one decision. If they were removed one after
-    the other, in-sync sets would shrink to a broker that is gone as well. `company` are brokers
-    that an earlier decision has removed shortly before. Returns whether `repair` is needed for the
-    rest.
+    the other, in-sync sets would shrink to a broker that is gone as well. Returns whether `repair`
+    is needed for the rest.
     """
+    company = tuple(sorted(image.recently_gone - {*gone}))
     first: list[MetadataRecord] = [
         BrokerGone(node_id, company) for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch
     ]
     return _with_repairs(image, first) if first else Decision([], False)
+
+
+def outlived(
+    image: MetadataImage, nodes: Collection[int], seen: MetadataImage
+) -> Decision[None]:
+    """Record that all other brokers have outlived the ends of `nodes`, according to `seen`. Nothing
+    is decided if brokers have come or gone since."""
+    left = image.recently_gone - {*nodes}
+    if left == image.recently_gone or (image.brokers, image.former) != (seen.brokers, seen.former):
+        return Decision([], None)
+    return Decision([RecentlyGone(tuple(sorted(left)))], None)
 
 
 def broker_registered(

@@ -148,3 +148,43 @@ def test_the_next_controller_knows_it_as_well(cluster: RunningCluster) -> None:
     is_gone(cluster, one)
     falls_silent(cluster, former)
     assert is_gone(cluster, former).company == {former: (one,)}
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "long after"])
+def test_a_controller_that_has_just_begun_knows_it_as_well(
+    cluster: RunningCluster, later: bool
+) -> None:
+    """Seed 11 of three brokers: one machine stopped, the controller removed it and stopped right
+    after it, and the next controller was a process that had begun since then."""
+    one, other, third = others(cluster)
+    for node_id in (other, third):
+        cluster.stop(node_id)
+    former = cluster.controller
+    cluster.leap(OUTLIVED_SECONDS)
+    ends = recent_ends(cluster, former)
+    cluster.until(lambda: not ends.removed_at, "all have outlived them")
+    falls_silent(cluster, one)
+    assert is_gone(cluster, one).recently_gone == {one}
+    if later:
+        cluster.leap(OUTLIVED_SECONDS)
+        cluster.until(lambda: not ends.removed_at, "all have outlived it")
+    falls_silent(cluster, former)
+    image = cluster.start(other).metadata_log
+    cluster.until(lambda: former not in image.image.brokers, "it is removed")
+    assert image.image.company.get(former, ()) == (() if later else (one,))
+
+
+def test_a_removal_that_is_no_longer_recent_is_so_for_everybody(cluster: RunningCluster) -> None:
+    one, other, _ = others(cluster)
+    falls_silent(cluster, one)
+    assert is_gone(cluster, one).recently_gone == {one}
+    cluster.leap(OUTLIVED_SECONDS)
+    for node_id in cluster.servers:
+        if node_id != one:
+            log = cluster.servers[node_id].metadata_log
+            cluster.until(lambda log=log: not log.image.recently_gone, "all have outlived it")
+            assert not recent_ends(cluster, node_id).removed_at
+    hear(cluster, one)
+    image = cluster.servers[other].metadata_log
+    cluster.until(lambda: one in image.image.brokers, "it is registered again")
+    assert not image.image.recently_gone

@@ -12,6 +12,7 @@ from ottla.replication.metadata import (
     MetadataImage,
     PartitionExtra,
     PartitionState,
+    RecentlyGone,
     TopicCreated,
 )
 
@@ -41,7 +42,8 @@ class World:
         """One after the other; `company` were gone shortly before."""
         for node in nodes:
             epoch = self.image.brokers[node].epoch
-            self.image = self.image.apply(brokers_gone(self.image, {node: epoch}, company).records)
+            self.image = self.image.apply([RecentlyGone(company)])
+            self.image = self.image.apply(brokers_gone(self.image, {node: epoch}).records)
 
     def back(
         self, node: int, stop: str, lost: tuple[str, ...] = (), adopts: bool = False

@@ -94,7 +94,9 @@ class Promises:
             right = known.get(image.entry)
             if right is None or right is image:
                 continue
-            for what in ("topics", "brokers", "configs", "former", "company", "leaving"):
+            for what in (
+                "topics", "brokers", "configs", "former", "company", "recently_gone", "leaving"
+            ):
                 if getattr(image, what) != getattr(right, what):
                     raise Violation(
                         f"{machine.name}'s image of entry {image.entry} has other {what} than the"

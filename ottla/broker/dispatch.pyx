@@ -312,4 +312,5 @@ cdef object unexpected(RequestContext context):
     log.exception("%s version %d failed", APIS[context.api_key].name, context.version)
     return error_response(
         context,
-        ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR))
+        ProtocolError(
+            "an internal error; the broker's log says why", ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -217,7 +217,9 @@ class Listener:
         and close it, and open the spare descriptor again."""
         self.refusals += 1
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
-            log.error("listener %s: out of file descriptors, a client is refused", self.name)
+            log.error(
+                "listener %s: out of file descriptors, a client is refused; raise the limit"
+                " (ulimit -n)", self.name)
         self.spare.close()
         try:
             sock, _ = listening.accept()

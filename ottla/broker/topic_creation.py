@@ -73,7 +73,7 @@ def attainable_factor(
     if factor < wanted and setting in broker.config.static and (setting, factor) not in warned:
         warned.add((setting, factor))
         log.warning(
-            "%s=%d is more than the number of brokers: new topics get a factor of %d",
+            "%s=%d is more than the number of brokers: new topics get the replication factor %d",
             setting, wanted, factor,
         )
     return factor

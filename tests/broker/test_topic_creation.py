@@ -21,5 +21,5 @@ def test_a_lone_broker_warns_of_a_factor_that_was_set_and_not_of_a_default(
     warned = [each.getMessage() for each in caplog.records if each.name == "ottla.topics"]
     assert [each for each in warned if "more than" in each] == [
         "offsets.topic.replication.factor=3 is more than the number of brokers:"
-        " new topics get a factor of 1"
+        " new topics get the replication factor 1"
     ] * (wanted is not None)

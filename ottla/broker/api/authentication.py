@@ -35,7 +35,8 @@ async def sasl_authenticate(
     if context.session is not None and context.session.exchange is not None:
         return await context.session.authenticate(bytes(request.auth_bytes), context.version)
     reason = (
-        f"Listener {context.client.listener} does not authenticate: talk to it without SASL"
+        f"Listener {context.client.listener} has no SASL: set the client's security.protocol to"
+        " PLAINTEXT or SSL"
         if context.session is None
         else "SaslAuthenticate without a SaslHandshake before it"
     )

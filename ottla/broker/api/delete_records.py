@@ -166,7 +166,9 @@ async def _move_start(topic: str, index: int, offset: int, context: RequestConte
     if offset == HIGH_WATERMARK:
         offset = end
     if not 0 <= offset <= end:
-        raise OffsetOutOfRange(f"{partition!r} can be deleted up to {end}, not up to {offset}")
+        raise OffsetOutOfRange(
+            f"the records of {partition!r} can be deleted up to offset {end}, not up to {offset}"
+        )
     if offset > partition.log.log_start_offset:
         await broker.workers.after_rebuilds(partition.log.wake)
         partition.require_leader()

@@ -151,7 +151,9 @@ async def _list_partition(
         if item.timestamp < EARLIEST_PENDING_UPLOAD or (
             context.version < FIRST_VERSION.get(item.timestamp, 0)
         ):
-            raise UnsupportedVersion(f"timestamp {item.timestamp} needs a later version")
+            raise UnsupportedVersion(
+                f"ListOffsets version {context.version} has no timestamp {item.timestamp}"
+            )
         partition = context.broker.replicas.partition(topic, item.partition_index)
         if partition is None:
             raise context.broker.replicas.absent(topic, item.partition_index)

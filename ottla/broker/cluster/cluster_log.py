@@ -123,7 +123,10 @@ class ClusterLog(Metadata):
                 await self.store.append(write.number, write.data, term.version)
             except ConnectionLost as error:
                 reached("a controller does not know whether its write was done")
-                log.warning("it is not known whether metadata entry %d was written", write.number)
+                log.warning(
+                    "the connection to ZooKeeper broke: it is not known yet whether metadata entry"
+                    " %d was written", write.number,
+                )
                 unknown = OutcomeUnknown()
                 self.pending[write.batch] = write.number, unknown
                 self.deposed()

@@ -84,8 +84,8 @@ async def _joined(
     if accepts:
         log.warning(
             "%s is missing in the log directories, so it could not be checked whether ZooKeeper's"
-            " metadata are older than the logs. They are used; new leader epochs and producer ids"
-            " will be higher than any in the brokers' logs", MARK)
+            " metadata are older than the logs. This broker uses these metadata; new leader epochs"
+            " and producer ids will be higher than any in the brokers' logs", MARK)
     awaited = image.adopting is not None and config.node_id in image.adopting.awaited
     _warn_of_min_isr(config, image)
     return ClusterSession(

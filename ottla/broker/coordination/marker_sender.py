@@ -102,7 +102,7 @@ class MarkerSender:
             known = self.metadata.image.topics.get(topic)
             if known is not None and index < len(known.partitions):
                 return NotLeaderOrFollower(f"broker {leader} does not know {topic}-{index} yet")
-        text = f"broker {leader} refuses a marker with code {code}"
+        text = f"broker {leader} refuses a transaction marker: error code {code}"
         # A newer broker may send codes that are unknown here.
         return ProtocolError(text, ErrorCode(code if code in _CODES else UNKNOWN))
 

@@ -216,6 +216,6 @@ def _refusals(
         if code in _UNHEARD:
             code = ErrorCode.NOT_ENOUGH_REPLICAS        # every client sends the batch again
         if code is not ErrorCode.NONE:
-            text = f"the transaction's coordinator refuses {each!r}"
+            text = f"the coordinator does not confirm that the transaction has {each!r}"
             refusals[where] = ProtocolError(text, code)
     return refusals

@@ -327,7 +327,8 @@ def _lag(
     if len(known) < sum(row["committed"] is not None for row in rows):
         yield Finding(
             "lag_elsewhere",
-            "the lag of some partitions is not known here: this broker has no replica of them",
+            "the lag of some partitions is not included, because broker"
+            f" {broker.node_id} has no replica of them",
         )
     if not known:
         return

@@ -185,9 +185,11 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
         " which may lose records"
     )
     if image.adopting is not None:
+        awaited = image.adopting.awaited
+        who = "broker" if len(awaited) == 1 else "brokers"
         ends = (
-            "the partition gets no leader before the restored ZooKeeper has been adopted, except by"
-            " an unclean election, which may lose records"
+            f"ZooKeeper was restored from a backup: before the start of {who} {nodes(awaited)}, the"
+            " partition can get a leader only by an unclean election, which may lose records"
         )
     return Finding(
         "no_leader",

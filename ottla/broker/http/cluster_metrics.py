@@ -53,6 +53,7 @@ def session_metrics(session: ClusterSession) -> Iterator[str]:
     latencies = session.coordination.latencies.buckets
     name = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
     yield from metric(
-        name, "gauge", "From a request to ZooKeeper to its answer (since the broker's start).",
+        name, "gauge",
+        "The time from a request to ZooKeeper to its answer, in ms; since the broker's start.",
         [(labels(quantile=each), quantile_ms(latencies, each)) for each in QUANTILES])
     yield from counter(f"{name}_count", "Requests to ZooKeeper.", sum(latencies))

@@ -21,10 +21,12 @@ TRAFFIC: dict[str, tuple[str, str]] = {
     "messagesin": ("messages_in", "Records appended."),
     "bytesin": ("bytes_in", "Bytes of record batches appended."),
     "bytesout": ("bytes_out", "Bytes of record batches sent to consumers."),
-    "totalproducerequests": ("produces", "Partitions of produce requests."),
-    "totalfetchrequests": ("fetches", "Partitions of fetch responses."),
-    "failedproducerequests": ("failed_produces", "Partitions of produce requests that failed."),
-    "failedfetchrequests": ("failed_fetches", "Partitions of fetch requests that failed."),
+    "totalproducerequests": ("produces", "Produce requests, counted once per partition."),
+    "totalfetchrequests": ("fetches", "Fetch responses, counted once per partition."),
+    "failedproducerequests": (
+        "failed_produces", "Failures of produce requests, counted once per partition."),
+    "failedfetchrequests": (
+        "failed_fetches", "Failures of fetch requests, counted once per partition."),
     "bytesrejected": ("bytes_rejected", "Bytes of record batches refused as too large."),
     "producemessageconversions": (
         "produce_conversions", "Records stored in another format or codec than they were sent in."),

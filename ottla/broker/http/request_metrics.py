@@ -42,7 +42,7 @@ def request_metrics(monitor: Monitor) -> Iterator[str]:
     yield from metric(f"{REQUESTS}errors_total", "counter", "Errors in responses.", errors)
     durations = counts.durations()
     totals = {key: buckets for key, (buckets, _) in durations.items()}
-    yield from _times("total", "From a request to its response", totals)
+    yield from _times("total", "The time from a request to its response", totals)
     for phase, help_text in PHASES.items():
         yield from _times(phase, help_text, counts.phase(phase))
     yield from _histogram(durations)
@@ -55,14 +55,14 @@ def _times(phase: str, help_text: str, by_key: Mapping[int, Sequence[int]]) -> I
         (labels(request=_api(key), quantile=quantile), quantile_ms(buckets, quantile))
         for key, buckets in by_key.items() for quantile in QUANTILES
     ]
-    yield from metric(name, "gauge", f"{help_text} (since the broker's start).", times)
+    yield from metric(name, "gauge", f"{help_text}, in ms; since the broker's start.", times)
     counted = [(labels(request=_api(key)), sum(buckets)) for key, buckets in by_key.items()]
     yield from metric(f"{name}_count", "counter", "Requests that were timed.", counted)
 
 
 def _histogram(durations: Mapping[int, tuple[list[int], float]]) -> Iterator[str]:
     seconds = "ottla_request_duration_seconds"
-    yield f"# HELP {seconds} From a request to its response.\n# TYPE {seconds} histogram\n"
+    yield f"# HELP {seconds} Seconds from a request to its response.\n# TYPE {seconds} histogram\n"
     for key, (buckets, spent) in durations.items():
         last = max(at for at, count in enumerate(buckets) if count)
         api = _api(key)

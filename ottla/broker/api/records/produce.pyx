@@ -212,7 +212,7 @@ cdef class ProduceHandler:
                 code = NOT_LEADER                       # these clients retry after this code
         except Exception:
             state.failed = True
-            code, message = UNKNOWN_SERVER_ERROR, "the broker failed; its log says why"
+            code, message = UNKNOWN_SERVER_ERROR, "an internal error; the broker's log says why"
             log.exception("produce to %r failed", partition)
         state.preparation = None
         self.write_answer(state, part.index, partition, base, code, message, record_errors)

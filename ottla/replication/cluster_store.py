@@ -92,10 +92,11 @@ class GoneBack(UnreadableMetadata):
 
     def __init__(self, entry: int) -> None:
         super().__init__(
-            f"ZooKeeper does not have entry {entry} of the metadata log as this broker has read it:"
-            " it was restored from a backup, or emptied. To continue with it nevertheless, stop all"
-            " brokers and run `ottla cluster accept-backup` on the log directories of each of them."
-            " The decisions that are not in this ZooKeeper are lost"
+            f"entry {entry} of the metadata log in ZooKeeper is missing, or is not the one that"
+            " this broker has read: ZooKeeper was restored from a backup, or emptied. To continue"
+            " with it nevertheless, stop all brokers and run `ottla cluster accept-backup` on the"
+            " log directories of each broker. Changes of the metadata that are not in this"
+            " ZooKeeper are lost"
         )
 
 

@@ -287,5 +287,5 @@ cdef class FetchPlan:
             max(2 * self.backoff_ms, BACKOFF_MS_MIN), self.settings.backoff_ms_max)
         self.again_ms = self.clock.monotonic_ms() + self.backoff_ms
         reached("a fetch was refused as a whole")
-        log.info("node %d refused a fetch: %s", self.source_id, name_of(error))
+        log.info("broker %d refused a fetch: %s", self.source_id, name_of(error))
         return self.end_session()

@@ -181,8 +181,8 @@ cdef class Fetcher(ReplyReceiver):
         if partition.log.log_end_offset != before:
             reached("a follower was truncated")
             log.info(
-                "%r: truncated from %d to %d: on node %d, epoch %d ends at %d", partition, before,
-                partition.log.log_end_offset, self.plan.source_id, epoch, end)
+                "%r: truncated from offset %d to %d: on broker %d, leader epoch %d ends at %d",
+                partition, before, partition.log.log_end_offset, self.plan.source_id, epoch, end)
         return 0
 
     cdef int refused(self, FetchedPartition item, int16_t code) except -1:
@@ -195,7 +195,7 @@ cdef class Fetcher(ReplyReceiver):
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
             log.warning(
-                "%r: the log ended at %d; it begins anew at offset %d, the log start on node %d",
+                "%r: the log ended at %d; it begins anew at offset %d, the log start on broker %d",
                 partition, partition.log.log_end_offset, self.log_start, self.plan.source_id)
             reached("a follower began anew at its leader's log start")
             self.plan.name_again(item)

@@ -110,9 +110,9 @@ def decode(node_id: int, data: bytes) -> Registration:
             endpoints.append(Endpoint(listener, host, int(port)))
         stop, rack = own["stop"], body["rack"]
         if not isinstance(rack, str | None):
-            raise TypeError(f"rack is {rack!r}, expected text or null")
+            raise TypeError(f"the field 'rack' is {rack!r}, expected text or null")
         if stop not in STOPS:
-            raise ValueError(f"stop is {stop!r}, not one of {STOPS}")
+            raise ValueError(f"the field 'stop' is {stop!r}, not one of {STOPS}")
         return Registration(
             node_id, str(own["incarnation"]), tuple(endpoints),
             tuple(str(each) for each in own["directories"]), rack, stop,

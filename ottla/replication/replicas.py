@@ -188,7 +188,7 @@ class Replicas:
         except FencedLeaderEpoch as error:
             # For example after ZooKeeper was restored from a backup that no broker has adopted.
             reached("a log has a later epoch than its leader")
-            log.error("%r is not led here: %s", partition, error)
+            log.error("this broker cannot lead %r: %s", partition, error)
 
     def _give_role(self, partition: Partition, state: PartitionState, epoch: int) -> None:
         before = partition.leader_id, partition.leader_epoch

@@ -139,7 +139,7 @@ class StandaloneStore:
             # Records that a crash left unflushed take effect now: a power cut must not remove them.
             self.log.flush()
         except StorageFailed as error:
-            log.error("the metadata are not on disk yet: %s", error)
+            log.error("the metadata log could not be flushed: %s", error)
         image, self.behind_snapshot = image_of(self._batches(), self.cluster_id)
         return image
 

@@ -208,7 +208,7 @@ def test_values_out_of_their_bounds_are_not_guessed(data: bytes) -> None:
 def test_a_wrong_value_is_named_with_what_was_expected() -> None:
     for data, reason in (
         (edited("endpoints", value=["A://h:65536"]), "the port of 'A://h:65536' is not from 0 to"),
-        (edited("rack", value=5), "rack is 5, expected text or null"),
+        (edited("rack", value=5), "the field 'rack' is 5, expected text or null"),
         (edited("ottla", "held", value={"next_id": -1}), "expected numbers from 0 to"),
     ):
         with pytest.raises(UnreadableRegistration, match=reason):

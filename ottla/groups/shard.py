@@ -276,7 +276,10 @@ class Shard:
         """
         group = self.group(group_id)
         if not group.is_empty:
-            raise NonEmptyGroup(f"{group_id} is {group.state_name}")
+            raise NonEmptyGroup(
+                f"group {group_id} is {group.state_name}: only a group without members can be"
+                " deleted"
+            )
         tombstones = self.offsets.tombstones(group_id, OFFSETS_AT_ONCE)
         result.records.extend(tombstones)
         if len(tombstones) == OFFSETS_AT_ONCE:

@@ -528,7 +528,9 @@ def _error_for_clients(error: Exception) -> ProtocolError:
     """The error sent to clients for a refused append."""
     reached("an append of a coordinator was refused, or lost after its replay")
     if not isinstance(error, ProtocolError):
-        return ProtocolError("the broker failed; its log says why", ErrorCode.UNKNOWN_SERVER_ERROR)
+        return ProtocolError(
+            "an internal error; the broker's log says why", ErrorCode.UNKNOWN_SERVER_ERROR
+        )
     if error.code in (
         ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     ):

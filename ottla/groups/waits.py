@@ -101,7 +101,7 @@ def _refused(group: ClassicGroup, moment: Moment) -> Finding:
     return Finding(
         "assignment_refused",
         f"{REBALANCING}{since}; all have joined, but the group's log refuses the assignment:"
-        f" {group.refused}; the members join again until it takes one",
+        f" {group.refused}; the members join again until the log takes one",
         {"elapsed_ms": elapsed, "reason": group.refused},
     )
 
@@ -134,8 +134,8 @@ def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
         clients = counted(len(group.pending_joins), "client")
         yield Finding(
             "waiting_for_new_members",
-            f"{REBALANCING}{since}; it waits for {clients} with a new member id to join with it"
-            f"{ends}",
+            f"{REBALANCING}{since}; it waits for {clients} to repeat JoinGroup with the"
+            f" member id that the broker has assigned{ends}",
             {"elapsed_ms": elapsed, "left_ms": max(0, left_ms)},
         )
 
@@ -201,7 +201,7 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
         holders = sorted({group.owners[each] for each in wanted if each in group.owners})
         names = _names(wanted, moment.cluster)
         held = f", which {listed(holders)} still {'has' if len(holders) == 1 else 'have'}"
-        held = held if holders else ": its next heartbeat brings it"
+        held = held if holders else "; the answer to its next heartbeat assigns what is free"
         return Finding(
             "waiting_for_release",
             f"{who} waits for {listed(names)}{held}",
@@ -209,7 +209,8 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
         )
     return Finding(
         "waiting_for_heartbeat",
-        f"{who} has not taken the new assignment yet: its next heartbeat brings it", fields,
+        f"{who} has not taken the new assignment yet: the answer to its next heartbeat has it",
+        fields,
     )
 
 

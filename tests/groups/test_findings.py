@@ -83,7 +83,8 @@ def test_a_group_that_gathers_says_whom_it_waits_for_and_how_long(
     (finding,) = found(group)
     assert finding.kind == "waiting_for_new_members"
     assert finding.fields == {"elapsed_ms": elapsed, "left_ms": left}
-    assert f"2 clients with a new member id to join with it; {ends}" in finding.text
+    assert finding.text.endswith(
+        f"2 clients to repeat JoinGroup with the member id that the broker has assigned; {ends}")
 
 
 def test_of_many_members_some_are_named() -> None:
@@ -151,7 +152,8 @@ def test_who_waits_for_partitions_says_who_has_them() -> None:
     group.replay_current("n", waits)
     (_, behind) = found(group)
     assert (behind.kind, behind.fields["held_by"]) == ("waiting_for_release", [])
-    assert behind.text.endswith("waits for t-1: its next heartbeat brings it")
+    assert behind.text.endswith(
+        "waits for t-1; the answer to its next heartbeat assigns what is free")
     group.replay_current("m", CurrentMemberValue(3, 2, assigned={(T, 0): 3, (T, 1): 3}))
     (_, behind) = found(group)
     assert behind.fields["partitions"] == ["t-1"] and behind.fields["held_by"] == ["m"]

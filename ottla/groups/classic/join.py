@@ -47,8 +47,9 @@ def join(
     _check_size(group, request.member_id, result, settings)
     if not group.supports(request.protocol_type, request.protocols):
         raise InconsistentProtocol(
-            f"{group.group_id} of type {group.protocol_type} supports {group.common_protocols()},"
-            f" not {[name for name, _ in request.protocols]} of type {request.protocol_type}"
+            f"the members of group {group.group_id} have in common the protocols"
+            f" {group.common_protocols()} of type {group.protocol_type}, but this member has"
+            f" {[name for name, _ in request.protocols]} of type {request.protocol_type}"
         )
     if request.member_id:
         _join_again(group, request, answer, result, settings)

@@ -60,7 +60,9 @@ class ServedClassicGroup(ClassicGroup):
         """
         member = self.check_member(member_id, instance_id)
         if generation != self.generation:
-            raise IllegalGeneration(f"the generation is {self.generation}, not {generation}")
+            raise IllegalGeneration(
+                f"the group is in generation {self.generation}, not {generation}"
+            )
         # The timer is not moved here: when it fires it finds the new deadline.
         member.deadline_ms = tick_ms + member.session_timeout_ms
         return REBALANCE_IN_PROGRESS if self.state is PREPARING else NONE
@@ -123,7 +125,9 @@ class ServedClassicGroup(ClassicGroup):
             return
         member = self.check_member(request.member_id, request.instance_id)
         if generation != self.generation:
-            raise IllegalGeneration(f"the generation is {self.generation}, not {generation}")
+            raise IllegalGeneration(
+                f"the group is in generation {self.generation}, not {generation}"
+            )
         if request.transactional:
             return
         if self.state is COMPLETING:

@@ -41,7 +41,9 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
     member = group.check_member(request.member_id, request.instance_id)
     if request.generation != group.generation:
         reached("a SyncGroup of an old generation")
-        raise IllegalGeneration(f"the generation is {group.generation}, not {request.generation}")
+        raise IllegalGeneration(
+            f"the group is in generation {group.generation}, not {request.generation}"
+        )
     if _differ(request.protocol_type, group.protocol_type) or _differ(
         request.protocol, group.protocol
     ):

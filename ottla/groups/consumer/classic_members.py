@@ -232,7 +232,7 @@ def _member(
 
 def _check_generation(member: ConsumerMember, generation: int) -> None:
     if generation != member.epoch:
-        raise IllegalGeneration(f"the generation is {member.epoch}, not {generation}")
+        raise IllegalGeneration(f"the member is in generation {member.epoch}, not {generation}")
 
 
 def leaving_member(

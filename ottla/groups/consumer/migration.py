@@ -58,9 +58,15 @@ def upgrade(
     data, which would be lost.
     """
     if settings.group_consumer_migration_policy not in ("upgrade", "bidirectional"):
-        raise GroupIdNotFound(f"{group.group_id} is classic, and its online upgrade is disabled")
+        raise GroupIdNotFound(
+            f"group {group.group_id} is classic, and group.consumer.migration.policy ="
+            f" {settings.group_consumer_migration_policy} does not let it change to KIP-848"
+        )
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        raise GroupIdNotFound(f"{group.group_id} does not use the consumer protocol type")
+        raise GroupIdNotFound(
+            f"group {group.group_id} has the protocol type {group.protocol_type!r}, not"
+            f" {CONSUMER_PROTOCOL_TYPE!r}"
+        )
     if len(group.members) > settings.group_consumer_max_size:
         raise GroupIdNotFound(f"{group.group_id} has more than group.consumer.max.size members")
     if any(has_user_data(member.assignment) for member in group.members.values()):

@@ -34,7 +34,9 @@ def check_commit(
     member = group.member(request.member_id)
     if member.value.classic is not None:
         if request.generation != member.epoch:
-            raise IllegalGeneration(f"the generation is {member.epoch}, not {request.generation}")
+            raise IllegalGeneration(
+                f"the member is in generation {member.epoch}, not {request.generation}"
+            )
         return member
     if not request.transactional and request.version < 9:
         raise UnsupportedVersion(

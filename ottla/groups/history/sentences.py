@@ -122,7 +122,7 @@ def _subscription_changed(fields: Fields) -> str:
 def _joined_again(fields: Fields) -> str:
     leads = ""
     if fields["leads"]:
-        leads = " and has to assign anew, as the leader does when topics change"
+        leads = " as the group's leader, to assign anew (for example after a change of topics)"
     return f"{member(fields)} joined again{leads}{_saying(fields)}"
 
 
@@ -167,7 +167,7 @@ SENTENCES: dict[str, Callable[[Fields], str]] = {
         f" member {fields['member']} uses it"
     ),
     "downgraded": lambda fields: (
-        "the group changed to the classic protocol: its last member of KIP-848 is gone"
+        "the group changed to the classic protocol: its last KIP-848 member is gone"
     ),
     REBALANCED: _rebalanced,
     EMPTIED: lambda fields: "the last member is gone: the group is empty",

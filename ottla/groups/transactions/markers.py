@@ -105,7 +105,10 @@ class Ending:
                 if partition not in self._failed:
                     self._failed.add(partition)
                     log.exception("a marker for %s-%d could not be written", *partition)
-                self._settle(partition, ProtocolError("the broker failed"), settled)
+                self._settle(
+                    partition, ProtocolError("an internal error; the broker's log says why"),
+                    settled,
+                )
         self._driving = False
         if not self._open:
             settled(self)

@@ -263,7 +263,7 @@ def _prepared(
 
 def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionState:
     wanted = "committed" if commit else "aborted"
-    return InvalidTransactionState(f"a transaction in {value.state.label} cannot be {wanted}")
+    return InvalidTransactionState(f"a transaction in state {value.state.label} cannot be {wanted}")
 
 
 def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:

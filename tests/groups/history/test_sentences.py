@@ -48,7 +48,8 @@ TAKEN = {"generation": 4, "members": 2}
      "member m-1 of h changed its subscription: the pattern ended"),
     ("joined_again", {"leads": False}, "member m-1 of h joined again"),
     ("joined_again", {"leads": True},
-     "member m-1 of h joined again and has to assign anew, as the leader does when topics change"),
+     "member m-1 of h joined again as the group's leader, to assign anew (for example after a"
+     " change of topics)"),
     ("upgraded", {},
      "the group changed to the consumer protocol (KIP-848), because member m-1 uses it"),
     ("rebalanced", TAKEN, "generation 4 has 2 members"),

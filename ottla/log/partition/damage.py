@@ -50,7 +50,7 @@ class Damage(NamedTuple):
         what = (
             "it accepts no writes until the file is repaired or restored"
             if self.permanent
-            else f"the bytes after it were moved to {self.aside}"
+            else f"the damaged bytes and all bytes after them were moved to {self.aside}"
         )
         return (
             f"{self.path} is damaged at byte {self.position}: {self.reason}. "

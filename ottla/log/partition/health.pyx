@@ -97,7 +97,7 @@ cdef class LogHealth:
         try:
             self.end_before(disk, damage)
         except OSError as failed:
-            self.fail_with(f"{damage}; this could not be recorded", failed)
+            self.fail_with(f"{damage}; its .damaged file could not be written", failed)
         raise StorageFailed(self.offline) from error
 
     def end_before(self, disk, damage):
@@ -116,5 +116,5 @@ cdef class LogHealth:
                 f"{damage.position} {damage.reason}\n".encode())
         except OSError as error:
             if self.on_failure is not None and not is_passing(error):
-                self.on_failure(f"{damage}; this could not be recorded: {error}")
+                self.on_failure(f"{damage}; its .damaged file could not be written: {error}")
             raise

@@ -31,7 +31,7 @@ SAID = {
     CLEAN: "the last run ended cleanly",
     CRASH: "the last run ended with a crash of the broker",
     MACHINE: "the machine stopped without warning during the last run",
-    LOST: "no log of the last run can be relied on",
+    LOST: "no partition log of the last run can be relied on",
 }
 FLUSHED = "always"
 

@@ -74,7 +74,7 @@ def test_a_cut_that_was_not_reported_is_that_of_the_first_note() -> None:
     found = cut_off_earlier("/d", ["20.cut", "10.cut"], 5)
     assert found is not None and found.path == "/d/10.log" and found.end_offset == 5
     assert found.aside == "/d/*.quarantine" and not found.permanent
-    assert "the bytes after it were moved to /d/*.quarantine" in str(found)
+    assert "all bytes after them were moved to /d/*.quarantine" in str(found)
 
 
 @pytest.mark.parametrize("position", [0, 3, 9, 10])

@@ -245,7 +245,7 @@ def parse_schema(text: str, file_name: str) -> Schema:
             check_types(section)
         if lines.depth >= 0:
             raise ValueError(
-                f"{lines.take()[0]!r} after the end of the message, or indented too far"
+                f"{lines.take()[0]!r} is after the end of the message, or indented too far"
             )
     except (ValueError, KeyError, IndexError) as error:
         raise SchemaError(f"{file_name}, line {lines.number}: {error}") from error
@@ -293,7 +293,7 @@ class Lines:
 def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
     """`request`, or `value   versions 0-4   flexible 4+`."""
     if words[0] != kind:
-        raise ValueError(f"{words[0]!r} where section {kind!r} is expected")
+        raise ValueError(f"{words[0]!r} stands where section {kind!r} is expected")
     marks = dict(zip(words[1::2], ([mark] for mark in words[2::2]), strict=True))
     versions, flexible_from = version_marks(marks, schema.versions, schema.flexible_from)
     name = camel_case(schema.name) + ("" if kind == "data" else kind.capitalize())
@@ -303,7 +303,7 @@ def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
 def parse_shared_line(words: list[str]) -> str:
     """The name of a shared struct, alone on its line."""
     if len(words) != 1 or not words[0][0].isupper():
-        raise ValueError(f"{' '.join(words)!r} where a field or a shared struct is expected")
+        raise ValueError(f"{' '.join(words)!r} stands where a field or shared struct is expected")
     return words[0]
 
 
@@ -314,7 +314,7 @@ def parse_fields(lines: Lines, depth: int, within: range) -> list[Field]:
     while lines.depth == depth and not lines.opens_shared_struct():
         field = parse_field(lines.take(), within)
         if any(field.name == other.name for other in fields):
-            raise ValueError(f"field {field.name} twice in one struct")
+            raise ValueError(f"field {field.name} appears twice in one struct")
         if field.type == "struct":
             field.fields = parse_fields(lines, depth + 1, field.versions)
             if not field.fields:

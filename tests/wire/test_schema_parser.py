@@ -130,7 +130,7 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
         ("    port     uint16", "", 12, "struct where has no fields"),
         ("    id ", "      id ", 7, "struct topics has no fields"),
         ("    id ", "   id ", 7, "struct topics has no fields"),
-        ("    size ", "    name ", 10, "name twice"),
+        ("    size ", "    name ", 10, "name appears twice"),
         ("5+    =null @0", "3+ =null @0", 16, "not flexible"),
         ("  where      struct?    5+", "  where      struct    5+", 12, "not nullable"),
         ("response", "answer", 18, "'answer'"),

@@ -162,7 +162,7 @@ def openapi() -> dict[str, Any]:
          SEARCH, ()),
         ("/topics/{topic}/partitions/{partition}/records/{offset}", "get",
          "The unchanged bytes of a record's value or key, as a download.",
-         {"part": "which of the two, the value if left out"}, ()),
+         {"part": "value or key; the value if left out"}, ()),
     )
     for path, method, summary, query, body in others:
         made = described(path, summary, query, body)

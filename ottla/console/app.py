@@ -120,9 +120,10 @@ def endpoint(
                 raise BadRequest("log in first", 401, "NOT_LOGGED_IN")
             if method != "GET" and not service.changes_allowed:
                 raise BadRequest(
-                    "this console is read-only, because the cluster has no authentication; start"
-                    " it "
-                    "with --allow-changes to change that", 403, "READ_ONLY")
+                    "this console is read-only, because the cluster has no authentication; to"
+                    " allow changes, start `ottla console` with --allow-changes, or set"
+                    " ottla.console.allow.changes=true on the broker that starts the console",
+                    403, "READ_ONLY")
             answer = await handler(ApiRequest(request, service, visitor))
         except ClientError as failed:
             return problem(failed)

@@ -346,7 +346,8 @@ async def set_user(request: ApiRequest) -> Row:
     mechanism = await request.field("mechanism", str, "SCRAM-SHA-512")
     password = await request.field("password", str)
     if mechanism not in configs.MECHANISMS or not password:
-        raise BadRequest(f"expected a password, and one of {', '.join(configs.MECHANISMS)}")
+        known = " or ".join(configs.MECHANISMS)
+        raise BadRequest(f"expected a password that is not empty, and the mechanism {known}")
     await request.visitor.connections.run(
         configs.set_scram, request.path("user"), mechanism, password)
     return DONE
@@ -370,7 +371,9 @@ async def change_quota(request: ApiRequest) -> Row:
                   for one in set_to.values())
     if not entity or not numbers or not all(isinstance(one, str) for one in reset) or not all(
             one is None or isinstance(one, str) for one in entity.values()):
-        raise BadRequest("expected an entity, numbers in set, and names of quotas in reset")
+        raise BadRequest(
+            "expected the fields 'entity', such as {\"user\": \"alice\"}, 'set', a number for each"
+            " quota to set, and 'reset', the names of the quotas to remove")
     await request.visitor.connections.run(configs.alter_quotas, entity, set_to, reset)
     return DONE
 

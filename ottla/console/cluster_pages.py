@@ -185,7 +185,7 @@ def topic_problems(topics: Topics, topic: TopicPlaces) -> list[Row]:
         found.append(problem(
             "critical", f"topic/{topic.name}",
             f"{topic.name}: {counted(len(leaderless), 'partition has', 'partitions have')} no "
-            f"leader ({listed(leaderless)}). Nobody reads or writes them."))
+            f"leader ({listed(leaderless)}). Nobody can read or write them."))
     if behind:
         brokers = sorted({one for each in behind.values() for one in each})
         found.append(problem(

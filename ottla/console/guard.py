@@ -76,7 +76,7 @@ class Guard:
         if not names_one_of(host, self.names):
             return (
                 f"the Host header has {host[:200]!r}, which is not a name of this console; if it"
-                " should be, start the console with --name"
+                " should be, start `ottla console` with --name"
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{self.scheme}://{host.lower()}":

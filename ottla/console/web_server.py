@@ -73,7 +73,7 @@ def not_http(begin: bytes, client: tuple[str, int] | None) -> str:
                 " HTTP only: give it the address of a broker")
     if begin[:2] == b"\x16\x03":
         return (f"a client{who} used TLS on the console's port, which has none: use http://, or"
-                " start the console with --certificate and --key")
+                " start `ottla console` with --certificate and --key")
     return f"a client{who} sent an invalid HTTP request, which begins with {begin!r}"
 
 

@@ -190,7 +190,7 @@ def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
         ("DELETE", "/acls", None, "'resource' is missing"),
         ("POST", "/elect", None, "send Content-Type: application/json"),
         ("POST", "/topics/orders/records", {"value": "%", "encoding": "base64"}, "not base64"),
-        ("PATCH", "/quotas", {"entity": {}, "set": {}}, "expected an entity"),
+        ("PATCH", "/quotas", {"entity": {}, "set": {}}, "expected the fields 'entity'"),
         ("POST", "/acls", {"resource": "ANY"}, "expected TOPIC"),
         ("GET", "/topics/orders/records?limit=-1", None, "whole number"),
         ("GET", "/topics/orders/records?regex=(", None, "not valid for RE2"),

@@ -88,7 +88,7 @@ def test_a_client_that_has_an_id_and_has_not_joined_yet_is_waited_for() -> None:
     [awaited] = findings(bench)
     assert awaited.kind == "waiting_for_new_members"
     assert awaited.fields == {"elapsed_ms": 2000, "left_ms": CLASSIC_REBALANCE_MS - 2000}
-    assert "rebalancing for 2 s; it waits for 1 client with a new member id" in awaited.text
+    assert "rebalancing for 2 s; it waits for 1 client to repeat JoinGroup" in awaited.text
 
 
 def test_a_consumer_group_tells_who_waits_for_whom() -> None:

@@ -38,6 +38,7 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a JVM would have started")
 
     monkeypatch.setattr(command, "_session", refuse)
+    monkeypatch.setattr(command, "spark_version", lambda: "4.2.0")      # pyspark is not needed
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -352,6 +353,10 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
      "'1dya' is not valid for window: write a number and a unit"),
+    ("windows --topic six --path {new} --window 1hour --watermark 10 --aggregates n=count(*)"
+     " --format raw", "'10' is not valid for watermark: write a number and a unit"),
+    ("archive --topic six --path {new} --every 1",
+     "'1' is not valid for every: write a number and a unit"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=avg(dep_dela)",
      "aggregates, n = avg(dep_dela): there is no column dep_dela; known are carrier, dep_delay; "
      "did you"),
@@ -477,6 +482,14 @@ def test_a_count_in_a_file_is_at_least_1(
     step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"\nrecords_per_batch = -5'
     said = refusal(capfd, "run", file_of(broker, tmp_path, step))
     assert "-5 is not valid for records_per_batch: it must be at least 1" in said
+
+
+def test_a_missing_directory_of_jars_is_refused_before_a_jvm_starts(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["archive", "--topic", "six", "--path", tmp_path / "a", "--jars", tmp_path / "none",
+             "--bootstrap", broker.bootstrap_servers]  # fmt: skip
+    assert refusal(capfd, *words).startswith(f"--jars {tmp_path / 'none'}: no such directory; ")
 
 
 def test_a_check_where_pyspark_is_not_installed_says_so(

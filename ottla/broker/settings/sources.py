@@ -41,6 +41,10 @@ class Sources(NamedTuple):
 
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""
+        for override in self.overrides:         # first: a space for "=" makes the value a file
+            name, equals, _ = override.partition("=")
+            if not equals or not name.strip():
+                raise SettingsError("--override", f"{override!r} is not of the form name=value")
         texts = dict(WITHOUT_A_FILE)
         where: dict[str, str] = {}
         if self.path is not None:
@@ -51,9 +55,7 @@ class Sources(NamedTuple):
             for name, (value, variable) in from_environment(self.environment).items():
                 texts[name], where[name] = value, variable
         for override in self.overrides:
-            name, equals, value = override.partition("=")
-            if not equals or not name.strip():
-                raise SettingsError("--override", f"{override!r} is not of the form name=value")
+            name, _, value = override.partition("=")
             texts[name.strip()] = value.strip()
             where[name.strip()] = "--override"
         if "log.dir" in texts and "log.dirs" not in where:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -118,6 +119,11 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             step = BY_NAME[options.command]
             todo = [(step, given_to(step, options))]
         check_start(options.master, options.memory)
+        if options.jars is not None and not Path(options.jars).expanduser().is_dir():
+            raise PipelineError(
+                f"--jars {options.jars}: no such directory; name one that has the connector's jars,"
+                " or an empty one, to which Spark downloads them"
+            )
         todo = _logged_in(todo, options.command_config)
         preflight.check(todo, options.file if is_file else None)
         if is_file and options.check:

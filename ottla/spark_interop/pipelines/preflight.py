@@ -138,11 +138,12 @@ def _check_columns(given: Mapping[str, Any], format: Format) -> None:
 
 
 def _check_interval(name: str, text: str) -> None:
-    """Refuses a wrong unit, which would fail only in the JVM. Spark accepts numbers with units,
-    such as '1 day 6 hours'."""
+    """Refuses a wrong or missing unit, which would fail only in the JVM. Spark accepts numbers with
+    units, such as '1 day 6 hours'."""
     words = re.findall(r"[a-z]+", text.lower())
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
-    if unknown or not re.search(r"\d", text):
+    without_unit = re.search(r"\d(?!\w)\s*($|[\d+-])", text)
+    if unknown or without_unit or not re.search(r"\d", text):
         raise PipelineError(
             f"{text!r} is not valid for {name}: write a number and a unit, such as '10 minutes' or"
             " '1 day'"

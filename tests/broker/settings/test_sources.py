@@ -43,6 +43,12 @@ def test_a_file_that_cannot_be_meant_is_refused(data: bytes, reason: str, tmp_pa
     assert reason in refusal(data, tmp_path)
 
 
+def test_an_override_without_its_value_is_refused_before_a_file_is_read(tmp_path: Path) -> None:
+    """After `--override num.partitions 6` the 6 is taken for the file."""
+    with pytest.raises(SettingsError, match="'num.partitions' is not of the form name=value"):
+        Sources(tmp_path / "6", ["num.partitions"]).read()
+
+
 def test_secrets_come_from_variables_files_and_directories(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,7 +45,7 @@ def test_a_file_that_cannot_be_meant_is_refused(data: bytes, reason: str, tmp_pa
 
 def test_an_override_without_its_value_is_refused_before_a_file_is_read(tmp_path: Path) -> None:
     """After `--override num.partitions 6` the 6 is taken for the file."""
-    with pytest.raises(SettingsError, match="'num.partitions' is not of the form name=value"):
+    with pytest.raises(SettingsError, match=r"'num\.partitions' is not of the form name=value"):
         Sources(tmp_path / "6", ["num.partitions"]).read()
 
 

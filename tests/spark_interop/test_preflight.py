@@ -16,6 +16,7 @@ from ottla.spark_interop.errors import DataLost
 from ottla.spark_interop.pipelines import archive, command, progress, replay, steps, windows
 from ottla.spark_interop.pipelines.files import LocalFiles
 from ottla.spark_interop.pipelines.table import Entry
+from ottla.spark_interop.spark_session import spark_version
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
 
@@ -496,6 +497,7 @@ def test_a_check_where_pyspark_is_not_installed_says_so(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    monkeypatch.setattr(command, "spark_version", spark_version)
     monkeypatch.setitem(sys.modules, "pyspark", None)
     file = file_of(broker, tmp_path, f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"')
     assert command.main(["pipeline", "run", str(file), "--check"]) == 0

@@ -159,12 +159,15 @@ def test_a_controller_that_has_just_begun_knows_it_as_well(
     one, other, third = others(cluster)
     for node_id in (other, third):
         cluster.stop(node_id)
+        is_gone(cluster, node_id)
     former = cluster.controller
-    cluster.leap(OUTLIVED_SECONDS)
     ends = recent_ends(cluster, former)
+    cluster.until(lambda: len(ends.removed_at) == 2, "it knows of both")
+    cluster.leap(OUTLIVED_SECONDS)
     cluster.until(lambda: not ends.removed_at, "all have outlived them")
     falls_silent(cluster, one)
     assert is_gone(cluster, one).recently_gone == {one}
+    cluster.until(lambda: ends.removed_at, "it knows of it")
     if later:
         cluster.leap(OUTLIVED_SECONDS)
         cluster.until(lambda: not ends.removed_at, "all have outlived it")
@@ -178,12 +181,16 @@ def test_a_removal_that_is_no_longer_recent_is_so_for_everybody(cluster: Running
     one, other, _ = others(cluster)
     falls_silent(cluster, one)
     assert is_gone(cluster, one).recently_gone == {one}
+    for node_id in (n for n in cluster.servers if n != one):
+        ends = recent_ends(cluster, node_id)
+        cluster.until(lambda ends=ends: ends.removed_at, "it knows of it")
     cluster.leap(OUTLIVED_SECONDS)
     for node_id in cluster.servers:
         if node_id != one:
             log = cluster.servers[node_id].metadata_log
             cluster.until(lambda log=log: not log.image.recently_gone, "all have outlived it")
-            assert not recent_ends(cluster, node_id).removed_at
+            ends = recent_ends(cluster, node_id)
+            cluster.until(lambda ends=ends: not ends.removed_at, "it knows of that, too")
     hear(cluster, one)
     image = cluster.servers[other].metadata_log
     cluster.until(lambda: one in image.image.brokers, "it is registered again")

@@ -248,7 +248,7 @@ def test_brokers_that_run_while_zookeeper_is_restored_end_as_they_have_read_more
     images = {node: server.metadata_log.image for node, server in cluster.servers.items()}
     backup.restore(cluster, [1, 2, 3])
     joined(cluster, [1, 2, 3])
-    all_end(cluster, f"does not have entry {entries} of the metadata log")
+    all_end(cluster, f"entry {entries} of the metadata log in ZooKeeper is missing")
     assert {n: s.metadata_log.image for n, s in cluster.servers.items()} == images
 
 

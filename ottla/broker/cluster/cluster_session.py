@@ -163,7 +163,7 @@ class ClusterSession:
             self.fail(reason)
 
     async def caught_up(self) -> None:
-        """Return once the image has all decisions made before this call, or after a second."""
+        """Wait until the image has all decisions made before this call, for a second at most."""
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()

@@ -52,7 +52,8 @@ class Denial(NamedTuple):
 
 
 class Denials:
-    """The refusals of one broker, from the first to `close`. Used on the loop only."""
+    """Counts and logs the refusals of one broker, until `close` is called. Used on the loop
+    only."""
 
     def __init__(self) -> None:
         self.times: dict[Denial, int] = {}

@@ -181,7 +181,8 @@ def json_records(
                 target.check(partition)
             except ClientError as wrong:
                 raise ClientError(
-                    f"line {number}: {wrong}; with --any-partition, keys choose the partition"
+                    f"line {number}: {wrong}; with --any-partition, the partitions in the"
+                    " input are ignored, and keys choose them"
                     ) from None
         yield options.topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
 

@@ -397,7 +397,7 @@ class Controller:
         self._end_upkeep()
         works: list[Callable[[], Awaitable[None]]] = [
             self._snapshots, partial(tell_leaderless, lambda: self.metadata.decided),
-            self.elections.run,
+            self.elections.run, self.recent_ends.run,
         ]
         if self.rebalance_seconds is not None:
             works.append(partial(self._rebalance, self.rebalance_seconds))
@@ -446,7 +446,6 @@ class Controller:
     async def close(self) -> None:
         """Stop standing for election."""
         self.closed = True
-        self.recent_ends.close()
         self._end_upkeep()
         if self.looking is not None:
             self.looking.cancel()

@@ -18,10 +18,9 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 
-from ottla.broker.cluster.continuity import lasting
 from ottla.broker.cluster.metadata_log import Metadata
 from ottla.replication.controller.brokers import outlived
-from ottla.replication.coordination import Coordination, CoordinationError
+from ottla.replication.coordination import Coordination, CoordinationError, SessionState
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.registration import IDS
 from ottla.wire.errors import ProtocolError
@@ -32,56 +31,50 @@ next tick, and a timeout has at least two ticks."""
 LEARNED_WITHIN = 1.0
 """How many session timeouts a live broker takes at most to read that it is alone in sync, and to
 flush records that were committed only in memory."""
-ASK_AGAIN_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 
 
 class RecentEnds:
-    """How long ago the brokers of `MetadataImage.recently_gone` were removed. The controller takes
-    each out of the metadata once all other brokers have outlived its end."""
+    """How long ago the brokers of `MetadataImage.recently_gone` were removed."""
 
     def __init__(
         self, coordination: Coordination, metadata: Metadata, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
-        self.removed_at: dict[int, float] = {}
+        self.removed_at = dict.fromkeys(sorted(metadata.image.recently_gone), loop.time())
         """When this broker read of each removal. A broker that has registered again stays listed:
         it may be gone again when a broker that stopped together with it returns."""
-        self.watch: asyncio.Task[None] | None = None
-        self._follow(MetadataImage.empty(), metadata.image, ())
         metadata.subscribe(self._follow)
-
-    def close(self) -> None:
-        """Stop asking ZooKeeper."""
-        if self.watch is not None:
-            self.watch.cancel()
+        coordination.listen(self._session_changed)
 
     def _follow(
         self, old: MetadataImage, new: MetadataImage, topics: Collection[str]
     ) -> None:
         if new.brokers is old.brokers and new.recently_gone is old.recently_gone:
             return
-        now, again = self.loop.time(), _removed(old, new)
+        now = self.loop.time()
         self.removed_at = {
-            node_id: now if node_id in again else self.removed_at.get(node_id, now)
+            node_id: now if _has_changed(old, new, node_id) else self.removed_at.get(node_id, now)
             for node_id in sorted(new.recently_gone)
         }
-        if self.removed_at and self.watch is None:
-            self.watch = self.loop.create_task(lasting(self._until_outlived))
 
-    async def _until_outlived(self) -> None:
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            # ZooKeeper's leader may have changed: each session then lasts for another timeout.
+            self.removed_at = dict.fromkeys(self.removed_at, self.loop.time())
+
+    async def run(self) -> None:
+        """As the controller, take each end out of the metadata once all others have outlived it."""
         timeout = self.coordination.session_timeout_ms / 1000
         lasts = timeout * (SESSION_LASTS + LEARNED_WITHIN)
-        while self.removed_at:
-            due = min(self.removed_at.values()) + lasts
-            await asyncio.sleep(max(due - self.loop.time(), 0))
-            asked_at, seen = self.loop.time(), self.metadata.decided
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            # `decided` may have ends that are not in `removed_at` yet; `outlived` notices them.
+            asked_at, seen = self.loop.time(), self.metadata.image
             nodes = [node for node, at in self.removed_at.items() if at + lasts <= asked_at]
-            if nodes and self.metadata.is_controller and await self._all_are_there(seen):
+            if nodes and await self._all_are_there(seen):
                 with suppress(ProtocolError):
                     await self.metadata.decide(outlived, nodes, seen)
-            if min(self.removed_at.values(), default=asked_at) + lasts <= asked_at:
-                await asyncio.sleep(ASK_AGAIN_SECONDS)
-        self.watch = None
 
     async def _all_are_there(self, image: MetadataImage) -> bool:
         """Whether each broker in the metadata has a session. A broker without a session is gone,
@@ -94,9 +87,10 @@ class RecentEnds:
         return {str(node_id) for node_id in image.brokers} <= {*there}
 
 
-def _removed(old: MetadataImage, new: MetadataImage) -> set[int]:
-    """The brokers whose registrations were removed, even if they have new ones."""
-    return {
-        node_id for node_id, broker in old.brokers.items()
-        if node_id not in new.brokers or new.brokers[node_id].epoch != broker.epoch
-    }
+def _has_changed(old: MetadataImage, new: MetadataImage, node_id: int) -> bool:
+    """Whether a broker has come or gone. It may have come and gone between two images."""
+    before, after = old.last_known(node_id), new.last_known(node_id)
+    return (
+        (node_id in old.brokers) != (node_id in new.brokers)
+        or (before and before.epoch) != (after and after.epoch)
+    )

@@ -138,9 +138,10 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
     the other, in-sync sets would shrink to a broker that is gone as well. Returns whether `repair`
     is needed for the rest.
     """
-    company = tuple(sorted(image.recently_gone - {*gone}))
     first: list[MetadataRecord] = [
-        BrokerGone(node_id, company) for node_id, epoch in gone.items()
+        # A broker that goes now, too, may have gone before, and not be in sync again since.
+        BrokerGone(node_id, tuple(sorted(image.recently_gone - {node_id})))
+        for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch
     ]
     return _with_repairs(image, first) if first else Decision([], False)

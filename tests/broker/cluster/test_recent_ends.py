@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ottla.broker.cluster.recent_ends import LEARNED_WITHIN, SESSION_LASTS, RecentEnds
 from ottla.replication.coordination import SessionState
-from ottla.replication.metadata import MetadataImage
+from ottla.replication.metadata import (
+    BrokerGone,
+    BrokerImage,
+    BrokerRegistered,
+    ConfigSet,
+    MetadataImage,
+    MetadataRecord,
+    RecentlyGone,
+)
 from ottla.wire.messages import UnregisterBrokerRequest
 from tests.broker.cluster.running_cluster import RunningCluster
 
@@ -195,3 +205,49 @@ def test_a_removal_that_is_no_longer_recent_is_so_for_everybody(cluster: Running
     image = cluster.servers[other].metadata_log
     cluster.until(lambda: one in image.image.brokers, "it is registered again")
     assert not image.image.recently_gone
+
+
+class Known:
+    """A broker's metadata whose images a test gives, and its session."""
+
+    def __init__(self) -> None:
+        self.image, self.now = MetadataImage.empty("c"), 0.0
+        self.coordination: Any = SimpleNamespace(listen=lambda told: setattr(self, "told", told))
+        loop: Any = SimpleNamespace(time=lambda: self.now)
+        metadata: Any = SimpleNamespace(
+            image=self.image, subscribe=lambda follow: setattr(self, "follow", follow))
+        self.ends = RecentEnds(self.coordination, metadata, loop)
+
+    def sees(self, now: float, *records: MetadataRecord) -> dict[int, float]:
+        """When each end was, once records have become visible together."""
+        old, self.image, self.now = self.image, self.image.apply(records), now
+        self.follow(old, self.image, ())
+        return self.ends.removed_at
+
+    told: Callable[[SessionState], None]
+    follow: Callable[[MetadataImage, MetadataImage, Collection[str]], None]
+
+
+def there(epoch: int) -> BrokerRegistered:
+    return BrokerRegistered(BrokerImage(1, epoch, (), None, f"1-{epoch}"))
+
+
+def test_a_second_end_is_the_one_that_counts_even_if_its_return_was_not_seen() -> None:
+    known = Known()
+    assert known.sees(10, there(1)) == {}
+    assert known.sees(20, BrokerGone(1)) == {1: 20}
+    assert known.sees(30, ConfigSet("group", "g", "a", "b")) == {1: 20}
+    assert known.sees(40, there(2), BrokerGone(1)) == {1: 40}
+    assert known.sees(50, there(3)) == {1: 50}, "it may go again"
+    assert known.sees(60, RecentlyGone()) == {}
+
+
+def test_ends_are_counted_anew_after_each_new_connection() -> None:
+    """A new leader of ZooKeeper lets the sessions of dead brokers last for another timeout."""
+    known = Known()
+    known.sees(10, there(1), BrokerGone(1))
+    known.now = 20
+    known.told(SessionState.SUSPENDED)
+    assert known.ends.removed_at == {1: 10}
+    known.told(SessionState.CONNECTED)
+    assert known.ends.removed_at == {1: 20}

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.replication.controller.brokers import repair, unregister_broker
+from ottla.replication.controller.brokers import (
+    brokers_gone,
+    outlived,
+    repair,
+    unregister_broker,
+)
 from ottla.replication.controller.elections import leaderless, unclean_elections
 from ottla.replication.controller.reassignment import Reassignment, reassign_partitions
 from ottla.replication.metadata import (
@@ -17,6 +22,7 @@ from ottla.replication.metadata import (
     MetadataImage,
     PartitionExtra,
     PartitionState,
+    RecentlyGone,
     TopicDeleted,
 )
 from ottla.replication.standalone import snapshot_records
@@ -75,6 +81,33 @@ def test_one_that_outlived_the_other_waits_for_nobody() -> None:
     world.gone(2)
     world.back(2, "machine")
     assert (world.state.leader, world.state.isr) == (2, (2,))
+
+
+def test_one_that_had_gone_before_it_goes_again_with_the_last_one_is_waited_for() -> None:
+    """It returned, but was not in sync again: its log may be longer."""
+    world = World(PartitionState(2, 5, (1, 2), (1, 2), 7), min_isr=1)
+    world.gone(1)
+    world.back(1, "crash")
+    assert world.state.isr == (2,), "nobody led whom it could have copied"
+    epochs = {node: broker.epoch for node, broker in world.image.brokers.items()}
+    world.image = world.image.apply(brokers_gone(world.image, epochs).records)
+    assert world.image.company[2] == (1,)
+    world.back(2, "machine")
+    assert world.state.leader == -1 and world.extra.awaited == (1,)
+    world.back(1, "crash")
+    assert world.elect({1: (5, 100), 2: (5, 90)}) == 1 and world.state.leader == 1
+
+
+def test_an_end_is_recent_until_all_have_outlived_it_and_nobody_has_gone_meanwhile() -> None:
+    world = World(TWO)
+    world.gone(1)
+    seen = world.image
+    assert seen.recently_gone == {1}
+    assert outlived(seen, [1, 2], seen).records == [RecentlyGone()]
+    world.back(1, "crash")
+    assert not outlived(world.image, [1], seen).records, "it may have gone again since"
+    assert not outlived(world.image, [2], world.image).records
+    assert outlived(world.image, [1], world.image).records == [RecentlyGone()]
 
 
 def test_of_three_each_is_waited_for() -> None:

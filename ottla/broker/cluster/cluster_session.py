@@ -22,7 +22,13 @@ from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import META, StorageRefused, check_mode
 from ottla.replication.cluster_store import CLUSTER_ID, ClusterStore
 from ottla.replication.controller.elections import MIN_ISR
-from ottla.replication.coordination import Coordination, CoordinationError, SessionState
+from ottla.replication.coordination import (
+    ConnectionLost,
+    Coordination,
+    CoordinationError,
+    NotConnected,
+    SessionState,
+)
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.wire.marks import reached
@@ -30,6 +36,7 @@ from ottla.wire.marks import reached
 log = logging.getLogger("ottla.member")
 
 CATCH_UP_SECONDS = 1.0
+AGAIN_SECONDS = 1.0
 LOSSES = {
     SessionState.SUSPENDED: "the connection to ZooKeeper is interrupted: clients are served, but"
     " this broker learns of no new leaders, topics and settings until it is back",
@@ -42,12 +49,28 @@ async def begin_session(
     config: BrokerConfig, coordination: Coordination, disk: Disk, failed: Callable[[str], None],
     loop: asyncio.AbstractEventLoop,
 ) -> ClusterSession:
-    """Connect, and read the metadata. `failed` is called with the reason when the broker has to
-    end. Raises CoordinationError, ClusterRefused, StorageRefused or UnreadableMetadata."""
+    """Connect, and read the metadata. If the connection breaks, wait for the next one. `failed` is
+    called with the reason when the broker has to end.
+
+    Raises ClusterRefused, StorageRefused or UnreadableMetadata, and CoordinationError if ZooKeeper
+    cannot be reached for zookeeper.connection.timeout.ms.
+    """
     await coordination.start()
     try:
-        await coordination.make_root()
-        return await _joined(config, ClusterStore(coordination), disk, failed, loop)
+        seconds, lost = config.zookeeper_connection_timeout_ms / 1000, False
+        deadline = loop.time() + seconds
+        while True:
+            try:
+                await coordination.make_root()
+                return await _joined(config, ClusterStore(coordination), disk, failed, loop)
+            except (NotConnected, ConnectionLost) as error:
+                if loop.time() >= deadline:
+                    raise
+                if not lost:
+                    log.warning("%s: this broker tries to read the cluster's metadata for up to"
+                                " %.0f s", error, seconds)
+                lost = True
+            await asyncio.sleep(AGAIN_SECONDS)
     except BaseException:
         await coordination.stop()
         raise

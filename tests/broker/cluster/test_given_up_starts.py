@@ -14,8 +14,10 @@ import pytest
 from ottla.broker.cluster.registrar import Registrar
 from ottla.broker.server import Server
 from ottla.log.storage.log_directory import StorageRefused
+from ottla.replication.cluster_store import ClusterStore
 from ottla.replication.controller.adoption import PRODUCER_IDS_SKIPPED
 from ottla.replication.coordination import Create
+from ottla.replication.metadata import MetadataImage
 from ottla.replication.registration import path_of
 from tests.broker.cluster.running_cluster import RunningCluster, create
 from tests.broker.running import TIMEOUT_SECONDS
@@ -108,6 +110,25 @@ def test_a_start_whose_connection_breaks_registers_over_the_next_one(
     monkeypatch.setattr(Registrar, "register", cut_first)
     cluster.start(4)
     assert path_of(4) in cluster.zookeeper.nodes
+
+
+def test_a_start_whose_connection_breaks_reads_the_metadata_over_the_next_one(
+    cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 16 of three brokers."""
+    async def cut_first(store: ClusterStore, cluster_id: str) -> MetadataImage:
+        session = store.coordination
+        assert isinstance(session, MemoryCoordination)
+        monkeypatch.setattr(ClusterStore, "load", load)
+        session.cut()
+        cluster.loop.call_soon(session.join)
+        return await load(store, cluster_id)
+
+    load = ClusterStore.load
+    monkeypatch.setattr("ottla.broker.cluster.cluster_session.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(ClusterStore, "load", cut_first)
+    cluster.start(4)
+    assert path_of(4) in cluster.zookeeper.nodes and ClusterStore.load is load
 
 
 def test_a_start_that_does_not_reach_zookeeper_ends_when_it_is_asked_to_stop(

@@ -173,9 +173,10 @@ async def other_settings(story: ClusterStory) -> None:
 
 
 class Elections:
-    """Who was elected: a replica that is in sync or eligible, or one that joins as a reassignment
-    is completed, and it has all that was committed. Unless nobody is trusted, an operator has asked
-    for anyone, or a topic allows others: what such a leader lacks is lost, no more."""
+    """Who was elected: a replica that is in sync or eligible, or one that joins in the decision that
+    completes a reassignment, and it has all that was committed. Unless nobody is trusted, an
+    operator has asked for anyone, or a topic allows others: what such a leader lacks is lost, no
+    more."""
 
     def __init__(self, story: ClusterStory) -> None:
         self.story, self.unclean = story, set[str]()
@@ -202,7 +203,9 @@ class Elections:
     ) -> None:
         extra, machine = was.extra or NOTHING, self.story.world.broker(state.leader)
         assert machine is not None
-        joins = state.leader in extra.adding and not (state.extra or NOTHING).adding
+        after = state.extra or NOTHING
+        completed = (extra.adding or extra.removing) and not (after.adding or after.removing)
+        joins = completed and state.leader in state.isr
         if joins or state.leader in {*was.isr, *extra.elr, *extra.awaited}:
             self._has_everything(name, index, machine)
             return

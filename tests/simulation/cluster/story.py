@@ -365,8 +365,8 @@ class ClusterStory:
     def _judge(self, was_cut: bool = False) -> None:
         """Give up the promises that `losses` explains, also where the last good copy leaves the
         in-sync set and those without power stay. Transactions and groups are given up as a whole
-        once one of their partitions has no good copy, unless it has one replica in all: what that
-        has acknowledged is on its disk."""
+        once one of their partitions has no good copy, unless it has had one replica from the start:
+        what that has acknowledged is on its disk. After a reassignment it may not be yet."""
         dark = {each.node_id: each for each in self.world.brokers if each.dark}
         harmed = self.damage.nodes()
         for name, index, state in self.truth.states() if dark or harmed else ():
@@ -385,7 +385,7 @@ class ClusterStory:
                     part.lose(self.world.now, self.truth.epoch(name, index), left, flushed_by)
             coordinated = name.startswith("__") or name in TRANSACTIONAL
             wiped = any(each.wiped for each in dark.values())
-            if coordinated and (len(state.replicas) > 1 or wiped):
+            if coordinated and (len(state.replicas) > 1 or self.options.factor > 1 or wiped):
                 self._cancel()
         if not dark and not harmed:
             self.good.clear()

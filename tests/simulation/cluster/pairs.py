@@ -173,8 +173,8 @@ async def other_settings(story: ClusterStory) -> None:
 
 
 class Elections:
-    """Who was elected: a replica that is in sync or eligible, or one that joins in the decision that
-    completes a reassignment, and it has all that was committed. Unless nobody is trusted, an
+    """Who was elected: a replica that is in sync or eligible, or one that joins in the decision
+    that completes a reassignment, and it has all that was committed. Unless nobody is trusted, an
     operator has asked for anyone, or a topic allows others: what such a leader lacks is lost, no
     more."""
 

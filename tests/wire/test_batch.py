@@ -104,6 +104,12 @@ def test_every_truncation_and_every_byte_too_much_is_found():
     assert refusal(whole + b"\0") == INVALID
 
 
+def test_the_first_producer_id_may_write_transactions():
+    for transactional in (False, True):
+        batch = batch_of(pid=0, epoch=0, sequence=0, transactional=transactional)
+        check(batch, BatchLimits(now_ms=NOW))
+
+
 def test_a_true_checksum_does_not_excuse_a_false_byte():
     """Every byte of the records changed to every value: accepted with another meaning, or
     refused."""

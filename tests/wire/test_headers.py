@@ -37,6 +37,8 @@ def test_a_client_id_may_be_null_and_may_be_no_utf8() -> None:
 def test_controlled_shutdown_0_alone_has_no_client_id() -> None:
     header, size = RequestHeader.decode(b"\x00\x07\x00\x00\x00\x00\x00\x07\x00\x02id")
     assert (fields(header), size) == ((7, 0, 7, None), 8)
+    later, size = RequestHeader.decode(b"\x00\x07\x00\x01\x00\x00\x00\x07\x00\x02id")
+    assert (fields(later), size) == ((7, 1, 7, "id"), 12)
     assert len(RequestHeader(7, 0, 7).encode()) == 8
     assert len(RequestHeader(7, 1, 7).encode()) == 10
 

@@ -234,6 +234,9 @@ REFUSED = {
     "size -1": (struct.pack(">qi", 0, -1) + PLAIN, ErrorCode.CORRUPT_MESSAGE),
     "magic 3": (message(1, b"k", b"v", magic_byte=3), ErrorCode.CORRUPT_MESSAGE),
     "magic -1": (message(1, b"k", b"v", magic_byte=-1), ErrorCode.CORRUPT_MESSAGE),
+    "magic 2 behind v1": (
+        PLAIN + message(1, b"k", b"v", magic_byte=2), ErrorCode.CORRUPT_MESSAGE,
+    ),
     "v0 and v1": (PLAIN + message(0, b"k", b"v"), ErrorCode.INVALID_RECORD),
     "v1 without timestamp": (raw(b"\1\0" + bytes(8)), ErrorCode.INVALID_RECORD),
     "key length -2": (raw(b"\0\0" + struct.pack(">ii", -2, -1)), ErrorCode.INVALID_RECORD),

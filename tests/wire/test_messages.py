@@ -243,6 +243,8 @@ def test_a_nullable_struct_is_one_signed_byte() -> None:
     request = DescribeTopicPartitionsRequest(cursor=cursor)
     assert request.encode(0).endswith(b"\x01\x02t\x00\x00\x00\x01\x00\x00")
     assert DescribeTopicPartitionsRequest.decode(request.encode(0), 0) == request
+    zero = request.encode(0).replace(b"\x01\x02t", b"\x00\x02t")
+    assert DescribeTopicPartitionsRequest.decode(zero, 0) == request, "only -1 is null"
     assignment = ConsumerGroupHeartbeatResponse.Assignment()
     response = ConsumerGroupHeartbeatResponse(assignment=assignment)
     assert ConsumerGroupHeartbeatResponse.decode(response.encode(0), 0) == response

@@ -35,6 +35,10 @@ def fields(record):
     return record.timestamp, record.key, record.value, tuple(record.headers)
 
 
+def test_a_record_has_no_offset_and_no_time_unless_it_is_given_them():
+    assert (Record().offset, Record().timestamp) == (-1, -1)
+
+
 @CODECS
 @settings(max_examples=40)
 @given(records=RECORDS, base_offset=st.integers(0, 2**62))

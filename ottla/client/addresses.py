@@ -45,6 +45,9 @@ def parse_address(text: str) -> Address:
         raise BadAddress(f"bad bootstrap server {text!r}: write an IPv6 address as [IPV6]:PORT")
     else:
         host, _, port = bare.partition(":")
+        if host.isdecimal() and not port:
+            raise BadAddress(
+                f"bad bootstrap server {text!r}: expected HOST:PORT, such as localhost:{host}")
     if not host or (port and not (port.isdecimal() and 0 < int(port) < 65536)):
         raise BadAddress(f"bad bootstrap server {text!r}: expected HOST:PORT")
     return host, int(port) if port else DEFAULT_PORT

@@ -44,7 +44,8 @@ class Format:
                 f"the format {self.name} has no schema: do not give schema or schemas"
             )
         if self.name == "json" and self.schema is None:
-            raise PipelineError("the format json needs a schema, e.g. 'carrier STRING, delay INT'")
+            raise PipelineError(
+                "schema is missing: the format json needs a schema, e.g. 'carrier STRING, delay INT'")
         if self.name in ("avro", "protobuf") and self.schema is None and self.schemas is None:
             raise PipelineError(
                 f"the format {self.name} needs a schema, or schemas (a directory or a registry)"

@@ -201,6 +201,8 @@ def test_addresses_are_read_as_kafka_writes_them() -> None:
             parse_addresses(bad)
     with pytest.raises(BadAddress, match=r"\[IPV6\]:PORT"):
         parse_address("fe80::1")
+    with pytest.raises(BadAddress, match="such as localhost:9093"):
+        parse_address("9093")
 
 
 def test_a_protection_that_the_client_lacks_is_refused_before_it_connects() -> None:

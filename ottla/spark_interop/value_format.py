@@ -45,7 +45,7 @@ class Format:
             )
         if self.name == "json" and self.schema is None:
             raise PipelineError(
-                "schema is missing: the format json needs a schema, e.g. 'carrier STRING, delay INT'")
+                "schema is missing: the format json needs one, e.g. 'carrier STRING, delay INT'")
         if self.name in ("avro", "protobuf") and self.schema is None and self.schemas is None:
             raise PipelineError(
                 f"the format {self.name} needs a schema, or schemas (a directory or a registry)"

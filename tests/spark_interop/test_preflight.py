@@ -331,7 +331,7 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("slice --topic six --output {file}", "{file} already exists"),
     ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
     ("slice --topic six --format avro --schemas {new}", "schemas: {new} is not a directory"),
-    ("windows --topic six --path {new} --window 1h --aggregates n=count(*)", "the format json"),
+    ("windows --topic six --path {new} --window 1h --aggregates n=count(*)", "schema is missing: the format json"),
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
      "updates need a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),

@@ -60,6 +60,12 @@ def started(
 def asked_for(partition: Partition) -> list[list[int]]:
     """The in-sync sets that the leader, broker 1, requests of a partition."""
     controller = Refusing()
+    ask(controller, partition)
+    return controller.asked
+
+
+def ask(controller: Refusing, partition: Partition) -> None:
+    """Have the leader request what is due, and hear the answer."""
 
     async def asked() -> None:
         changes = started(controller, [partition])
@@ -69,7 +75,6 @@ def asked_for(partition: Partition) -> list[list[int]]:
         changes.close()
 
     asyncio.run(asked())
-    return controller.asked
 
 
 def fails(partition: Partition) -> None:
@@ -157,14 +162,13 @@ class Overtaken(Refusing):
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__()
-        self.code, self.heard = code, asyncio.Event()
+        self.code = code
 
     async def decide(self, function: object, request: AlterPartitionRequest) -> Any:
         answer = await super().decide(function, request)
         for topic in answer.topics:
             for each in topic.partitions:
                 each.error_code = int(self.code)
-        self.heard.set()
         return answer
 
 
@@ -181,15 +185,7 @@ def test_a_proposed_in_sync_set_counts_until_the_image_shows_what_overtook_it(
     part.fetched_by(2, 102, 0)
     part.fetched_by(3, 103, 0)
     controller = Overtaken(code)
-
-    async def asked() -> None:
-        changes = started(controller, [part])
-        changes.isr_due(part)
-        assert changes.task is not None
-        await changes.task
-        changes.close()
-
-    asyncio.run(asked())
+    ask(controller, part)
     assert controller.asked == [[1, 2, 3]]
     part.append_bytes(batch())
     clock.advance(LAG_MS + 1)

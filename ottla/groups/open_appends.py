@@ -46,8 +46,8 @@ class OpenAppends:
         return append
 
     def after_this(self, follow: Callable[[], None]) -> None:
-        """Calls `follow` at once, or, while an append is being made, after that append: its records
-        may be in the log, but are not replayed yet."""
+        """Calls `follow`: at once if no append is being made, otherwise when that append is done.
+        Until then its records may be in the log without being applied to the shard."""
         if self._making:
             reached("an append was committed while another one was made")
             self._put_off.append(follow)

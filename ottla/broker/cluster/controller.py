@@ -250,8 +250,8 @@ class Controller:
         await self.metadata.decide(end_adoption)
         await self._repair()
         log.warning(
-            "the restored backup is adopted: leader epochs and producer ids continue above those in"
-            " all logs"
+            "the metadata restored from a backup of ZooKeeper are in use: new leader epochs and"
+            " producer ids are higher than those in all logs"
         )
 
     def _session_changed(self, state: SessionState) -> None:

@@ -127,7 +127,7 @@ cdef class FetchLink(PeerLink):
         if size > self.room:
             grown = <uint8_t *>realloc(self.buffer, size)
             if grown is NULL:
-                raise MemoryError(f"out of memory: {size} bytes to receive into")
+                raise MemoryError(f"out of memory: no receive buffer of {size} bytes")
             self.buffer, self.room = grown, size
         elif self.filled == self.room:
             raise MalformedMessage(

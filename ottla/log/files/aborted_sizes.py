@@ -39,7 +39,7 @@ def decode(data: bytes) -> dict[Partition, dict[int, int]]:
     """Parses the text of the file. Raises ValueError."""
     version, count, *lines = data.decode().split("\n")
     if version != "0":
-        raise ValueError(f"version {version!r} of index sizes is unknown, expected 0")
+        raise ValueError(f"the file has version {version!r}, but only version 0 is known")
     sizes: dict[Partition, dict[int, int]] = {}
     for line in lines[:-1]:
         topic, partition, base_offset, size = line.split(" ")

@@ -141,8 +141,8 @@ def mirror_lag(
     """By partition, how many offsets the source has after the last one that the mirror copied.
 
     The numbers include offsets that are never copied: transaction markers, and records that came
-    from the destination. The lag in the result of `mirror` does not count offsets that the
-    run has read.
+    from the destination. The lag in the result of `mirror` leaves out such offsets
+    if the run has read them.
     Raises PipelineError for a topic that does not exist, and if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)

@@ -479,8 +479,8 @@ def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
             what = "deleted" if now[changed[0]] is None else "deleted and created again"
             raise PipelineError(
                 f"topic {changed[0]} was {what} while this pipeline ran: nothing more was "
-                "committed. The new topic has other records at the same offsets: start again with a"
-                " new name and path"
+                "committed. A new topic of this name has other records at the same offsets: start"
+                " again with a new name and path"
             )
         time.sleep(0.2)
 

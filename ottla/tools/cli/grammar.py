@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -187,6 +188,9 @@ def run(command: Command, arguments: list[str]) -> int:
     except Exception as bug:
         if os.environ.get(DEBUG):
             raise
+        if said := out_of_range(bug):
+            print(f"{name}: {said}; see {name} --help", file=sys.stderr)
+            return 2
         print(f"{name}: {unexpected(bug)}", file=sys.stderr)
         return 1
 
@@ -214,6 +218,19 @@ def one_line(failed: Exception) -> str:
     from ottla.client.errors import reason_of
 
     return printable(" ".join(reason_of(failed).split()))
+
+
+OUT_OF_RANGE = re.compile(r"(?:\w+\.)*(\w+) in version \d+: (-?\d+ is not between .*)")
+"""What `wire` says of a number that does not fit into its field."""
+
+
+def out_of_range(failed: Exception) -> str | None:
+    """One line about a number of the command line that no field can hold; None for another
+    error."""
+    if isinstance(failed, OverflowError):
+        return f"a number is too large: {one_line(failed)}"
+    found = OUT_OF_RANGE.search(one_line(failed))
+    return f"{found[1].replace('_', ' ')}: {found[2]}" if found else None
 
 
 def unexpected(bug: Exception) -> str:

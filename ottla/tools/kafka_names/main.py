@@ -117,11 +117,11 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
     except KeyboardInterrupt as ended:
         return status_of(ended)
     except Exception as bug:
-        from ottla.tools.cli.grammar import DEBUG, unexpected
+        from ottla.tools.cli.grammar import DEBUG, out_of_range, unexpected
 
         if os.environ.get(DEBUG):
             raise
-        complain(name, unexpected(bug))
+        complain(name, out_of_range(bug) or unexpected(bug))
         return 1
 
 

@@ -22,7 +22,9 @@ CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 def visible(data: bytes) -> bytes:
-    """Replaces control characters by visible text."""
+    """Replaces control characters, and bytes that are not UTF-8, by visible text: a terminal may
+    take a single byte for a control character."""
+    data = data.decode(errors="backslashreplace").encode()
     return CONTROL.sub(lambda found: b"".join(b"\\x%02x" % one for one in found[0]), data)
 
 

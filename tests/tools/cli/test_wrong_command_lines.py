@@ -325,6 +325,10 @@ def test_a_terminal_gets_no_control_bytes_of_records_and_names(ottla: Ottla) -> 
         assert b"\r" not in said.replace(b"\r\n", b""), words
         assert b"\\x1b[" in said or b"\\u001b[" in said, (words, said)
     assert b"\x1b[31m" in ottla.ok("consume raw -e").encode(), "a pipe gets the bytes as they are"
+    ottla.ok("topic create lone --partitions 1")
+    ottla.ok("produce lone -i raw", b"caf\xc3\xa9 \x9b31m")
+    said = on_terminal(ottla.address, "consume", "lone", "-e")
+    assert b"caf\xc3\xa9 \\x9b31m" in said, "a byte that is no UTF-8 may be a control character"
 
 
 def test_a_producer_on_a_terminal_says_what_it_waits_for(ottla: Ottla) -> None:

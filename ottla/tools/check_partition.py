@@ -14,7 +14,16 @@ from ottla.log.files.snapshots import decode
 from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.check_segment import SegmentCheck
 from ottla.tools.dump_small import read_small
-from ottla.tools.findings import REBUILD, RESTORE, Finding, Repeats, Report, offsets_text, size_text
+from ottla.tools.findings import (
+    CREATED_AGAIN,
+    REBUILD,
+    RESTORE,
+    Finding,
+    Repeats,
+    Report,
+    offsets_text,
+    size_text,
+)
 from ottla.wire.wording import counted
 
 SEGMENT = re.compile(r"(\d{20})\.log")
@@ -179,7 +188,7 @@ class PartitionCheck:
             # A small log needs no checkpoint: a start reads the epochs from its batches.
             small = len(self.bases) == 1 and self.last_segment_size() <= REREAD_MAX
             if self.bases and not small and not self.known.online:
-                self.add(name, "it is missing", REBUILD, note=True)
+                self.add(name, "it is missing", CREATED_AGAIN, note=True)
         except (ValueError, IndexError) as error:
             self.add(name, f"it cannot be read: {error}", REBUILD)
 

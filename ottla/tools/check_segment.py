@@ -14,7 +14,15 @@ from ottla.log.files.disk import File
 from ottla.log.files.transaction_index import ENTRY as TRANSACTION
 from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
-from ottla.tools.findings import READ_AGAIN, REBUILD, RESTORE, Finding, Repeats, Report
+from ottla.tools.findings import (
+    CREATED_AGAIN,
+    READ_AGAIN,
+    REBUILD,
+    RESTORE,
+    Finding,
+    Repeats,
+    Report,
+)
 from ottla.wire.batch import BatchView
 from ottla.wire.errors import ProtocolError
 from ottla.wire.wording import counted
@@ -101,7 +109,8 @@ class SegmentCheck:
                 # A segment with few batches needs no index: both files may be missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
-                        index.end(read_again=self.is_read_again)
+                        index.end(
+                            read_again=self.is_read_again, clean=self.reread_from is None)
                 self.check_transactions()
             return self.fault is None
         finally:
@@ -295,12 +304,14 @@ class IndexWalk:
                 )
             self.next = next(self.entries, None)
 
-    def end(self, *, read_again: bool) -> None:
-        """Reports errors of the index. Called after the last batch of the segment."""
+    def end(self, *, read_again: bool, clean: bool) -> None:
+        """Reports errors of the index. Called after the last batch of the segment. A broker may
+        flush a segment before it writes the indexes: without a `clean` stop they may be missing."""
         if self.next is not None:
             self.wrong = self.wrong or f"its entry {self.next} is after the end of the segment"
         if self.wrong is not None:
-            advice = READ_AGAIN if read_again else REBUILD
-            self.report.add(Finding(self.path, self.wrong, advice, note=read_again))
+            note = read_again or (self.missing and not clean)
+            advice = READ_AGAIN if note else CREATED_AGAIN if self.missing else REBUILD
+            self.report.add(Finding(self.path, self.wrong, advice, note=note))
 
 

@@ -16,6 +16,7 @@ RESTORE = (
 )
 READ_AGAIN = "nothing to do: the last stop was not clean, and the next start rebuilds the file"
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
+CREATED_AGAIN = "start the broker: a start rebuilds the file from the segments"
 PROGRESS_SECONDS = 5.0
 
 

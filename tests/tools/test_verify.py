@@ -312,6 +312,27 @@ def test_what_the_next_start_repairs_after_a_kill_is_one_note_and_no_error(
     assert status == 0 and "0 errors, 0 notes" in printed, printed
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_indexes_that_a_killed_broker_had_not_written_are_no_error(
+    data: Path, capsys: Capture, clean: bool
+) -> None:
+    """The segment was flushed to its end before."""
+    several_epochs(data)
+    (data / "e-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 10\n")
+    (data / "recovery-point-offset-checkpoint").write_text("0\n2\nt 0 6\ne 0 40\n")
+    (data / CLEAN_MARKER).touch()
+    if not clean:
+        (data / CLEAN_MARKER).unlink()
+    status, printed = verified(capsys, data)
+    assert status == clean and f"{2 * clean} errors, {2 * (not clean)} notes" in printed, printed
+    assert "delete the file" not in printed, "it is not there"
+    assert "rebuilds the file" in printed
+    storage = Storage.open(Disk(), Clock(), [str(data)])
+    storage.get_or_create("e", 0, bytes(range(16)), LogConfig())
+    storage.close()
+    assert "0 errors, 0 notes" in verified(capsys, data, "--partition", "e-0")[1]
+
+
 def test_epochs_that_nothing_repairs_are_one_error_of_the_partition(
     data: Path, capsys: Capture
 ) -> None:

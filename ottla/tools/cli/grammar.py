@@ -188,8 +188,8 @@ def run(command: Command, arguments: list[str]) -> int:
     except Exception as bug:
         if os.environ.get(DEBUG):
             raise
-        if said := out_of_range(bug):
-            print(f"{name}: {said}; see {name} --help", file=sys.stderr)
+        if wrong_number := out_of_range(bug):
+            print(f"{name}: {wrong_number}; see {name} --help", file=sys.stderr)
             return 2
         print(f"{name}: {unexpected(bug)}", file=sys.stderr)
         return 1

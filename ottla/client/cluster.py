@@ -231,7 +231,8 @@ class ClusterClient:
 
         If the controller cannot be reached, returns a connection to any broker, which forwards the
         changes to the next controller. Use `itself` for data that only the controller has: then an
-        unknown or unreachable controller raises NotConnected.
+        unknown or unreachable controller raises NotConnected; within `with_retries`, the next
+        controller is found.
         """
         if self.controller_id < 0:
             self.refresh()
@@ -241,10 +242,10 @@ class ClusterClient:
             return self.any()
         alone = len(self.brokers) == 1
         try:
-            return self.node(self.controller_id, wait=itself or alone)
-        except NotConnected:
+            return self.node(self.controller_id, wait=alone)
+        except NotConnected as failed:
             if itself:
-                raise
+                raise NotConnected(f"the controller cannot be reached: {failed}") from failed
             return self.any()
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:

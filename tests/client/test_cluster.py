@@ -310,6 +310,18 @@ def test_a_controller_that_refuses_connections_is_waited_for_only_where_nobody_s
     assert time.monotonic() - began < 30
 
 
+def test_a_controller_that_has_to_answer_itself_is_waited_for_once(cluster: ClusterClient) -> None:
+    """`with_retries` waits for it, or for the next one, as long as --timeout says."""
+    cluster.refresh()
+    cluster.connect_seconds, cluster.patience_seconds = 60.0, 0.0
+    cluster.controller_id += 1
+    cluster.brokers[cluster.controller_id] = "127.0.0.1", free_port()
+    began = time.monotonic()
+    with pytest.raises(NotConnected, match=r"the controller cannot be reached: broker \d+ is not"):
+        cluster.with_retries(lambda: cluster.controller(itself=True))
+    assert time.monotonic() - began < 30
+
+
 def test_brokers_that_were_heard_of_stand_in_for_the_bootstrap_address(
     broker: RunningBroker,
 ) -> None:

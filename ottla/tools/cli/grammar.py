@@ -157,6 +157,7 @@ def run(command: Command, arguments: list[str]) -> int:
     """Parse, then run; every error is one line on stderr."""
     options = parser_of(command).parse_args(negative_values(command, arguments))
     module, _, function = command.target.partition(":")
+    from ottla.client.addresses import BadAddress
     from ottla.client.errors import ClientError
 
     name = f"ottla {command.words}"
@@ -170,6 +171,9 @@ def run(command: Command, arguments: list[str]) -> int:
         discard_output()
         return 1
     except WrongUsage as wrong:
+        print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)
+        return 2
+    except BadAddress as wrong:
         print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)
         return 2
     except (ClientError, OSError) as failed:

@@ -196,6 +196,8 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("topic describe xyzzy", 1, "topic 'xyzzy' not found; to see all topics: ottla topic list\n"),
     ("topic create there", 1, "exists; with --if-not-exists, existing topics are skipped\n"),
     ("topic create wide -r 9", 1, "registered; to see the brokers: ottla cluster info\n"),
+    ("topic list -b localhost:abc", 2, "'localhost:abc': expected HOST:PORT; see ottla topic list"),
+    ("topic list -b 9092", 2, "expected HOST:PORT, such as localhost:9092; see ottla topic list"),
     ("topic create wide -p 99999999999", 2, "num partitions: 99999999999 is not between -214748"),
     ("topic list --timeout 99999999999d", 2, "a number is too large: "),
     ("feature set group.version=99999", 2, "max version level: 99999 is not between "),

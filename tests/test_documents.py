@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ottla.tools.cli.grammar import parser_of
+from ottla.tools.kafka_names.grammar import parse
 from tests.documents import (
     COMMANDS,
     DOCUMENTS,
@@ -19,6 +21,7 @@ from tests.documents import (
     tracked_texts,
     without_blocks,
 )
+from tests.tools import command_lines
 
 TYPED = re.compile(
     r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+(?:\.sh)?|make|pip|python3?|kcat|systemctl|echo) .*)$",
@@ -53,6 +56,32 @@ def test_no_document_has_commands_that_nobody_runs() -> None:
     pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
     forgotten = {page for page in pages - {*DOCUMENTS} - SIGNATURES if commands(page)}
     assert not forgotten, "add them to DOCUMENTS, and to a test that runs their commands"
+
+
+LINE = re.compile(r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+) (?:.*\\\n)*.*)$", re.MULTILINE)
+BY_ITSELF = ("log", "pipeline", "server")
+"""Groups of commands with parsers of their own."""
+
+
+def shown_lines() -> list[tuple[str, str]]:
+    """The indented command lines of the pages that are not in DOCUMENTS, each with its page."""
+    pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
+    return [
+        (page, line) for page in sorted(pages - {*DOCUMENTS}) for line in
+        LINE.findall(without_blocks(page)) if not re.match(r"\S+ {3,}\S", line)
+    ]
+
+
+@pytest.mark.parametrize(("page", "line"), shown_lines())
+def test_a_command_line_that_a_page_shows_is_one(page: str, line: str) -> None:
+    """Nobody runs these: they need somebody's data, or the page shows what they print."""
+    name, *words = re.split(r"[|<>#]", line, maxsplit=1)[0].replace("\\\n", " ").split()
+    if name == "ottla" and words[0] not in BY_ITSELF:
+        known = command_lines.COMMANDS
+        command = next(known[" ".join(words[:n])] for n in (2, 1) if " ".join(words[:n]) in known)
+        parser_of(command).parse_args(words[len(command.words.split()):])
+    elif name != "ottla":
+        parse(command_lines.COMMANDS[name], words)
 
 
 def test_the_page_of_the_walk_through_has_the_code_that_is_run() -> None:

@@ -265,7 +265,7 @@ def check_targets(files: Readable, known: dict[str, Any], to: transactional.Dest
             raise PipelineError(
                 f"topic {name} {what} after this pipeline had written to it, so these records are"
                 f" lost, but {files.root} still counts them as written: to write them again, use"
-                " another --path and another pipeline name"
+                " another path and another pipeline name"
             )
 
 

@@ -5,6 +5,7 @@ A test whose clock and disk are its own does not need this: it advances them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import time
@@ -51,3 +52,11 @@ def pause(seconds: float) -> None:
     `tests/test_tidy.py` names the tests that may.
     """
     select.select([], [], [], seconds)
+
+
+async def turn() -> None:
+    """Let the running event loop turn once."""
+    loop = asyncio.get_running_loop()
+    turned = loop.create_future()
+    loop.call_soon(turned.set_result, None)
+    await turned

@@ -41,7 +41,7 @@ class RecentEnds:
         self, coordination: Coordination, metadata: Metadata, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
-        self.removed_at = dict.fromkeys(sorted(metadata.image.recently_gone), loop.time())
+        self.removed_at = dict.fromkeys(metadata.image.recently_gone, loop.time())
         """When this broker read of each removal. A broker that has registered again stays listed:
         it may be gone again when a broker that stopped together with it returns."""
         metadata.subscribe(self._follow)
@@ -55,7 +55,7 @@ class RecentEnds:
         now = self.loop.time()
         self.removed_at = {
             node_id: now if _has_changed(old, new, node_id) else self.removed_at.get(node_id, now)
-            for node_id in sorted(new.recently_gone)
+            for node_id in new.recently_gone
         }
 
     def _session_changed(self, state: SessionState) -> None:

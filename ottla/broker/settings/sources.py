@@ -41,10 +41,12 @@ class Sources(NamedTuple):
 
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""
+        given: list[tuple[str, str]] = []
         for override in self.overrides:         # first: a space for "=" makes the value a file
-            name, equals, _ = override.partition("=")
+            name, equals, value = override.partition("=")
             if not equals or not name.strip():
                 raise SettingsError("--override", f"{override!r} is not of the form name=value")
+            given.append((name.strip(), value.strip()))
         texts = dict(WITHOUT_A_FILE)
         where: dict[str, str] = {}
         if self.path is not None:
@@ -54,10 +56,8 @@ class Sources(NamedTuple):
         if self.environment is not None:
             for name, (value, variable) in from_environment(self.environment).items():
                 texts[name], where[name] = value, variable
-        for override in self.overrides:
-            name, _, value = override.partition("=")
-            texts[name.strip()] = value.strip()
-            where[name.strip()] = "--override"
+        for name, value in given:
+            texts[name], where[name] = value, "--override"
         if "log.dir" in texts and "log.dirs" not in where:
             texts.pop("log.dirs", None)         # WITHOUT_A_FILE's, which nobody has chosen
         return resolve(texts, where, os.environ)

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -119,7 +118,7 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             step = BY_NAME[options.command]
             todo = [(step, given_to(step, options))]
         check_start(options.master, options.memory)
-        if options.jars is not None and not Path(options.jars).expanduser().is_dir():
+        if options.jars and not jar_directory(options.jars).is_dir():
             raise PipelineError(
                 f"--jars {options.jars}: no such directory; name one that has the connector's jars,"
                 " or an empty one, to which Spark downloads them"

@@ -170,10 +170,7 @@ def run(command: Command, arguments: list[str]) -> int:
         # The reader of the output has closed the pipe.
         discard_output()
         return 1
-    except WrongUsage as wrong:
-        print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)
-        return 2
-    except BadAddress as wrong:
+    except (WrongUsage, BadAddress) as wrong:
         print(f"{name}: {one_line(wrong)}; see {name} --help", file=sys.stderr)
         return 2
     except (ClientError, OSError) as failed:

@@ -148,13 +148,13 @@ def trim(options: Namespace) -> None:
 
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
-        if options.dry_run or not (options.yes or options.if_exists):
-            topics_there = known(cluster, options.topic)
-        confirm(options, f"deleting {', '.join(options.topic)}", options.topic[0])
         if options.dry_run:
-            for topic in topics_there:
+            for topic in known(cluster, options.topic):
                 done(options, f"deleted topic {topic.name}")
             return
+        if not (options.yes or options.if_exists):
+            known(cluster, options.topic)       # a missing topic is reported before the question
+        confirm(options, f"deleting {', '.join(options.topic)}", options.topic[0])
         failed: Refused | None = None
         for name, (code, message) in topics.delete(cluster, options.topic).items():
             if options.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

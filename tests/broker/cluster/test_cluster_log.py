@@ -24,6 +24,7 @@ from ottla.replication.metadata import (
 )
 from tests.replication.server_and_store import ServerAndStore, setting
 from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
+from tests.waiting import turn
 
 WAIT_SECONDS = 10
 
@@ -109,12 +110,6 @@ async def until_it_is_unknown(member: Member) -> None:
     await turn()
     await member.log.settle()
     assert member.log.pending and member.log.term is None
-
-
-async def turn() -> None:
-    later = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(later.set_result, None)
-    await later
 
 
 async def cluster_is_elected_again(cluster: ServerAndStore) -> None:

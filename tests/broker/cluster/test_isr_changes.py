@@ -118,6 +118,25 @@ def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
     assert asked_for(part) == [[1, 2]]
 
 
+def may_be_joined(tmp_path: Path, clock: FakeClock) -> Partition:
+    """A partition of leader 1 with replica 2 in sync; replica 3 has everything, and may join."""
+    part = make_partition(tmp_path, clock, FakeClusterSide())
+    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 10)
+    part.fetched_by(2, 102, 0)
+    part.fetched_by(3, 103, 0)
+    return part
+
+
+def counts_replica_3(part: Partition, clock: FakeClock) -> None:
+    """Check that a record is committed only once replica 3 has it, even if the replica lags."""
+    part.append_bytes(batch())
+    clock.advance(LAG_MS + 1)
+    part.fetched_by(2, 102, 1)
+    assert part.high_watermark == 0, "replica 3 may be in sync, and lacks the record"
+    part.fetched_by(3, 103, 1)
+    assert part.high_watermark == 1
+
+
 class LosingAnswers(Refusing):
     """A controller whose answers are lost: the leader cannot know what was decided."""
 
@@ -134,10 +153,7 @@ class LosingAnswers(Refusing):
 def test_a_proposed_in_sync_set_counts_while_its_answer_is_lost(tmp_path: Path) -> None:
     """The controller may have decided it: then the joining replica may lead next."""
     clock = FakeClock()
-    part = make_partition(tmp_path, clock, FakeClusterSide())
-    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 10)
-    part.fetched_by(2, 102, 0)
-    part.fetched_by(3, 103, 0)
+    part = may_be_joined(tmp_path, clock)
     controller = LosingAnswers()
 
     async def asked() -> None:
@@ -148,12 +164,7 @@ def test_a_proposed_in_sync_set_counts_while_its_answer_is_lost(tmp_path: Path) 
 
     asyncio.run(asked())
     assert controller.asked == [[1, 2, 3]]
-    part.append_bytes(batch())
-    clock.advance(LAG_MS + 1)
-    part.fetched_by(2, 102, 1)
-    assert part.high_watermark == 0, "replica 3 may be in sync, and lacks the record"
-    part.fetched_by(3, 103, 1)
-    assert part.high_watermark == 1
+    counts_replica_3(part, clock)
 
 
 class Overtaken(Refusing):
@@ -180,19 +191,11 @@ def test_a_proposed_in_sync_set_counts_until_the_image_shows_what_overtook_it(
 ) -> None:
     """What overtook it may be the same proposal, of which the leader has not heard yet."""
     clock = FakeClock()
-    part = make_partition(tmp_path, clock, FakeClusterSide())
-    assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 10)
-    part.fetched_by(2, 102, 0)
-    part.fetched_by(3, 103, 0)
+    part = may_be_joined(tmp_path, clock)
     controller = Overtaken(code)
     ask(controller, part)
     assert controller.asked == [[1, 2, 3]]
-    part.append_bytes(batch())
-    clock.advance(LAG_MS + 1)
-    part.fetched_by(2, 102, 1)
-    assert part.high_watermark == 0, "replica 3 may be in sync, and lacks the record"
-    part.fetched_by(3, 103, 1)
-    assert part.high_watermark == 1
+    counts_replica_3(part, clock)
 
 
 def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_foreseen(

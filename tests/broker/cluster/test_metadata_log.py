@@ -24,6 +24,7 @@ from ottla.replication.metadata import (
 )
 from ottla.replication.store import Encoded
 from ottla.wire.errors import ErrorCode, InvalidRequest, ProtocolError, StorageFailed
+from tests.waiting import turn
 
 
 class ListWrite:
@@ -223,12 +224,6 @@ async def test_changes_that_become_visible_together_are_all_told_to_the_follower
     finally:
         slices.SLICE_SECONDS = whole
     assert told == [["t"], ["u", "v"]]
-
-
-async def turn() -> None:
-    later = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(later.set_result, None)
-    await later
 
 
 def create_topic(image: MetadataImage, name: str) -> Decision[str]:

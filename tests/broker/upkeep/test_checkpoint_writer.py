@@ -22,6 +22,7 @@ from tests.broker.topics import create, delete_below, earliest
 from tests.fakes import FakeClock
 from tests.log.batches import batch as stored_batch
 from tests.log.faulty_disk import FaultyDisk
+from tests.waiting import turn
 
 KEYS = [("t", index) for index in range(4)]
 
@@ -34,14 +35,6 @@ def storage_on(disk: FaultyDisk) -> Storage:
             log.append_bytes(stored_batch(b"%d" % at), 0)
         log.flush()
     return storage
-
-
-async def turn() -> None:
-    """Run the loop once."""
-    loop = asyncio.get_running_loop()
-    over = loop.create_future()
-    loop.call_soon(over.set_result, None)
-    await over
 
 
 def starts_on_the_medium(disk: FaultyDisk) -> dict[tuple[str, int], int]:

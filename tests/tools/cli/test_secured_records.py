@@ -20,6 +20,9 @@ from tests.tools.cli.ottla_command import Ottla
 from tests.tools.kafka_names.stage import OVERRIDES
 
 JAAS = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+}
 FILE = """security.protocol=SASL_PLAINTEXT
 sasl.mechanism=PLAIN
 sasl.jaas.config={jaas} username="alice" password="{password}";
@@ -88,25 +91,21 @@ def test_reading_without_a_group_needs_no_right_on_one(tmp_path: Path) -> None:
         assert done.status == 1 and "authoriz" in done.err.lower(), done
 
 
-def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path) -> None:
+def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path, login: str) -> None:
     """An idempotent producer is refused its producer id, which is a fatal error of librdkafka;
     another one is refused the topic."""
-    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    rights = {"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
-    file = tmp_path / "alice.properties"
-    file.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
-    with SaslBroker(tmp_path / "data", rights) as running:
+    with SaslBroker(tmp_path / "data", AUTHORIZED | {"super.users": "User:ANONYMOUS"}) as running:
         anybody = Ottla(f"127.0.0.1:{running.port}")
         anybody.ok("topic create letters")
         anybody.ok("acl add User:alice read topic/letters")
         ottla = Ottla("{}:{}".format(*running.inside))
         for more, code in (("", "CLUSTER"), ("-X enable.idempotence=false", "TOPIC")):
-            done = ottla(f"produce letters --command-config {file} {more}", b"a\n")
+            done = ottla(f"produce letters --command-config {login} {more}", b"a\n")
             assert (done.status, done.out, done.err) == (1, "", (
                 "ottla produce: User:alice may not write topic letters "
                 f"({code}_AUTHORIZATION_FAILED); an administrator can allow it: "
                 "ottla acl add User:alice write topic/letters\n"))
-        done = ottla(f"kcat -b {ottla.address} -P -t letters -F {file}", b"a\n")
+        done = ottla(f"kcat -b {ottla.address} -P -t letters -F {login}", b"a\n")
         assert done.status == 1 and "CLUSTER_AUTHORIZATION_FAILED" in done.err, done
 
 
@@ -126,31 +125,23 @@ class LosesErrors(confluent_kafka.Producer):
               "again the records that were not acknowledged (1 record sent)"),
 ])
 def test_a_refusal_that_librdkafkas_client_loses_is_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: str, said: str
+    tmp_path: Path, login: str, monkeypatch: pytest.MonkeyPatch, right: str, said: str
 ) -> None:
     monkeypatch.setattr(confluent_kafka, "Producer", LosesErrors)
-    file = tmp_path / "root.properties"
-    file.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
-    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    rights = {"authorizer.class.name": authorizer, "super.users": "User:alice"}
-    with SaslBroker(tmp_path / "data", rights) as running:
+    with SaslBroker(tmp_path / "data", AUTHORIZED | {"super.users": "User:alice"}) as running:
         root = Ottla("{}:{}".format(*running.inside))
-        root.ok(f"topic create letters --command-config {file}")
-        root.ok(f"acl add User:ANONYMOUS {right} topic/letters --command-config {file}")
+        root.ok(f"topic create letters --command-config {login}")
+        root.ok(f"acl add User:ANONYMOUS {right} topic/letters --command-config {login}")
         done = Ottla(f"127.0.0.1:{running.port}")("produce letters", b"a\n")
         assert (done.status, done.err) == (1, f"ottla produce: {said}\n")
 
 
 @pytest.mark.parametrize("more", ["", "--input jsonl"])
 def test_a_user_who_may_not_create_the_topic_reads_how_to_get_that_right(
-    tmp_path: Path, more: str
+    tmp_path: Path, login: str, more: str
 ) -> None:
-    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    rights = {"authorizer.class.name": authorizer, "super.users": "User:alice"}
-    file = tmp_path / "root.properties"
-    file.write_text(FILE.format(jaas=JAAS, password="alice-secret"))
     line = b'{"value": "v", "topic": "nope", "partition": 0}\n' if more else b"v\n"
-    with SaslBroker(tmp_path / "data", rights) as running:
+    with SaslBroker(tmp_path / "data", AUTHORIZED | {"super.users": "User:alice"}) as running:
         root = Ottla("{}:{}".format(*running.inside))
         anybody = Ottla(f"127.0.0.1:{running.port}")
         steps = []
@@ -160,7 +151,7 @@ def test_a_user_who_may_not_create_the_topic_reads_how_to_get_that_right(
             if not done.status:
                 break
             assert steps[-1], done
-            root.ok(f"acl add {steps[-1]} --command-config {file}")
+            root.ok(f"acl add {steps[-1]} --command-config {login}")
         assert steps == [
             "User:ANONYMOUS write topic/nope", "User:ANONYMOUS create topic/nope", ""]
 

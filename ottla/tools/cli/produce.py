@@ -7,7 +7,6 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
-from functools import partial
 from typing import BinaryIO
 
 from ottla.client.errors import ClientError, NotAllowed, Refused
@@ -175,7 +174,7 @@ def json_records(
         partition = one.partition if named else options.partition
         if target is not None and named:
             if first and (partition is not None or target.partitions is None):
-                target.check_copy(one.topic, partial(named_partitions, file, delimiter, start, one))
+                target.check_copy(one.topic, named_partitions(file, delimiter, start, one))
             first = False
             try:
                 target.check(partition)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, NotAllowed, Refused, check
@@ -59,28 +58,28 @@ class TargetTopic:
             raise ClientError(
                 f"{self.name} has no partition {partition}, only 0 to {self.partitions - 1}")
 
-    def check_copy(self, origin: str | None, named: Callable[[], int | None]) -> None:
-        """Raises ClientError if the topic `origin` of the records has more partitions than this
-        topic. A new topic gets as many as `origin`. If `origin` is None or not in this cluster,
-        `named` returns how many partitions the records need, or None if this is unknown."""
-        count = 0
+    def check_copy(self, origin: str | None, needed: int | None) -> None:
+        """Raises ClientError if this topic lacks a partition that the records name. They need
+        `needed` partitions; for a pipe this is None, and they need as many as their topic `origin`
+        has, if it is in this cluster. A new topic gets as many as `origin`."""
+        origin_has = 0
         if origin is not None and origin != self.name:
             [found] = self.cluster.metadata([origin]).topics
-            count = 0 if found.error_code else len(found.partitions)
+            origin_has = 0 if found.error_code else len(found.partitions)
         if self.partitions is None:
-            needed = count or named()
-            if needed is None:
+            if needed is None and not origin_has:
                 raise ClientError(
                     f"topic {self.name!r} does not exist, and records from a pipe may name any"
                     f" partition: create it first, as with ottla topic create {self.name}"
                     " --partitions 3, or let keys choose the partitions with --any-partition"
                 )
-            self.partitions = existing(self.cluster, self.name, needed)
-        if count > self.partitions:
+            self.partitions = existing(self.cluster, self.name, max(origin_has, needed or 0))
+        least = origin_has if needed is None else needed
+        if least > self.partitions:
+            has = f"{origin} has" if least == origin_has else "the records need"
             raise ClientError(
-                f"{origin} has {counted(count, 'partition')}, but {self.name} has"
-                f" {self.partitions}: add partitions to {self.name}, or let keys choose them with"
-                " --any-partition"
+                f"{has} {counted(least, 'partition')}, but {self.name} has {self.partitions}: add"
+                f" partitions to {self.name}, or let keys choose them with --any-partition"
             )
 
 

@@ -109,6 +109,23 @@ def test_a_file_of_a_topic_that_is_gone_makes_as_many_partitions_as_it_names(ott
     assert len(ottla.ok("consume gone -e").split()) == 3
 
 
+def test_a_file_of_another_cluster_that_needs_more_partitions_is_refused_at_the_start(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    """A topic of the same name in this cluster says nothing about the file's."""
+    ottla.ok("topic create same --partitions 2")
+    copied = tmp_path / "copied.jsonl"
+    for topic in "same", "elsewhere":
+        copied.write_bytes(b"".join(
+            b'{"topic":"%s","partition":%d,"value":"v"}\n' % (topic.encode(), n)
+            for n in (0, 1, 4)))
+        done = ottla(f"produce same -i jsonl --file {copied}")
+        assert done.status == 1 and done.err.splitlines() == [
+            "ottla produce: the records need 5 partitions, but same has 2: add partitions to same,"
+            " or let keys choose them with --any-partition (0 records sent)"]
+    assert ottla.ok("consume same -e") == ""
+
+
 def test_a_pipe_that_may_name_any_partition_creates_no_topic(ottla: Ottla) -> None:
     """Through a pipe of the system: what comes later cannot be looked at first."""
     words = [sys.executable, "-m", "ottla", "produce", "unmade", "-i", "jsonl", "-b", ottla.address]

@@ -16,7 +16,6 @@ from ottla.log.partition.derived_state import REREAD_MAX
 from ottla.tools.dump_indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, used
 from ottla.tools.findings import (
     CREATED_AGAIN,
-    READ_AGAIN,
     REBUILD,
     RESTORE,
     Finding,
@@ -93,8 +92,8 @@ class SegmentCheck:
         file = open_to_read(self.path)
         try:
             scan = BatchScan(file, 0, self.size)
-            offsets = IndexWalk(self.path, ".index", self.base_offset, self.report)
-            times = IndexWalk(self.path, ".timeindex", self.base_offset, self.report)
+            offsets = IndexWalk(self.path, ".index", self.base_offset)
+            times = IndexWalk(self.path, ".timeindex", self.base_offset)
             last_position = 0
             while self.fault is None and (data := scan.batch()) is not None:
                 self.check_batch(data, scan.position)
@@ -109,12 +108,23 @@ class SegmentCheck:
                 # A segment with few batches needs no index: both files may be missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
-                        index.end(
-                            read_again=self.is_read_again, clean=self.reread_from is None)
+                        self.end_index(index)
                 self.check_transactions()
             return self.fault is None
         finally:
             file.close()
+
+    def end_index(self, index: IndexWalk) -> None:
+        """Reports what is wrong with an index. A broker may flush a segment before it writes the
+        indexes: unless the last stop was clean, they may be missing."""
+        what = index.fault()
+        if what is None:
+            return
+        if self.is_read_again or (index.missing and self.reread_from is not None):
+            self.repeats.is_rebuilt(index.path, what)
+        else:
+            advice = CREATED_AGAIN if index.missing else REBUILD
+            self.report.add(Finding(index.path, what, advice))
 
     def valid_behind(self) -> int | None:
         """The position of the next whole batch after the fault, None if there is none."""
@@ -163,17 +173,19 @@ class SegmentCheck:
         self.producer_id_max = max(self.producer_id_max, batch.producer_id)
         if self.epochs is not None and self.epochs.entries:
             known = self.epochs.of_offset(batch.base_offset)
-            if known not in (batch.leader_epoch, -1):
-                lags = batch.leader_epoch > self.epochs.latest
-                repaired = lags and self.reread_from is not None and (
-                    batch.base_offset >= self.reread_from)
+            lags = batch.leader_epoch > self.epochs.latest
+            if known in (batch.leader_epoch, -1):
+                pass
+            elif lags and self.reread_from is not None and batch.base_offset >= self.reread_from:
+                self.repeats.is_rebuilt(
+                    f"{os.path.dirname(self.path)}/leader-epoch-checkpoint",
+                    f"it lacks leader epoch {batch.leader_epoch}, from offset {batch.base_offset}")
+            else:
                 self.tell(
                     f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says "
                     f"{known}", position,
-                    READ_AGAIN if repaired else
                     "stop the broker and delete leader-epoch-checkpoint: the next start makes it"
-                    " anew",
-                    note=repaired, kind="epoch that is repaired" if repaired else "epoch",
+                    " anew", kind="epoch",
                 )  # fmt: skip
         if batch.producer_id >= 0:
             if not self.cleaned:
@@ -251,9 +263,9 @@ class SegmentCheck:
 class IndexWalk:
     """The entries of one index, compared with the batches as they are read."""
 
-    def __init__(self, segment: str, suffix: str, base_offset: int, report: Report) -> None:
+    def __init__(self, segment: str, suffix: str, base_offset: int) -> None:
         self.path = segment.removesuffix(".log") + suffix
-        self.base_offset, self.report = base_offset, report
+        self.base_offset = base_offset
         form = OFFSET_ENTRY if suffix == ".index" else TIME_ENTRY
         self.offset_at = 0 if suffix == ".index" else 1
         self.wrong: str | None = None
@@ -304,14 +316,8 @@ class IndexWalk:
                 )
             self.next = next(self.entries, None)
 
-    def end(self, *, read_again: bool, clean: bool) -> None:
-        """Reports errors of the index. Called after the last batch of the segment. A broker may
-        flush a segment before it writes the indexes: without a `clean` stop they may be missing."""
+    def fault(self) -> str | None:
+        """What is wrong with the index. Called after the last batch of the segment."""
         if self.next is not None:
             self.wrong = self.wrong or f"its entry {self.next} is after the end of the segment"
-        if self.wrong is not None:
-            note = read_again or (self.missing and not clean)
-            advice = READ_AGAIN if note else CREATED_AGAIN if self.missing else REBUILD
-            self.report.add(Finding(self.path, self.wrong, advice, note=note))
-
-
+        return self.wrong

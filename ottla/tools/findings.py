@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
@@ -9,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ottla.tools.progress_line import ProgressLine
+from ottla.wire.wording import counted
 
 RESTORE = (
     "restore the file from a copy or another replica; without one, only the records before the"
     " damage can be read"
 )
-READ_AGAIN = "nothing to do: the last stop was not clean, and the next start rebuilds the file"
+READ_AGAIN = "nothing to do: the last stop was not clean, and the next start rebuilds"
+NAMED_MAX = 3
+"""How many files a note names of those that the next start rebuilds."""
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 CREATED_AGAIN = "start the broker: a start rebuilds the file from the segments"
 PROGRESS_SECONDS = 5.0
@@ -47,9 +51,10 @@ class Finding:
 
 class Repeats:
     """Findings that may occur in each batch of a partition: the first of each kind is reported,
-    with the number of the others."""
+    with the number of the others. The files that the next start rebuilds are one note."""
 
     def __init__(self) -> None:
+        self._rebuilt: dict[str, str] = {}
         self._first: dict[str, Finding] = {}
         self._more: Counter[str] = Counter()
         self._last: dict[str, int | None] = {}
@@ -62,8 +67,22 @@ class Repeats:
         else:
             self._first[kind] = finding
 
+    def is_rebuilt(self, path: str, what: str) -> None:
+        """Notes that the next start rebuilds the file, and what is wrong with it now."""
+        self._rebuilt.setdefault(path, what)
+
     def tell(self, report: Report) -> None:
         """Reports the first finding of each kind."""
+        if self._rebuilt:
+            path, *more_paths = self._rebuilt
+            what, files = self._rebuilt[path], "the file"
+            if more_paths:
+                named = [os.path.basename(other) for other in more_paths[:NAMED_MAX]]
+                if len(more_paths) > NAMED_MAX:
+                    named.append(counted(len(more_paths) - NAMED_MAX, "other file"))
+                what += f"; also behind the log: {', '.join(named)}"
+                files = "the files"
+            report.add(Finding(path, what, f"{READ_AGAIN} {files}", note=True))
         for kind, finding in self._first.items():
             if more := self._more[kind]:
                 others = f"{more} others like this" if more > 1 else "one other like this"

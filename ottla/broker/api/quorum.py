@@ -9,7 +9,8 @@ voter, since it may become the controller. The broker that answers asks the othe
 they have read (-1 if they do not answer). Brokers that have left are observers. The time of their
 last fetch is the time at which this broker saw them leave. If they left before this broker started,
 that time is -1, and they count as last caught up at the time of this broker's start. A controller
-that does not reach ZooKeeper reports that it is not the controller.
+that does not reach ZooKeeper reports that it is not the controller; where the controller does not
+answer, another broker reports that there is no leader.
 
 Offsets are numbers of metadata records, and so is the epoch of the finalised features.
 """
@@ -87,13 +88,21 @@ async def _metadata_partition(
     image = broker.image
     leader_id = broker.role.controller_id(image)
     if broker.role.has_lost_its_term(image):
-        return _without_leader(broker.node_id, version)
+        return _without_leader(
+            version, ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"Broker {broker.node_id} was the controller, and does not reach ZooKeeper. If there is"
+            " a new controller, brokers that reach ZooKeeper know it.")
     # A leader that is not registered yet counts as a voter: Kafka's tools expect the leader among
     # the voters.
     others = {one.node_id for one in broker.role.brokers(image)} | {leader_id}
     others -= {broker.node_id, -1}
     offsets = await broker.role.metadata_offsets(others, ASK_SECONDS)
     if offsets.get(leader_id, 0) < 0:
+        if leader_id in image.brokers:
+            return _without_leader(
+                version, ErrorCode.LEADER_NOT_AVAILABLE,
+                f"Broker {leader_id}, the last controller that broker {broker.node_id} knows, does"
+                " not answer.")
         offsets[leader_id] = image.offset       # the leader has read at least this far
     offsets[broker.node_id] = image.offset
     end = max(offsets.values())                 # everything in the log is committed
@@ -139,17 +148,13 @@ def _replica(
 
 
 def _without_leader(
-    node_id: int, version: int
+    version: int, code: ErrorCode, message: str
 ) -> DescribeQuorumResponse.Topic.Partition:
     answer = DescribeQuorumResponse.Topic.Partition(
-        partition_index=0, error_code=int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        current_voters=[], observers=[],
+        partition_index=0, error_code=int(code), current_voters=[], observers=[],
     )
     if version >= 2:
-        answer.error_message = (
-            f"Broker {node_id} was the controller, and does not reach ZooKeeper. If there is a new"
-            " controller, brokers that reach ZooKeeper know it."
-        )
+        answer.error_message = message
     return answer
 
 

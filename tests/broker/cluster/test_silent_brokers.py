@@ -13,7 +13,12 @@ import pytest
 from ottla.broker.api import controller as controller_api
 from ottla.broker.api import quorum as quorum_api
 from ottla.broker.peers.peers import PeerUnavailable
-from ottla.wire.messages import DescribeQuorumRequest, ListOffsetsRequest
+from ottla.wire.errors import ErrorCode
+from ottla.wire.messages import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    ListOffsetsRequest,
+)
 from tests.broker.cluster.running_cluster import RunningCluster, clustered, create
 
 
@@ -48,27 +53,36 @@ def test_what_was_forwarded_to_it_is_asked_of_the_next_one_as_soon_as_there_is_o
 
 
 def test_the_quorum_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent voter's offset is not known; a silent controller is not shown as the leader."""
     monkeypatch.setattr(quorum_api, "ASK_SECONDS", 0.3)
     with RunningCluster(tmp_path, 3) as cluster:
-        silent, asked, other = sorted((1, 2, 3), key=lambda node: node == cluster.controller)
+        silent, asked, deciding = sorted((1, 2, 3), key=lambda node: node == cluster.controller)
         topic = DescribeQuorumRequest.Topic
         request = DescribeQuorumRequest(topics=[topic(
             topic_name="__cluster_metadata", partitions=[topic.Partition(partition_index=0)])])
 
-        def offsets() -> dict[int, int]:
+        def described() -> DescribeQuorumResponse.Topic.Partition:
             with cluster.client(asked) as client:
                 (part,) = client.call(request, 2).topics[0].partitions
-            return {each.replica_id: each.log_end_offset for each in part.current_voters}
+            return part
 
-        async def fall_silent() -> None:
-            for connection in cluster.servers[silent].listeners[0].connections:
+        def offsets() -> dict[int, int]:
+            return {each.replica_id: each.log_end_offset for each in described().current_voters}
+
+        async def fall_silent(node: int) -> None:
+            for connection in cluster.servers[node].listeners[0].connections:
                 connection.pause()
 
         assert min(offsets().values()) > 0
-        cluster.run(fall_silent())
+        cluster.run(fall_silent(silent))
         found = offsets()
-        assert found[silent] == -1 and found[asked] > 0 and found[other] > 0
+        assert found[silent] == -1 and found[asked] > 0 and found[deciding] > 0
         assert any(offsets()[silent] > 0 for _ in range(20)), "a new connection is served"
+        cluster.run(fall_silent(deciding))
+        part = described()
+        assert (part.error_code, part.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, 0), part
+        assert part.error_message == (
+            f"Broker {deciding}, the last controller that broker {asked} knows, does not answer.")
 
 
 def test_a_broker_that_has_left_the_cluster_is_waited_for_no_more(tmp_path: Path) -> None:

@@ -175,7 +175,11 @@ class Connection:
         return f"{show_address(self.address)}: the broker closed the connection{hint}"
 
     def _late(self) -> str:
-        return f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
+        new = not self.frames.served
+        return (
+            f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
+            + "; perhaps a service that is no broker listens there" * new
+        )
 
     def is_closed(self) -> bool:
         """Waits for the next byte. Returns whether the broker closed the connection instead."""

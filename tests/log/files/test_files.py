@@ -19,7 +19,7 @@ from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.partition.retention import apply_retention, segments_due
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, values_of
-from tests.log.faulty_disk import FaultyDisk
+from tests.log.faulty_disk import FaultyDisk, FaultyFile
 
 
 @given(st.lists(st.integers(1, 50), max_size=1200), st.data())
@@ -160,6 +160,37 @@ def test_few_files_are_open_however_many_logs_are_used() -> None:
         ]
         log.close()
     assert len(open_files) == 0
+
+
+class OpeningsDisk(FaultyDisk):
+    """A disk that counts how often files below a directory are opened."""
+
+    busy = 0
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        self.busy += path.startswith("/data/busy-0/") and path.endswith(".log")
+        return super().open(path, create)
+
+
+@pytest.mark.parametrize("use", ["append", "append of several batches", "read"])
+def test_a_log_in_use_keeps_its_files_open_while_others_come_and_go(use: str) -> None:
+    disk, open_files = OpeningsDisk(), OpenFiles(10)
+    busy = PartitionLog.open(disk, FakeClock(), "/data/busy-0", open_files=open_files)
+    leader = PartitionLog.open(FaultyDisk(), FakeClock(), "/data/leader-0")
+    busy.append_bytes(batch(b"first"), 0)
+    leader.append_bytes(batch(b"first"), 0)
+    for at in range(100):
+        other = PartitionLog.open(disk, FakeClock(), f"/data/t-{at}", open_files=open_files)
+        other.append_bytes(batch(b"x"), 0)
+        if use == "read":
+            busy.read_bytes(0, 100)
+        elif use == "append":
+            busy.append_bytes(batch(b"y"), 0)
+        else:
+            for _ in range(3):
+                leader.append_bytes(batch(b"y"), 0)
+            busy.append_run_bytes(leader.read_bytes(busy.log_end_offset, 1000), 0)
+    assert disk.busy <= 2, "opened, and perhaps closed once by the first round"
 
 
 class Facts:

@@ -437,3 +437,35 @@ def test_a_log_that_is_cut_while_it_is_read_again_is_damaged() -> None:
     drive(at_rest.reread)
     with pytest.raises(CorruptMessage, match="was truncated"):
         at_rest.reread.finish()
+
+
+LARGE = 300 << 10
+"""More bytes than a rebuild indexes in one step on the loop."""
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_large_segment_is_read_once_more_only_if_as_much_was_appended_meanwhile(
+    grows: bool
+) -> None:
+    disk = FaultyDisk()
+    log = open_storage(disk).get_or_create("events", 0, TOPIC_ID, CONFIG)
+
+    def append() -> None:
+        for number in range(LARGE >> 15):
+            log.append_bytes(batch(bytes(1 << 15), timestamps=[NOW_MS + number]), 0)
+
+    append()
+    log.segments[0].close()
+    spoil(disk, (".index",), "garbage")
+    with pytest.raises(RebuildNeeded) as needed:
+        log.slice(3, 1, patient=True)
+    rebuild = needed.value.rebuild
+    rebuild.run()
+    if grows:
+        append()
+    rebuild.advance()
+    assert rebuild.over is not grows
+    drive(rebuild)
+    assert rebuild.error is None
+    assert int.from_bytes(log.read_bytes(log.log_end_offset - 1, 1)[:8], "big") == (
+        log.log_end_offset - 1)

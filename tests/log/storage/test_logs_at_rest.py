@@ -245,6 +245,25 @@ def test_retention_looks_at_a_log_when_something_in_it_is_old_enough(stopped: Pa
     assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
 
+@pytest.mark.parametrize("cleanup", ["compact", "delete"])
+@pytest.mark.parametrize("records", [0, 1])
+def test_retention_opens_no_log_in_which_it_deletes_nothing(
+    tmp_path: Path, records: int, cleanup: str
+) -> None:
+    """A log without records, or with cleanup.policy=compact, however old it is."""
+    config = CONFIG._replace(cleanup_policy=frozenset({cleanup}))
+    storage = start(tmp_path)
+    log = storage.get_or_create("events", 0, TOPIC_ID, config)
+    for _ in range(records):
+        log.append_bytes(batch(b"a"), 0)
+    storage.close()
+    disk, clock = WatchedDisk(), FakeClock(NOW_MS + 2 * CONFIG.retention_ms)
+    log = Storage.open(disk, clock, [str(tmp_path)]).get_or_create("events", 0, TOPIC_ID, config)
+    deleted = apply_retention(log, records)
+    due = records == 1 and cleanup == "delete"
+    assert (bool(deleted), bool(disk.looked_at)) == (due, due)
+
+
 def test_compaction_looks_at_a_log_at_rest(tmp_path: Path) -> None:
     storage = start(tmp_path)
     log = storage.get_or_create("table", 0, TOPIC_ID, COMPACT)

@@ -76,8 +76,8 @@ TAKES: dict[str, tuple[str | None, ...]] = {
     "--offset": ("OFFSET",), "--output": (None, "FORMAT"), "--override": ("KEY=VALUE",),
     "--to": ("OFFSET",),
 }
-"""The names (metavar) of the flags' values in commands to which the values in WORDS apply. In a
-command where the value has another name, the flag means something else."""
+"""Flags of `ottla` whose value differs between commands. A value in WORDS is suggested only if the
+command's own name (metavar) of the flag's value is among these names."""
 
 
 def ours(flag: str, known: Mapping[str, argparse.Action]) -> str:

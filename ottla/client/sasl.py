@@ -18,8 +18,8 @@ from ottla.client.errors import ClientError
 
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 ITERATIONS_MAX = 100_000
-"""Brokers allow 16,384 iterations at most (KIP-84). A server that asks for more than this limit
-attacks the client's CPU."""
+"""The limit on the iterations that a server may request: more would be an attack on the client's
+CPU. Kafka's brokers allow at most 16,384 (KIP-84)."""
 FIRST = re.compile(rb"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,[^,]*)*")
 LAST = re.compile(rb"v=([A-Za-z0-9+/=]+)(?:,[^,]*)*")
 

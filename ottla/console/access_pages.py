@@ -29,7 +29,7 @@ HELD_MS = 10_000
 """The records that a younger transaction holds back are not counted, because most transactions end
 soon."""
 HELD_PLACES_MAX = 50
-"""In how many partitions with held-back records the producer that holds them back is looked up."""
+"""The producer that holds back records is looked up in at most this many partitions."""
 HANGING_MINUTES = 15
 HANGING_SECONDS = 5.0
 

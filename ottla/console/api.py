@@ -116,7 +116,7 @@ TABLE = (
 )
 TEXT: dict[str, Any] = {"type": "string"}
 CONFIRMED = {"/acls": "principal", "/transactions-hanging": "topic"}
-"""The field that `confirm` repeats, for paths without a name."""
+"""The field whose value `confirm` has to repeat, for paths that contain no name."""
 NUMBER: dict[str, Any] = {"type": "integer", "minimum": 0}
 IN_PATHS = {"broker": NUMBER, "offset": NUMBER, "partition": NUMBER}
 IN_QUERIES: dict[str, dict[str, Any]] = {

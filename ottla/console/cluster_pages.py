@@ -26,7 +26,8 @@ Lags = dict[str, tuple[str, int]]
 FULL_SHARE = 0.9
 PROBLEMS_MAX = 100
 RESET_MS = 15 * 60_000
-"""Until this long after its offsets were set, a group without members is a note, not a warning."""
+"""For this time after its offsets were set, a group without members causes a note instead of a
+warning."""
 SEVERITIES = ("critical", "warning", "note")
 NO_ROWS: list[Row] = []
 

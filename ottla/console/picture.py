@@ -184,7 +184,7 @@ def connections_to(cluster: ClusterClient, brokers: Iterable[int]) -> dict[int, 
     for broker in brokers:
         try:
             found[broker] = cluster.node(broker)
-        except NotConnected:            # it failed a moment ago: another leader will be elected
+        except NotConnected:            # the broker has just failed: another one will lead
             continue
     return found
 

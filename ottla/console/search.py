@@ -25,7 +25,7 @@ POLL_SECONDS = 0.2
 POLLED_RECORDS = 500
 TELL_SECONDS = 0.5
 Tell = Callable[[dict[str, float]], None]
-"""Is told what a search has read so far."""
+"""A function that gets what a search has read so far."""
 IDLE_SECONDS = 5.0
 """After a failed connection, a broker counts as unreachable if it sends nothing for this time."""
 SILENT_SECONDS = 20.0
@@ -46,8 +46,8 @@ CLIENT: dict[str, Any] = {
     # between.
     "fetch.message.max.bytes": 262_144,
     "fetch.max.bytes": 262_144,
-    "message.max.bytes": 262_144,           # of producers; fetch.max.bytes may not be less
-    "queued.max.messages.kbytes": 1024,     # a small queue paces a search: 40 MiB/s
+    "message.max.bytes": 262_144,           # for producers, but fetch.max.bytes may not be less
+    "queued.max.messages.kbytes": 1024,     # the small queue limits a search to 40 MiB/s
     # librdkafka pauses once this many records wait for the search; each of them takes 350 bytes.
     "queued.min.messages": 20_000,
     "receive.message.max.bytes": 200_000_000,

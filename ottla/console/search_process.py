@@ -200,8 +200,9 @@ def perform(
 
 def give_way() -> None:
     """Let every other process have the processor first. Linux weighs sessions (autogroups) before
-    it looks at the niceness of their processes. A process that wakes up may still have to wait for
-    a moment, therefore all searches of a machine share one processor, and the others stay free."""
+    it looks at the niceness of their processes. A process that wakes up may still have to wait a
+    moment for a search. So all searches of a machine share one processor, and the other processors
+    stay free."""
     os.nice(NICENESS)
     with contextlib.suppress(OSError):          # only Linux has these two
         Path("/proc/self/autogroup").write_text(str(NICENESS))

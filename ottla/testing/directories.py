@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 MEMORY = Path("/dev/shm")
-MEMORY_FREE_MIN = 1 << 30       # containers have only 64 MiB there by default
+MEMORY_FREE_MIN = 1 << 30       # by default, /dev/shm of a container has only 64 MiB
 PREFIX = "ottla-test-"
 LOCK = "lock"
 LEFT_AFTER_SECONDS = 60.0

@@ -1,7 +1,7 @@
 from ottla.log.files.disk import Disk, File
 
 class Room:
-    """How many more bytes the files of one disk accept; -1: no limit but the disk's own."""
+    """How many more bytes the files of one disk accept; -1: only the disk itself limits them."""
 
     bytes_left: int
 

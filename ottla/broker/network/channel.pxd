@@ -16,22 +16,22 @@ from ottla.broker.quotas.quotas cimport Quotas
 cdef class Channel(Pollable):
     cdef object loop
     cdef object cold_reads              # threads that read file ranges before they are sent
-    cdef object doubt_file              # called about a file that could not be read
+    cdef object doubt_file              # called with the path of a file that could not be read
     cdef Poller poller
     cdef Transport transport
     cdef Counts counts
     cdef Quotas quotas
     cdef Conversation conversation
-    cdef Inbox inbox                    # the conversation's
-    cdef Reply out                      # the conversation's
+    cdef Inbox inbox                    # conversation.inbox
+    cdef Reply out                      # conversation.out
     cdef ReplyQueue queue               # replies, in order; `out` is the part that may be sent
     cdef readonly int64_t sent          # bytes
     cdef readonly double opened_at
-    cdef readonly double active_at      # loop time since which we wait for the client
-    # What stops receiving and handling.
+    cdef readonly double active_at      # the loop time since when the broker waits for the client
+    # Each of the following stops receiving, or handling, or both.
     cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires
-    cdef bint paused                    # frames wait in the inbox, and nothing is read
+    cdef bint paused                    # the channel does not receive
     cdef readonly bint writing          # the socket accepts no more; nothing is read until it does
     cdef readonly bint warming          # the next bytes to send are being read from disk
     cdef readonly bint ended            # the client sends nothing more

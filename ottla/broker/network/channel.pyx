@@ -37,7 +37,7 @@ log = logging.getLogger("ottla.connection")
 
 cdef enum:
     PRODUCE = 0
-    INBOX_SIZE_HELD = 1 << 16   # bytes kept after a frame that waits; more stays in the socket
+    INBOX_SIZE_HELD = 1 << 16   # while a whole frame waits, the inbox stops growing at this size
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
     PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
     SEND_SIZE_PER_TURN = 4 << 20    # then other connections are served
@@ -201,8 +201,8 @@ cdef class Channel(Pollable):
         if held is not None:
             self.queue.waits()
         if held is not None and self.quotas.timing:
-            # Subtract the clock's time now. `resume` adds it later, so that the time in between is
-            # not charged to the request.
+            # Subtract the time of this moment; `resume` adds the time of its moment. So `in_hand`
+            # grows by the wait, which is not charged to the request.
             self.queue.in_hand -= self.poller.clock.monotonic()
         return 0
 
@@ -252,7 +252,7 @@ cdef class Channel(Pollable):
     # -- sending ---------------------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        """Send as much as the socket accepts; wait until it is writable if that is not all."""
+        """Send as much as the socket accepts. If bytes remain, continue once it is writable."""
         cdef Reply out = self.out
         cdef Py_ssize_t sent, budget = SEND_SIZE_PER_TURN
         if self.warming:
@@ -264,7 +264,7 @@ cdef class Channel(Pollable):
                 self.unreadable(error)
                 return 0
             except OSError as error:
-                if error.errno != EIO:      # no socket error has this number
+                if error.errno != EIO:      # EIO comes from the file: sockets do not raise it
                     raise
                 self.unreadable(error)
                 return 0

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 from ottla.log.files.disk cimport File
 
 cdef enum:
-    WARM_SIZE = 1 << 20                 # checked, and read into memory, at a time
+    WARM_SIZE = 1 << 20                 # bytes that are checked and read into memory at a time
 
 
 cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1

@@ -49,7 +49,7 @@ cdef extern from *:
     #endif
     }
 
-    /* Whether one byte can be read without waiting; yes where the file system does not say. */
+    /* Whether one byte can be read without waiting; 1 also if the file system cannot tell. */
     static int ottla_readable_now(int fd, int64_t position) {
     #if defined(__linux__)
         char byte;
@@ -87,9 +87,9 @@ cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
 
 cdef enum:
-    PROBE_STEP = 1 << 16                # the disk reads pages in order, many at a time
-    AHEAD_SIZE = 2 << 20                # what the next fetch is likely to want
-    THREADS_MAX = 4                     # a few readers fill the queue of a disk
+    PROBE_STEP = 1 << 16                # a thread waits for one byte in each step of this size
+    AHEAD_SIZE = 2 << 20                # bytes of readahead, which the next fetch is likely to want
+    THREADS_MAX = 4                     # a few readers keep a disk busy
 
 
 cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
@@ -135,8 +135,8 @@ cdef Py_ssize_t read_now(
 cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
     """Read a range into the page cache, wait for it, and start readahead; returns 0 or an errno.
 
-    Waiting for one byte of each step is enough: copying all bytes would take CPU time from other
-    work.
+    It reads only one byte of each PROBE_STEP: the disk reads the pages in order, many at a time,
+    and copying all bytes would cost CPU time.
     """
     cdef char byte
     cdef Py_ssize_t got

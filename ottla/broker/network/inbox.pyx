@@ -21,9 +21,9 @@ cdef enum:
     SIZE_KEPT = 4 << 20         # a larger buffer is freed once its frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
-    PIECE_SIZE = 4096           # smaller pieces belong to a slow frame; several share a wake-up
+    PIECE_SIZE = 4096           # a receive of fewer bytes means that the frame arrives slowly
     FOREIGN_SIZE = 16           # the part of a malformed frame that shows its protocol
-    AWAITED_SIZE_MAX = 1 << 15  # bytes to wait for; the receive window must be larger
+    AWAITED_SIZE_MAX = 1 << 15  # never wait for more: the socket's receive window must hold them
 
 
 FOREIGN = (
@@ -110,7 +110,7 @@ cdef class Inbox:
 
     cdef int awaited(self, Py_ssize_t got) noexcept:
         """How many further bytes have to arrive before the next wake-up, after a receive of `got`
-        bytes: 1, or the size of several pieces if the frame arrives slowly."""
+        bytes. If the frame arrives slowly, this is the rest of the frame, otherwise 1."""
         cdef Py_ssize_t missing
         if got >= PIECE_SIZE or self.held() < LENGTH_SIZE:
             return 1

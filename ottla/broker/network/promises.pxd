@@ -20,7 +20,7 @@ cdef class PendingReply:
     cdef Writer frame                   # the whole reply with its length; error codes may change
     cdef int open_promises
     cdef list promises                  # of AckPromise; None once all are kept
-    cdef list moved                     # of AckPromise: broken by a new leader; None if none is
+    cdef list moved                     # of AckPromise: those that a new leader broke, or None
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
     cdef double begun, waits_since      # set by ReplyQueue

@@ -21,12 +21,12 @@ cdef class ReplyQueue:
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed
     cdef double began                   # when the current request arrived
-    cdef double waits_since             # when its handler began to wait; 0 before that, or untimed
+    cdef double waits_since             # when its handler began to wait; 0 before or if not timed
     cdef double free_at                 # when the previous request was answered, or began to wait
     cdef Quotas quotas
     cdef Client client                  # the sender of the current request
     cdef Py_ssize_t frame_size          # of the current request
-    cdef double in_hand                 # the current request's beginning, plus its waits
+    cdef double in_hand                 # when the current request began, plus the time it waited
 
     cdef Py_ssize_t waiting(self) except -1
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1

@@ -122,8 +122,8 @@ cdef class ReplyQueue:
         return 0
 
     cdef double count(self, int key, double began, double begun, double waits_since) except -1:
-        """Count the phases of a request: `begun` and `waits_since` are when its handler began, and
-        began to wait. Returns the current time."""
+        """Count the phases of a request: its handler began to run at `begun`, and to wait at
+        `waits_since`. Returns the current time."""
         cdef double now = self.clock.monotonic()
         cdef Counts counts = self.counts
         if waits_since == 0:

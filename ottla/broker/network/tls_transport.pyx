@@ -88,7 +88,8 @@ cdef class TlsTransport(Transport):
         return self.incoming.pending + self.tls.pending()
 
     cdef int wait_for(self, int size) except -1:
-        """Do nothing: the kernel counts encrypted bytes, so each piece is a wake-up."""
+        """Do nothing: `size` counts plaintext, but the kernel could only count encrypted bytes. So
+        each piece that arrives causes a wake-up."""
         return 0
 
     cdef Py_ssize_t send(self, const uint8_t *data, Py_ssize_t size, bint more) except? -1:

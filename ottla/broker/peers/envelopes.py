@@ -113,8 +113,8 @@ class Forwarding:
                 deadline, patient = min(deadline, began + patience(context, body)), True
             await self._pause(deadline, APIS[context.api_key].name)
         if answer.error_code != 0:
-            # The controller refused this broker, not its client. Apache Kafka's brokers give their
-            # clients the same two error codes.
+            # The controller refused this broker, not its client. The client gets one of two error
+            # codes, as from Apache Kafka's brokers.
             code = ErrorCode(answer.error_code)
             raise ProtocolError(
                 f"the controller refused a request forwarded by this broker: {code.name}",

@@ -26,7 +26,7 @@ cdef enum:
     SIZE_FULL = 1 << 20             # a full buffer doubles up to this; a larger batch needs more
     SIZE_MAX = 1 << 30              # no batch is this large
     RECEIVED_PER_TURN = 1 << 20     # then the other connections are served
-    REQUESTS_MAX = 2                # one that waits for records, one with news that ends the wait
+    REQUESTS_MAX = 2                # one waits for records; one reports news, which ends the wait
 
 
 cdef class FetchLink(PeerLink):
@@ -65,8 +65,8 @@ cdef class FetchLink(PeerLink):
                     self.heard_at = self.poller.clock.monotonic()
                 self.unsent, self.sent = request, 0
                 self.flush()
-            # While a request waits for records and nothing has changed, no request is due: its
-            # reply makes the next one due.
+            # While a request waits for records and nothing has changed, no other request is due:
+            # the reply makes the next one due.
             if self.error is None and not self.writing and self.is_due():
                 self.wait_for_due()
         except OSError as error:

@@ -134,7 +134,8 @@ cdef class PeerConnection(PeerLink):
         return 0
 
     def retire(self):
-        """End once all due replies have arrived; no further requests are sent here."""
+        """End once all due replies have arrived. No further requests are sent on this
+        connection."""
         self.retired, self.on_close = True, None
         self.make_progress()
 

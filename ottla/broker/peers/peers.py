@@ -157,7 +157,7 @@ class Peers:
             line.endpoint, line.failures, line.not_before = endpoint, 0, 0.0
         connection = line.connection
         if connection is not None and 0 < connection.expires_at <= self.loop.time():
-            connection.retire()             # a new one logs in; replies may still arrive here
+            connection.retire()             # a new one logs in; this one still receives its replies
             connection = line.connection = None
         if connection is not None and connection.error is None:
             return connection
@@ -297,7 +297,7 @@ class Peers:
                 return
             except PeerUnavailable as error:
                 if isinstance(error.__cause__, TimeoutError):
-                    break           # a silent machine: its ZooKeeper session will end
+                    break           # the machine is silent: its ZooKeeper session will end
                 refused += isinstance(error.__cause__, ConnectionRefusedError)
             if refused == 2:
                 self.on_refused(node_id)

@@ -77,7 +77,8 @@ class ReplicaFetchers:
         """Truncated partitions, of all leaders, whose checkpoint is not written yet."""
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
-        """Partitions whose log start has followed the leader's, and is not in a checkpoint yet."""
+        """Partitions whose log start has moved because the leader's has, and is not in a checkpoint
+        yet."""
         self.held_back: dict[Partition, None] = {}
         """Partitions that are not fetched because their log directories are full."""
         self.cutting: asyncio.Task[None] | None = None
@@ -272,11 +273,11 @@ class ReplicaFetchers:
             self.cutting = self.loop.create_task(self._checkpoint())
 
     async def _checkpoint(self) -> None:
-        """Write the checkpoints of logs that were truncated below their recovery point or high
-        watermark on disk; the logs are appended to only afterwards. Otherwise a restart would trust
-        new records below the old recovery point, and show those below the old high watermark to
-        consumers. One write serves all logs that were truncated meanwhile. A full log directory
-        only holds up its own logs."""
+        """Write the checkpoints of logs that were truncated below the recovery point or high
+        watermark that their checkpoint has. Records are appended to these logs only afterwards.
+        Otherwise a restart would trust new records below the old recovery point, and would show
+        consumers new records below the old high watermark. One write serves all logs that were
+        truncated meanwhile. A full log directory only holds up its own logs."""
         try:
             while self.cut:
                 storage = self.checkpoints.storage
@@ -315,7 +316,7 @@ class ReplicaFetchers:
                         self.start_moved(partition)
                     elif self._is_fetched(partition):
                         self.moved[partition] = None
-                if self.moved:              # retention at a leader moves many at a time
+                if self.moved:              # retention at a leader moves many log starts at once
                     await asyncio.sleep(CUT_AGAIN_SECONDS if unsafe else KEEP_AGAIN_SECONDS)
         finally:
             self.keeping = None

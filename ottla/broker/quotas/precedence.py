@@ -1,6 +1,7 @@
 """Which quota applies to a client, and which clients share it.
 
-The order is Kafka's (KIP-55): the quota of the most specific entity, a user before a client id.
+As in Kafka (KIP-55), the quota of the most specific entity applies, and a user's quota goes before
+that of a client id.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from ottla.replication.principals import CLIENT_ID, USER, Entity
 
 DEFAULT: Final = None
 Scope = tuple[str, str]
-"""The user and the client id whose requests share a quota; each is empty if it does not matter."""
+"""The user and the client id whose requests share a quota. Either is empty if the quota is shared
+by all users, or by all client ids."""
 
 
 def quota_of(

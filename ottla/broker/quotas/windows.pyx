@@ -52,8 +52,8 @@ cdef class Rate:
         return counted
 
     cpdef double would_wait(self, double value, double now) except? -1:
-        """Return what `record` would return, without counting `value`. Return 0 if nothing else was
-        counted: a value that alone exceeds a whole window could never pass otherwise.
+        """Return what `record` would return, without counting `value`. Return 0 if nothing is
+        counted yet: otherwise a value that alone exceeds the limit of a window could never pass.
         """
         if self.total + value <= self.bound * self.covered_min:
             return 0

@@ -130,7 +130,7 @@ def listeners_security(
         for endpoint in config.endpoints()
     }
     if config.zookeeper_connect:
-        # Like the rest this is read from `texts`: a change that is being validated is not in
+        # The mechanism is read from `texts`, too: a change that is being validated is not in
         # `config` yet.
         settings[config.inter_broker_listener()].serve_peers(
             texts.get(MECHANISM_OF_PEERS, config.declared[MECHANISM_OF_PEERS].default)

@@ -55,8 +55,8 @@ ALLOWED = {
     State.FAILED: (),
 }
 OF_A_LOGIN = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
-"""The requests that a client sends in order to log in; a client without a login begins with other
-requests."""
+"""The requests that a client sends in order to log in. If its first request is another one, the
+client is not configured to log in."""
 
 
 class NotAuthenticated(MalformedMessage):

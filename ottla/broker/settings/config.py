@@ -85,8 +85,8 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def redirects_consumers(self) -> bool:
-        """Whether brokers send consumers to replicas in their racks (KIP-392); followers then get
-        every new high watermark at once."""
+        """Whether brokers send consumers to replicas in the consumers' racks (KIP-392); followers
+        then get every new high watermark at once."""
         return self.replica_selector_class == RACK_AWARE_SELECTOR
 
     def __init__(self, texts: Mapping[str, str]) -> None:

@@ -82,7 +82,8 @@ class Problems:
         return {error.name for error in self.found.values()}
 
     def tell(self, warnings: Sequence[str] = ()) -> None:
-        """Raises the first error, with the others and the warnings; does nothing without one."""
+        """Raises the first error, with the other errors and the warnings. Does nothing if there is
+        no error."""
         if self.found:
             first, *others = self.found.values()
             first.others, first.warnings = others, list(warnings)

@@ -13,7 +13,7 @@ KAFKAS_ASSIGNORS = {
     "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
 }
 ASSIGNORS = ("uniform", "range")
-"""The names in `groups.assignors`, repeated here so that a start need not import it."""
+"""The names in `groups.assignors`, repeated here so that a start does not import that module."""
 NOT_SERVED = ("share", "streams")
 
 

@@ -42,7 +42,9 @@ class Sources(NamedTuple):
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""
         given: list[tuple[str, str]] = []
-        for override in self.overrides:         # first: a space for "=" makes the value a file
+        # Check the overrides before reading the file: if "=" is missing between name and value, the
+        # command line may take the value for the file's path.
+        for override in self.overrides:
             name, equals, value = override.partition("=")
             if not equals or not name.strip():
                 raise SettingsError("--override", f"{override!r} is not of the form name=value")
@@ -59,7 +61,7 @@ class Sources(NamedTuple):
         for name, value in given:
             texts[name], where[name] = value, "--override"
         if "log.dir" in texts and "log.dirs" not in where:
-            texts.pop("log.dirs", None)         # WITHOUT_A_FILE's, which nobody has chosen
+            texts.pop("log.dirs", None)         # it comes from WITHOUT_A_FILE, not from the user
         return resolve(texts, where, os.environ)
 
 

@@ -96,7 +96,7 @@ class FoundPartitions:
                 ", ".join(strays[:10]), ", ..." * (len(strays) > 10),
             )
 
-    # What a member of a cluster registers with
+    # The report of a cluster's member when it registers
 
     async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
         """What this broker reports when it registers; with `adopts`, this includes the highest

@@ -41,8 +41,8 @@ def open_storage(
 
 
 def open_segments_max(wanted: int, usual: int) -> int:
-    """The limit on segments with open files: the setting, or less if `ulimit -n` is too low. Then a
-    warning is logged, unless `wanted` is the default, `usual`, which nobody has set."""
+    """The limit on segments with open files: `wanted`, or less if `ulimit -n` is too low for it. A
+    lower limit is logged as a warning, unless `wanted` is only the setting's default, `usual`."""
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     allowed = max(MIN_OPEN_SEGMENTS, descriptors // 4)
     if wanted > allowed:

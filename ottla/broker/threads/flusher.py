@@ -1,9 +1,8 @@
 """Group flush: a thread syncs the disk, and one sync serves all appends that are waiting when it
 starts.
 
-While a flush runs, further batches are appended; the next flush covers them all. So the rate of
-acknowledgements is the device's flush rate times the batches that arrive during a flush, instead of
-one batch for each flush.
+While a flush runs, further batches are appended. The next flush covers them all: it acknowledges as
+many batches as arrived during the previous flush, instead of one batch.
 
 A small group of files is synced in a thread without Python (`plain_syncs`). A large group, or a
 group that needs more than syncs of files, is flushed in a thread that runs Python.
@@ -97,7 +96,7 @@ class Flusher:
             self.loop.call_soon(self._start)
 
     async def flush_apart(self, partition: Partition, in_thread: InThread) -> None:
-        """Flush a partition without waiting acknowledgements, separately from the groups."""
+        """Flush a partition for which no acknowledgement waits, separately from the groups."""
         try:
             await self._flush_beside(partition, in_thread)
         except StorageFailed as error:

@@ -19,7 +19,7 @@ are still in use."""
 OLDEST = 2
 GROWTH = 2
 GROWTH_BLOCKS_MIN = 4_000_000
-"""About 400 MB, more than 100,000 partitions need. (A block is an allocation of up to 512 bytes.)
+"""About 400 MB, while 100,000 partitions need less. (A block is an allocation of up to 512 bytes.)
 """
 
 

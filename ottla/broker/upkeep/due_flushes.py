@@ -53,7 +53,7 @@ class DueFlushes:
                     await slices.pause()
 
     async def flush_sealed(self) -> None:
-        """Flush logs that sealed a segment, as Kafka does when it rolls.
+        """Flush logs that have sealed a segment, as Kafka does when it rolls a log.
 
         No client waits for this flush, so it runs in `in_thread`. Without it, a log that is written
         only with acks=1 would never become durable: it could not be compacted, and a start after a

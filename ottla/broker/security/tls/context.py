@@ -35,7 +35,7 @@ VERIFY = {
 }
 
 HANDSHAKE_FLIGHTS = 3
-"""The number of turns of both sides after which every handshake is complete."""
+"""A handshake is complete after each side has had at most this many turns to send."""
 
 
 class TlsSettings:
@@ -110,7 +110,7 @@ class TlsSettings:
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = self.accept(to_server, to_client)
         context, before = self.client, self.client.check_hostname
-        context.check_hostname = False      # each broker has its own name
+        context.check_hostname = False      # each broker's certificate names its own host
         try:
             client = context.wrap_bio(to_client, to_server)
             for _ in range(HANDSHAKE_FLIGHTS):

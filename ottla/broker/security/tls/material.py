@@ -25,8 +25,8 @@ TYPES = ("JKS", "PKCS12", "PEM")
 def read_store(setting: str, path: str) -> bytes:
     """A key store or trust store. Raises SettingsError."""
     try:
-        # An administrator may name anything: a pipe would block the broker, and a device would have
-        # no end.
+        # The path may lead to anything: opening a pipe would block the broker, and reading a device
+        # might never end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

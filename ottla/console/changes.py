@@ -181,7 +181,7 @@ def sent(
 async def reset_group(request: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
     for each partition; with `dry_run` only report what would change. The rows of this report may be
-    sent as `offsets`: the reset is refused if the group has other offsets than `old` by then."""
+    sent as `offsets`: then the reset is refused if a committed offset is no longer `old`."""
     name = request.path("group")
     dry_run = await request.field("dry_run", bool, True)
     if not dry_run:

@@ -111,7 +111,7 @@ class BrokerSettings(ListenerSettings):
         help="Duration of one sample of quota.window.num.")
     controller_quota_window_num: int = setting(
         "controller.quota.window.num", 11, at_least=1,
-        help="How many windows of the controller_mutation_rate quota a client may use at once.")
+        help="A client may use the controller_mutation_rate quota of this many windows at once.")
     controller_quota_window_size_seconds: int = setting(
         "controller.quota.window.size.seconds", 1, at_least=1,
         help="Duration of one window of controller.quota.window.num.")
@@ -169,7 +169,9 @@ class BrokerSettings(ListenerSettings):
         help="How long a group's request waits for the in-sync replicas; then its client retries.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
-        help="How long offsets are kept after their last use.")
+        help="How long the committed offsets of a group without members are kept, and those of"
+        " topics that its members no longer read. The time counts from the commit or, for a classic"
+        " group without members, from when its last member left.")
     offsets_retention_check_interval_ms: Long = setting(
         "offsets.retention.check.interval.ms", GroupSettings, at_least=1,
         help="How often expired offsets are removed.")
@@ -253,7 +255,7 @@ class BrokerSettings(ListenerSettings):
         help="Whether topics with cleanup.policy compact are compacted.")
     log_cleaner_backoff_ms: Long = setting(
         "log.cleaner.backoff.ms", 15_000, at_least=0, dynamic=True,
-        help="How long the cleaner sleeps when no topic needs it.")
+        help="How long the cleaner sleeps when no log needs compaction.")
     log_cleaner_dedupe_buffer_size: Long = setting(
         "log.cleaner.dedupe.buffer.size", 134_217_728, dynamic=True,
         help="Maximum memory for keys while a log is compacted, 27 bytes per key; more"
@@ -318,8 +320,8 @@ class BrokerSettings(ListenerSettings):
         " 0 is off.")
     ottla_log_scrub_interval_ms: Long = setting(
         "ottla.log.scrub.interval.ms", days(1), at_least=1000,
-        help="Time until a segment is checked again; longer if the rate is too"
-        " low.")
+        help="Time until a segment is checked again; it takes longer if"
+        " ottla.log.scrub.bytes.per.second is too low to read all segments in this time.")
     cordoned_log_dirs: Names = setting(
         "cordoned.log.dirs", (), dynamic=True,
         help="Log directories that get no new partitions, * for all. `ottla cluster drain` also"
@@ -357,10 +359,10 @@ class BrokerSettings(ListenerSettings):
     ottla_unavailable_broker_listed_ms: int = setting(
         "ottla.unavailable.broker.listed.ms", 10_000, at_least=0,
         help="How long Metadata responses still list a broker that has stopped or died, unless it"
-        " is unregistered. This does not delay the move of its partitions and groups. The list"
-        " keeps it because librdkafka's transactional producers may hang if a group coordinator"
-        " disappears. Clients that connect to the departed broker meanwhile are refused. Apache"
-        " Kafka lists a dead broker until its session ends, 9 s.")
+        " is unregistered. This does not delay the move of its partitions and groups. The"
+        " broker stays listed because librdkafka's transactional producers may hang if a group"
+        " coordinator disappears. Clients that connect to the departed broker meanwhile are"
+        " refused. Apache Kafka lists a dead broker until its session ends, 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
         help="If a process with the same node.id but other log directories has a ZooKeeper"
@@ -389,8 +391,8 @@ class BrokerSettings(ListenerSettings):
         "zookeeper.ssl.truststore.password", None, help="The password of a PKCS12 file.")
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
         "zookeeper.ssl.endpoint.identification.algorithm", "HTTPS",
-        help="Whether ZooKeeper's certificate must contain its host name; empty disables the"
-        " check.")
+        help="Whether the certificate of a ZooKeeper server must contain the server's host name;"
+        " empty disables the check.")
     zookeeper_ssl_enabled_protocols: Names = setting(
         "zookeeper.ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), help="Versions of TLS.")
     zookeeper_ssl_cipher_suites: Names = setting(

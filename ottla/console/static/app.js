@@ -51,7 +51,7 @@ const KEYS = html`<dl class="keys">${[["/", "search"], ["Enter ↓", "from the s
   ...PAGES.map(([label, , key]) => [`g ${key}`, label])].map(([keys, what]) => html`<div>
     <dt>${keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>`;
 
-// Gives the list of the page the focus, and the key.
+// Moves the focus to the page's list, and passes the key to the list.
 function toList(event, key = event.key) {
   const list = document.querySelector("main .scroll");
   if (!list) return;

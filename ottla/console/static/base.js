@@ -154,7 +154,7 @@ export function short(value) {
 }
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  const whole = Math.round(seconds);            // first of all, or 59.6 s would become "60 s"
+  const whole = Math.round(seconds);            // before choosing the unit: otherwise 59.6 s would become "60 s"
   if (whole < 60) return `${seconds < 9.95 ? Math.round(seconds * 10) / 10 : whole} s`;
   if (whole < 3600) return units(whole, 60, "min", 1, "s");
   if (whole < 86400) return units(whole, 3600, "h", 60, "min");

@@ -91,7 +91,7 @@ function resetOf(values) {
   return { topics, to: `@${ms}` };
 }
 
-// What is confirmed is what was shown: the offsets, not the question that led to them.
+// A reset sets exactly the offsets that the preview has shown, even if "minutes ago" has become another offset meanwhile.
 function Reset({ name, base }) {
   let shown = [];
   return html`<${Act} label="Reset offsets" danger title=${`Reset the offsets of ${name}`} verb="Reset" confirm=${name}

@@ -259,7 +259,7 @@ export function Dialogs() {
 }
 
 // A form that makes one request: fields [{ name, label, kind, value, choices, help }], send(values) returns the message to show.
-// Without `send` there is nothing to do but to close it.
+// Without `send`, the dialog can only be closed.
 function Action({ title, text, fields = [], confirm, verb = "Do it", danger = false, send, preview, body }) {
   const [values, setValues] = useState(Object.fromEntries(fields.map((one) => [one.name, one.value ?? ""])));
   const [typed, setTyped] = useState("");

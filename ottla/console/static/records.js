@@ -17,10 +17,10 @@ const COLUMNS = [
   { key: "size", label: "Size", width: "76px", number: true, show: (row) => bytes(row.value?.bytes ?? 0), title: (row) => counted(row.value?.bytes ?? 0, "byte") },
 ];
 
-// The answer of a search, whose events say meanwhile what has been read.
+// The answer of a search. While the search runs, `tell` gets what has been read so far.
 async function askRecords(path, signal, tell) {
   const answer = await fetch(`/api/v1${path}`, { signal, headers: { Accept: "text/event-stream" } }).catch((lost) => { if (lost.name === "AbortError") throw lost; });
-  if (!answer || answer.status === 401) return ask(path, "GET", undefined, signal);        // asks for a login, or says that nothing answers
+  if (!answer || answer.status === 401) return ask(path, "GET", undefined, signal);        // `ask` opens the login, or reports that nothing answers
   if (!answer.ok) throw new Failed(answer.status, await answer.json());
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = "";;) {
@@ -56,7 +56,7 @@ export function Records({ name, partitions }) {
     setBusy(search);
     askRecords(`${base}/records?${asked}`, search.abort.signal, (told) => { search.told = told; }).then(setFound, (failed) => {
       if (failed.name !== "AbortError") setFound({ message: failed.message, error: true });
-      else if (search.stopped) setFound({ rows: [], stopped: true });       // the rows before answered another search
+      else if (search.stopped) setFound({ rows: [], stopped: true });       // the previous rows belong to another search
     }).finally(() => setBusy((now) => (now === search ? null : now)));
     return () => search.abort.abort();
   }, [asked, live, round]);
@@ -80,7 +80,7 @@ export function Records({ name, partitions }) {
 const NARROW = matchMedia("(max-width: 760px)"), narrow = signal(NARROW.matches);
 NARROW.addEventListener("change", () => { narrow.value = NARROW.matches; });
 
-// As wide as the longest key, so that values get the rest. In a narrow window, the time is short, and key and value are next to it.
+// The key's column is as wide as the longest key, so that values get the rest. In a narrow window, the time is short, and key and value are next to it.
 function columnsFor(rows, slim) {
   const longest = Math.max(8, ...rows.map((row) => Math.min(row.key?.text.length ?? 4, slim ? 12 : 30)));
   const columns = COLUMNS.map((column) => (column.key === "key" ? { ...column, width: `${Math.round(longest * 7.4) + 20}px` } : column));
@@ -141,7 +141,7 @@ function status(found, live) {
 
 const local = (ms) => { const at = new Date(ms); return Number.isNaN(at.getTime()) ? "" : new Date(ms - at.getTimezoneOffset() * 60000).toISOString().slice(0, 19); };
 
-// The values of "From": what the address has for each of them.
+// The parameters `from` and `until` in the address for each choice of "From".
 function rangeOf(kind) {
   const day = (ago) => { const at = new Date(); return new Date(at.getFullYear(), at.getMonth(), at.getDate() - ago).getTime(); };
   switch (kind) {
@@ -156,14 +156,14 @@ const FROM = [["newest", "newest"], ["oldest", "oldest"], ["offset", "offset"], 
 const BUDGET = [["max_records", "records", 100000], ["max_mib", "MiB", 64], ["max_seconds", "seconds", 10]];
 
 function Query({ partitions, busy, live, again }) {
-  // What is typed and not searched for yet. Records that arrive meanwhile draw the form again, which would put the old values back.
+  // Values that are typed but not searched for yet. Without them, each record that arrives would draw the form with the old values again.
   const typed = useRef({}), path = address.value.path, form = useRef(null);
   const [changed, setChanged] = useState(false);
   if (typed.current.path !== path) typed.current = { path };
   const known = (name) => (name === "max_mib" ? (param("max_bytes") ? String(Number(param("max_bytes")) / 1048576) : "") : param(name));
   const value = (name, now = known(name)) => typed.current[name] ?? now;
   const start = param("from", "newest"), kind = start.split(":")[0], until = param("until");
-  // Searches for all that the form shows, so that the rows answer the fields above them.
+  // Searches with the values of all fields, so that the rows match the fields above them.
   const search = (others = {}) => {
     const given = new FormData(form.current), get = (name) => given.get(name) ?? "";
     const values = Object.fromEntries(["limit", "max_records", "max_seconds", "partition", ...FILTERS.map((one) => one[0])].map((one) => [one, get(one)]));

@@ -45,8 +45,9 @@ class LoginFailed(ClientError):
 
 
 def cause_of(failed: BaseException, kind: type[E]) -> E | None:
-    """The first error of a class among an error and its causes, None without one. confluent-kafka
-    raises a fatal error of librdkafka within a SystemError if a callback runs after it."""
+    """The first error of a class among an error and its causes; None if there is none. If a
+    callback runs after a fatal error of librdkafka, confluent-kafka raises a SystemError whose
+    cause is that fatal error."""
     cause: BaseException | None = failed
     while cause is not None and not isinstance(cause, kind):
         cause = cause.__cause__ or cause.__context__

@@ -95,7 +95,8 @@ def key_test(key: str) -> Test:
 
 
 def header_test(text: str) -> Test:
-    """Whether there is a header `name`, or `name=value`."""
+    """Whether the record has a header with this name (`name`), or with this name and this value
+    (`name=value`)."""
     name, equals, value = text.partition("=")
     wanted = value.encode("utf-8", "surrogatepass")
 

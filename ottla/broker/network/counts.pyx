@@ -67,9 +67,9 @@ cdef class Counts:
         return {key: (found, self.seconds[key]) for key, found in self._by_key(TOTAL).items()}
 
     def phase(self, name):
-        """For each API key, a histogram as in `durations` of one phase: "requestqueue", "local",
-        "remote" or "throttle". In the histogram of "throttle", the first bucket includes requests
-        that were not throttled."""
+        """For each API key, a histogram of one phase, with the bucket limits of `durations`. The
+        phases are "requestqueue", "local", "remote" and "throttle". In the histogram of "throttle",
+        the first bucket includes requests that were not throttled."""
         by_key = self._by_key(QUEUED + PHASES.index(name))
         if name == "throttle":
             for key, counts in self._by_key(TOTAL).items():

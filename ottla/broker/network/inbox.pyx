@@ -22,7 +22,7 @@ cdef enum:
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
     PIECE_SIZE = 4096           # a receive of fewer bytes means that the frame arrives slowly
-    FOREIGN_SIZE = 16           # the part of a malformed frame that shows its protocol
+    FOREIGN_SIZE = 16           # bytes in which a frame of another protocol is recognised
     AWAITED_SIZE_MAX = 1 << 15  # never wait for more: the socket's receive window must hold them
 
 

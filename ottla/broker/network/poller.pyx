@@ -94,7 +94,7 @@ cdef class Poller:
                 timeout_ns = math.ceil(min(timeout_seconds, WAIT_SECONDS_MAX) * 1e9)
                 deadline_ns = time.monotonic_ns() + timeout_ns
         self.touched = False
-        self.run_soon()                 # deferred by callbacks of asyncio
+        self.run_soon()                 # calls that callbacks of asyncio have deferred
         while True:
             waits = not self.soon and not self.touched
             with nogil:

@@ -1,12 +1,12 @@
 # Requests that cannot be answered yet, and what each waits for:
 #
-#   Held           a request that holds later frames until it ends
+#   Held           a request that makes later frames wait until it ends
 #     LateReply      a handler whose response comes later
 #       TaskReply      a handler that is a coroutine
 #     ProduceRequest   waits for its coordinator, or a thread that prepares a batch (api/records)
 #     FetchRequest     waits for bytes, or its timeout (api/records)
-#   PendingReply   a complete reply with open promises (acks=all); it holds no frames
-#   AckPromise     one partition of such a reply, until the high watermark is past its batch
+#   PendingReply   a complete reply with open promises (acks=all); later frames do not wait for it
+#   AckPromise     waits until a partition's high watermark is past a batch of such a reply
 #   Wait           watches partitions; calls back at a change or a timeout
 
 from libc.stdint cimport int32_t, int64_t

@@ -70,7 +70,8 @@ cdef class TlsHandshake(Pollable):
         return 0
 
     def compute(self):
-        """The thread's part: nothing else uses the TLS objects meanwhile."""
+        """Process the received bytes. Runs in the thread; nothing else uses the TLS objects
+        meanwhile."""
         try:
             self.tls.do_handshake()
             self.finished = True
@@ -80,7 +81,7 @@ cdef class TlsHandshake(Pollable):
             self.error = error
 
     def stepped(self, future):
-        """Continue on the loop after the thread's part."""
+        """Continue on the loop after `compute` has ended."""
         if self.over or future.cancelled():
             return
         try:

@@ -49,7 +49,7 @@ class DecidingRole(Alone):
         return self.role.supported_features()
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The factor that the cluster would use."""
+        """The replication factor that the cluster would use."""
         return self.role.attainable_factor(wanted, image)
 
 

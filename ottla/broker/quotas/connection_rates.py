@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 (KEY,) = IP_KEYS
 KEPT_MAX = 10_000
-"""How many addresses' rates are kept; a client may have many addresses."""
+"""The rates of at most this many addresses are kept, since clients may use any number of them."""
 
 
 class ConnectionRates:

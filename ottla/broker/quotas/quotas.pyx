@@ -18,7 +18,7 @@ from ottla.replication.principals import CLIENT_KEYS
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 cdef enum:
-    KEPT_MAX = 10_000           # scopes that are kept; clients may change their ids at will
+    KEPT_MAX = 10_000           # scopes kept: a limit, since clients may change their ids at will
     THROTTLE_MS_MAX = 600_000   # the longest throttle time, however much one request exceeds quotas
 
 cdef int WRITE_TXN_MARKERS = 27     # sent by brokers only

@@ -10,8 +10,8 @@ cdef class Client:
     cdef readonly str client_id             # from the request's header; None if null
     cdef readonly str software_name         # from ApiVersions; None before that (KIP-511)
     cdef readonly str software_version
-    cdef object rules                       # the decisions on which the next two are based
-    cdef set writable, readable             # kept by the handlers, see `allowed`
+    cdef object rules                       # the decisions from which `writable`, `readable` come
+    cdef set writable, readable             # topics, added by the handlers; see `allowed`
     cdef public bint samples_writes, samples_reads  # whether to sample the next Produce or Fetch
     cdef int sample_number
     cdef readonly dict written, read        # topic name or id -> number of the newest sample

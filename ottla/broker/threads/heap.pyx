@@ -16,7 +16,7 @@ cdef extern from *:
     void ottla_keep_freed(int block_max, int kept_max)
 
 cdef enum:
-    BLOCK_MAX = 2 << 20                 # a batch of max.message.bytes, with room
+    BLOCK_MAX = 2 << 20                 # bytes: about twice the default of max.message.bytes
     KEPT_MAX = 8 << 20
 
 

@@ -79,8 +79,8 @@ class Shard:
         self._kept_topics: set[str] = set()
         """Deleted topics with offsets that the log refused to remove: `expire` tries again."""
         self._ended = ""
-        """The KIP-848 group that the previous record of a group removed; empty if it removed
-        none."""
+        """The KIP-848 group that the last replayed record of any group removed; empty if that
+        record removed no such group."""
         self._deleting: set[str] = set()
         """Groups with more offsets than one turn deletes, while they are being deleted."""
 

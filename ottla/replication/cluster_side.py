@@ -25,8 +25,8 @@ class ClusterSide(Protocol):
         """A follower may join the in-sync set: send `Partition.propose_isr` to the controller."""
 
     def flush(self, partition: Partition) -> None:
-        """Flush this partition's log: acknowledgements, or the follower's next fetch, wait for the
-        flush."""
+        """Flush this partition's log. If this broker leads it, acknowledgements wait for the flush;
+        if it follows, its next fetch waits."""
 
     def synced(self, partition: Partition) -> None:
         """A flush of a followed partition has ended."""

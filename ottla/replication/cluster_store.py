@@ -101,7 +101,7 @@ class GoneBack(UnreadableMetadata):
 
 
 class Behind(Exception):
-    """The next entry has been deleted: a snapshot contains it."""
+    """The next entry to read has been deleted, since a snapshot contains its records."""
 
 
 def number_of(name: str, digits: int = 0) -> int | None:
@@ -191,7 +191,7 @@ class ClusterStore:
         if newest is not None and newest.entry > number:
             raise Behind
         if watch is not None and await self.coordination.exists(entry_path(number + 1), watch):
-            return await self._read(number)         # the entry was created in between
+            return await self._read(number)         # the entry was created meanwhile
         return []
 
     async def _read(self, number: int) -> list[Entry]:

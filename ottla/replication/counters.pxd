@@ -7,7 +7,7 @@ cdef enum:
 
 
 cdef class PartitionCounters:
-    # In the order of COUNTED: `add_to` reads them as an array.
+    # The fields are in the order of COUNTED (counters.pyx): `add_to` reads them as an array.
     cdef public int64_t messages_in, bytes_in, bytes_out, produces, fetches, failed_produces
     cdef public int64_t failed_fetches, isr_shrinks, isr_expands, bytes_rejected, replicated_in
     cdef public int64_t replicated_out, produce_conversions, fetch_conversions

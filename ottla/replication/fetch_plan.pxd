@@ -16,7 +16,7 @@ cdef class FetchPlan:
     # All fetchers of a broker share this dictionary: a partition may get another leader before its
     # checkpoint is written.
     cdef readonly dict cut
-    cdef readonly int outstanding       # replies that are due
+    cdef readonly int outstanding       # requests without a complete reply
     cdef readonly int64_t requests      # number of the latest request
     cdef int64_t replies                # number of the latest reply
     cdef Clock clock

@@ -175,7 +175,7 @@ cdef class FetchPlan:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
         assert self.outstanding <= OUTSTANDING_MAX and len(named) <= NAMED_MAX
-        self.news = bool(self.changed)                  # more than NAMED_MAX partitions changed
+        self.news = bool(self.changed)                  # the others need another request
         return frame
 
     def choose(self):
@@ -264,8 +264,8 @@ cdef class FetchPlan:
         """Fetch a partition again after `ms`; with -1, only in another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
-        # The next request removes the partition from the session meanwhile: otherwise its records
-        # or its error would make the leader answer each request at once.
+        # Until then, the partition is not in the session: the next request removes it. Otherwise
+        # its records or its error would make the leader answer each request at once.
         return self.name_again(item)
 
     cdef int rest_longer(self, FetchedPartition item) except -1:

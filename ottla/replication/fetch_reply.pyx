@@ -12,7 +12,7 @@ from ottla.wire.errors import MalformedMessage
 
 cdef enum:
     LENGTH_SIZE = 4
-    HEAD_SIZE_MIN = 16                  # least size of a reply without its length
+    HEAD_SIZE_MIN = 16                  # the smallest reply, without its length field
     UNIT_SIZE_MAX = 1 << 16             # largest part before or after the records of a partition
     # The part of a reply that comes next.
     FRAME = 0

@@ -69,7 +69,8 @@ cdef int write_topics(Writer body, FetchSettings settings, list items) except -1
             body.write_int64(item.told_start)
             body.write_int32(settings.partition_size_max)
             if settings.tells_high_watermark:
-                # Tagged: 1 field, tag 1, 8 bytes. With -1 the leader answers at once.
+                # Tagged: 1 field, tag 1, 8 bytes: the follower's high watermark. If it is -1, the
+                # leader answers at once.
                 for byte in (1, 1, 8):
                     body.write_int8(byte)
                 body.write_int64(

@@ -84,8 +84,8 @@ def _without_leader(
             f"{topic.name}-{index} has the replicas {list(state.replicas)} instead of only broker"
             f" {node_id}"
         )
-    # In a cluster, a partition's state has the whole leader epoch: `raised` is always 0. The
-    # partition gets a new epoch, as after every stop.
+    # In a cluster, a partition's state has the whole leader epoch: `MetadataImage.raised` is
+    # always 0. The partition gets a new epoch, as after every stop.
     epoch = image.leader_epoch(topic, state) + 1
     return PartitionState(NO_LEADER, epoch, state.replicas, state.replicas,
                           state.partition_epoch + 1)

@@ -8,8 +8,8 @@ producers continue.
 
 The lag clock: a fetch in a session names only partitions that changed, so the leader hears nothing
 of a follower that is at the end of an idle partition. Such a follower counts as caught up until the
-next append, which starts its clock. If a follower fetches from the log end that its previous fetch
-saw, it had caught up at the time of that previous fetch, and its clock is set to that time.
+next append, which starts its clock. If a follower fetches from the offset that was the log's end at
+the time of its previous fetch, it had caught up at that time, and its clock is set to that time.
 """
 
 from libc.stdint cimport int32_t, int64_t

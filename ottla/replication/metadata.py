@@ -170,9 +170,9 @@ class BrokerGone(NamedTuple):
 
 
 class RecentlyGone(NamedTuple):
-    """Exactly these brokers are gone, or were gone, so recently that others may have stopped with
-    them. BrokerGone adds a broker to them; once all others have outlived its end, this record takes
-    it out."""
+    """The new value of `MetadataImage.recently_gone`. BrokerGone adds a broker to that set. Once
+    all other brokers have run for long enough since then, a RecentlyGone record removes the
+    broker."""
 
     nodes: tuple[int, ...] = ()
 
@@ -280,9 +280,9 @@ class MetadataImage:
     In a cluster, `entry` is the number of the last log entry in ZooKeeper that the image contains.
     `leaving` are the brokers that are shutting down. `former` has the last registrations of brokers
     that are gone, and `company` the brokers that had gone shortly before each of them.
-    `recently_gone` are the brokers whose end others may not have outlived; they may be registered
-    again. `adopting` is set while a restored backup is being adopted. A standalone broker has no
-    controller.
+    `recently_gone` are brokers that went so recently that other brokers may have stopped at the
+    same moment; some of them may be registered again. `adopting` is set while a restored backup is
+    being adopted. A standalone broker has no controller.
     """
 
     cluster_id: str = ""

@@ -16,7 +16,8 @@ cdef class Promise:
     """An acknowledgement that is due once the high watermark reaches `required`."""
     cdef int64_t required
     cdef bint outlasts_isr              # it keeps waiting if the in-sync set becomes too small
-    # The high watermark has reached `required`, or `Partition.give_up` has ended the promise.
+    # Called when the high watermark has reached `required`, or when `Partition.give_up` ends the
+    # promise.
     cdef int kept(self, Partition partition) except -1
 
 

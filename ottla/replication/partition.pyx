@@ -30,8 +30,8 @@ cdef class Watcher:
         raise AssertionError("a subclass of Watcher has to define moved")
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """For a watcher of appends: the high watermark has moved. Unlike after an append, a
-        follower's answer need not become due at once."""
+        """Called for a watcher of appends (a follower's fetch) when the high watermark has moved.
+        An append makes the fetch's answer due at once; this need not do so."""
         return 0
 
 
@@ -349,8 +349,8 @@ cdef class Partition:
         return self.log.log_end_offset - self.log.durable_offset() >= self.log.flush_messages
 
     def own_end(self):
-        """The last leader epoch of this replica's log, -1 for none, and the log's end, or the
-        beginning of its damage."""
+        """Return the last leader epoch of this replica's log (-1 for none) and the log's end. If
+        the log is damaged, both are those of the records before the damage."""
         if self.log.health.offline is not None:
             return self.log.readable_own_end()
         return self.log.latest_epoch, self.log.log_end_offset

@@ -124,7 +124,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.unanswered: socket.socket | None = None
         """The latest connection, until its first answer."""
         self.refused = ""
-        """Why the last handshake failed, as the end of a sentence."""
+        """Why the last TLS handshake failed: a text to append to a message; "" if it did not."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **of_kazoo: object
@@ -400,7 +400,7 @@ class ZooKeeper:
                 watch()
 
     def _call_on_loop(self, callback: Callable[..., None], *arguments: Any) -> None:
-        with suppress(RuntimeError):                        # the loop is closed: nothing waits
+        with suppress(RuntimeError):            # the loop is closed: nothing waits for the call
             self.loop.call_soon_threadsafe(callback, *arguments)
 
 

@@ -85,7 +85,7 @@ class Cluster:
 
     @classmethod
     def begun(cls, where: str | Cluster) -> Cluster:
-        """The Cluster of a pipeline that has begun: `reached`, and patient from then on."""
+        """The Cluster for a pipeline: `reached` checks it first, then it is `patient`."""
         return cls.reached(where).patient()
 
     def patient(self) -> Cluster:
@@ -155,7 +155,7 @@ class Cluster:
         """The result of `ask` with an admin client; errors become a PipelineError of one sentence.
 
         Retries while a leader or a controller is being elected, and if the broker has stopped and
-        another broker accepts connections. Waits for brokers as `patience_seconds` says.
+        another broker accepts connections. Waits for brokers up to `patience_seconds`.
         """
         from confluent_kafka import KafkaException
 
@@ -408,7 +408,8 @@ class Cluster:
 
 
 def _may_pass(code: Any) -> bool:
-    """Whether `asked` may repeat a question after this error: it decides by its patience."""
+    """Whether a Cluster with `patience_seconds` may repeat a request after this error: the error is
+    retriable, or no broker was reachable."""
     return _passes(code) or code.name() in UNREACHABLE
 
 

@@ -44,8 +44,8 @@ def struct_of(given: Format) -> Any:
 
 
 def decode(frame: Any, column: str, given: Format) -> Any:
-    """The frame with the columns `__decoded` (a struct, for raw and text a plain value) and
-    `_error` (text, null for good records); null values (tombstones) are good."""
+    """The frame with the columns `__decoded` (for raw and text a plain value, otherwise a struct)
+    and `_error` (text, null for good records). Records with a null value (tombstones) are good."""
     from pyspark.sql import functions as f
 
     value = f.col(column)

@@ -7,7 +7,7 @@ process died, `ok`, `fail` (certainly not done) or `info` (unknown: timeout, dis
      "isolation": "read_committed", "final": false, "rebalance": [],
      "mops": [["send", key, value, offset], ["poll", key, [[offset, value], …]]]}
 
-process   runs one operation at a time; after an `info` it continues under a new number
+process   runs one operation at a time; after an `info` the process gets a new number
 idx       counts the operations of a process
 f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe, seek, init
           (InitProducerId), commit_offsets, fetch_offsets, end_offset, leader

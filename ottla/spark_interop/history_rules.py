@@ -142,7 +142,8 @@ def judge_key(
         facts.unread.append(key)
     facts.anomalies += _sends(key, sends)
     facts.anomalies += _polls(key, good, must, versions, order)
-    # If an info transaction has a visible value in one key, its other values must be visible too.
+    # A transaction is visible as a whole or not at all, even if its outcome is unknown (`info`).
+    # Count the values of each transaction that were seen in this key, and those that are missing.
     for each in sends:
         if each.in_txn:
             there, missing = facts.seen.get(each.op, (0, 0))
@@ -170,8 +171,8 @@ def _values(
     idempotent: bool,
 ) -> list[Anomaly]:
     anomalies = []
-    # The values that a poll may return. Most polls have only such values, which `issuperset` shows
-    # for a whole poll at once.
+    # The values that a poll may return. Most polls have no others, so `issuperset` checks all
+    # values of a poll at once.
     allowed = {
         committed_only: {
             value for value, send in writer.items()

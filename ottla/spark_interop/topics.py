@@ -65,14 +65,14 @@ def read_topic(
 
     source = _source(bootstrap, topic, isolation)
     begin, end = (None if x is None else milliseconds(x, time_zone) for x in (since, until))
-    if begin is not None and begin > 0:     # ListOffsets takes -1 and -2 for the log's ends
+    if begin is not None and begin > 0:     # to ListOffsets, -1 and -2 are latest and earliest
         # ListOffsets returns the first record of this time or later: all before it are older.
         source["startingTimestamp"] = str(begin)
         source["startingOffsetsByTimestampStrategy"] = "latest"
     if end is not None and lateness is not None and end + duration_ms(lateness) > 0:
         source["endingTimestamp"] = str(end + duration_ms(lateness))
     records = spark.read.format("kafka").options(**(source | dict(options or {}))).load()
-    # If times are out of order, there are records of other times between these offsets.
+    # Records may be out of order: drop those of other times between the first and last offset.
     if begin is not None:
         records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(begin)))
     if end is not None:

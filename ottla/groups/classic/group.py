@@ -59,7 +59,7 @@ class ClassicMember:
     assignment: bytes = b""
     deadline_ms: int = 0
     """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves only
-    this deadline. When the timer fires before it, the timer is set again for the rest."""
+    this deadline. When the timer fires before the deadline, it is set again."""
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False
@@ -101,7 +101,7 @@ class ClassicGroup:
     came_from_empty: bool = False
     """In PreparingRebalance: the group was empty before, so the initial delay applies."""
     joined_in_delay: bool = False
-    """Whether a member has joined since the initial delay began, which extends it."""
+    """Whether a member has joined since the initial delay began: then the delay is extended."""
     members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_joins: set[str] = field(default_factory=set)
@@ -114,7 +114,7 @@ class ClassicGroup:
     delay_left_ms: int = 0
     """How much longer the initial delay may be extended."""
     refused: str = ""
-    """Why the log refused the last assignment, "" if it did not."""
+    """Why the log refused the last assignment; "" if it accepted the assignment."""
     pauses: bool = False
     """In PreparingRebalance: the log has just refused an assignment. The next generation waits for
     a timer, because librdkafka joins again at once, a thousand times a second."""

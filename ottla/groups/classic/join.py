@@ -190,7 +190,8 @@ def _replace_static(
     if group.state is ClassicState.PREPARING:
         complete_if_joined(group, result)
     else:
-        # The leader may already be assigning to the old id, or the protocol changes.
+        # The leader may already be assigning partitions to the old id, or the group's protocol
+        # changes: begin another generation.
         rebalance(group, result, settings)
 
 

@@ -30,7 +30,7 @@ class Subscription:
 
 
 class _Reader:
-    """Reads big-endian fields; struct.error or ValueError if the bytes end early or are invalid."""
+    """Reads big-endian fields. Raises struct.error or ValueError for missing or wrong bytes."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0

@@ -179,9 +179,9 @@ class Draft:
         self._result.after_replay.append(replayed)
 
     def _own_if_due(self) -> set[str]:
-        """The sender's pattern, unless it was resolved with this metadata version already: two
-        members with the same pattern that may see different topics would replace each other's
-        matches at every heartbeat."""
+        """The sender's pattern, unless it was resolved with this metadata version already.
+        Otherwise, two members with the same pattern that may see different topics would replace
+        each other's matches at every heartbeat."""
         now = self._group.resolved.get(self._own) == self._cluster.version
         return set() if now and self._own in self.patterns else {self._own}
 

@@ -54,7 +54,7 @@ class ConsumerMember:
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
     """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves only
-    this deadline. When the timer fires before it, the timer is set again for the rest."""
+    this deadline. When the timer fires before the deadline, it is set again."""
     rejoin_asked: bool = False
     """Whether a classic member was asked to join again and has not done so yet."""
 

@@ -43,7 +43,7 @@ JOIN, LEAVE = 0, -1
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A ConsumerGroupHeartbeat; None means unchanged."""
+    """A ConsumerGroupHeartbeat; a field that is None has not changed."""
 
     group_id: str
     member_id: str
@@ -259,8 +259,8 @@ def arm_rebalance(
 ) -> None:
     """Starts the rebalance timeout of a member that has to give up partitions.
 
-    The timer is not cancelled once the member has given them up, since the log may refuse that
-    record. A timer that is not needed has no effect.
+    The timer is not cancelled when the member gives them up, since the log may refuse the record of
+    it. A timer that is not needed has no effect.
     """
     if after != before and after.state == MemberState.UNREVOKED_PARTITIONS:
         result.set_timer(
@@ -454,7 +454,8 @@ def arm_all(
         if member.current.state == MemberState.UNREVOKED_PARTITIONS:
             timeout_ms = max(member.value.rebalance_timeout_ms, 0)
             result.set_timer(REBALANCE, group.group_id, member.member_id, after_ms=timeout_ms)
-    # The last KIP-848 member may have left just before the stop.
+    # The last KIP-848 member may have left just before this broker stopped, or before the group
+    # moved here: then the group still has to become classic.
     values = {member_id: member.value for member_id, member in group.members.items()}
     offer_downgrade(group.group_id, values, result)
 

@@ -53,8 +53,8 @@ class GroupHistory:
 
     def note_set(self, group_id: str, of: Event) -> bool:
         """Keep the event that a client without membership has set offsets. If the event is not
-        news, it is merged into the client's previous event: count, topics and records. Returns
-        whether to log the event: it is news, or it adds topics to the previous event."""
+        news, its count, topics and records are added to the client's previous event. Returns
+        whether to log the event: True if it is news or adds topics to the previous event."""
         topics, back = {*of.fields["topics"]}, of.fields["back"]
         who = [of.fields[name] for name in ("user", "client", "host")]
         is_news = self.setters.is_news((group_id, *who, bool(back)), bool(back), of.tick_ms)
@@ -66,7 +66,7 @@ class GroupHistory:
             if each.kind == OFFSETS_SET and bool(each.fields["back"]) == bool(back)
             and [each.fields[name] for name in ("user", "client", "host")] == who), None)
         if old is None:
-            return False            # newer events have displaced it
+            return False            # newer events have displaced the previous event
         known = {*old.fields["topics"]}
         self.rings.repeat(group_id, old, of.at_ms, {
             **old.fields, "topics": tuple(sorted(known | topics)),

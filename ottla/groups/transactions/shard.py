@@ -144,7 +144,7 @@ class TransactionShard:
         if value is before:
             if version < transitions.EPOCH_PER_TRANSACTION:
                 reached("a partition was added to a transaction again")
-                # Not needed in version 2: there, an equal epoch means the same transaction.
+                # In version 2 this is not needed: if the epoch is equal, so is the transaction.
                 self.confirm(transactional_id, result)
             return
         if before is None or before.state is not TransactionState.ONGOING:
@@ -183,8 +183,8 @@ class TransactionShard:
     ) -> None:
         """EndTxn: replies with the resulting TransactionValue once the markers are committed.
 
-        After the reply to a commit, the client finds its records visible. The reply is sent earlier
-        only if a marker cannot be written. Raises the errors of `transitions.ended`.
+        So after the reply to a commit, the transaction's records are visible. Only if a marker
+        cannot be written, the reply does not wait for it. Raises the errors of `transitions.ended`.
         """
         transactional_id = request.transactional_id
         before = self.transactions.get(transactional_id)

@@ -11,8 +11,8 @@ Then epochs and ids continue above all reported ones.
     the last awaited broker reports or is unregistered ──► leader epochs, topic after topic
                  ──► ProducerIdsTaken and BackupAdopted
 
-A broker that registers without a report has read no newer metadata than the backup's. If such a
-broker is live when the first report arrives, the cluster already works with the backup's metadata,
+A broker sends a report only if it has read newer metadata than the backup's. If a broker without a
+report is live when the first report arrives, the cluster already works with the backup's metadata,
 so no other broker is awaited.
 """
 

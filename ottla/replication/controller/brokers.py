@@ -139,7 +139,8 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
     is needed for the rest.
     """
     first: list[MetadataRecord] = [
-        # A broker that goes now, too, may have gone before, and not be in sync again since.
+        # The broker's company may include other brokers of `gone`: they were gone a short time ago,
+        # came back, and may not have been in sync again since.
         BrokerGone(node_id, tuple(sorted(image.recently_gone - {node_id})))
         for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch
@@ -150,8 +151,9 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
 def outlived(
     image: MetadataImage, nodes: Collection[int], seen: MetadataImage
 ) -> Decision[None]:
-    """Record that all other brokers have outlived the ends of `nodes`, according to `seen`. Nothing
-    is decided if brokers have come or gone since."""
+    """Remove `nodes` from `recently_gone`: all other brokers have run for so long since then that
+    none of them stopped together with `nodes`. The caller has checked this for the image `seen`. If
+    brokers have come or gone since `seen`, nothing changes."""
     left = image.recently_gone - {*nodes}
     if left == image.recently_gone or (image.brokers, image.former) != (seen.brokers, seen.former):
         return Decision([], None)
@@ -223,7 +225,7 @@ def _distrusted(
     node_id = broker.node_id
     known = image.last_known(node_id)
     doubtful = adopts or stop in (MACHINE, LOST)
-    lost = frozenset(lost)                      # a lost disk may have had thousands of replicas
+    lost = frozenset(lost)                      # a set: it may have thousands of replicas
     if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():

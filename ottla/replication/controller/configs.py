@@ -160,8 +160,8 @@ def forget_eligible(
 ) -> Decision[bool]:
     """Remove some of the eligible leaders that an alteration of min.insync.replicas would remove,
     before the alteration itself. In a large cluster, the changes of all partitions do not fit into
-    one entry of the log. Returns whether there are more. This is safe even if the alteration does
-    not follow: fewer replicas are eligible as leaders."""
+    one entry of the log. Returns whether there are more to remove. The removal is safe even if the
+    alteration does not follow: it only makes fewer replicas eligible as leaders."""
     try:
         changed = _alter(image, alteration, rules[alteration.resource_type])
     except ProtocolError:

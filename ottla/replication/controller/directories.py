@@ -65,8 +65,8 @@ def assign_replicas(
 def _replica(
     topic: TopicImage | None, index: int, node_id: int
 ) -> tuple[PartitionState | None, int]:
-    """The state of a partition that has a replica on the broker `node_id`, and 0; None and an error
-    code if there is no such replica."""
+    """Return a partition's state and the error code 0 if the partition has a replica on the broker
+    `node_id`; otherwise None and the code of the error."""
     if topic is None:
         return None, int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= index < len(topic.partitions) or (

@@ -320,7 +320,8 @@ def distrusted_state(
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
-            # If the replica was doubtful before, it has not led since: `awaited` is still correct.
+            # Not for a replica that was doubtful already: it has not led since, so `awaited` is
+            # still correct.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
             if awaited:
                 reached("a doubtful replica waits for those that stopped with it")

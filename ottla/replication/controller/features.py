@@ -58,7 +58,7 @@ def update_features(
 ) -> Decision[None]:
     """Change features' levels, all or none. Raises InvalidUpdateVersion.
 
-    `members` are the levels that each broker of a cluster supports.
+    In a cluster, `members` maps each broker's id to the levels that the broker supports.
     """
     for update in updates:
         _check(image.features.get(update.name, 0), update, supported)

@@ -99,8 +99,8 @@ def _check_members(
     known = set(nodes) <= set(state.replicas) and len(set(nodes)) == len(nodes)
     if not known or state.leader not in nodes:
         return int(ErrorCode.INVALID_REQUEST)
-    # Checked last: on INELIGIBLE_REPLICA, the leader gives up its proposal. So a proposal that was
-    # executed already, and is sent again, must get an error about its epochs instead.
+    # Eligibility is checked last: on INELIGIBLE_REPLICA, the leader gives up its proposal. So a
+    # proposal that was executed already, and is sent again, must get an error about its epochs.
     for member in members:
         node_id = member.broker_id
         if node_id in state.isr:

@@ -142,9 +142,10 @@ def _begun(
 
 def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes) -> None:
     """Raise InvalidReplicaAssignment if none of `left`, the replicas that would remain, is live,
-    trusted and in sync: a dropped replica may be the only one with all records, so a leader has to
-    be elected first. Replicas that are merely awaited, and whose brokers are not running, may be
-    dropped nevertheless: in this way an operator gives them up. `elections.py` defines these terms.
+    trusted and in sync. In that case a dropped replica may be the only one with all records, so a
+    leader has to be elected first. Replicas that are merely awaited, and whose brokers are not
+    running, may be dropped nevertheless: in this way an operator gives them up. `elections.py`
+    defines these terms.
     """
     dropped = set(state.replicas) - set(left)
     in_sync = [node for node in state.isr if node in left]

@@ -56,7 +56,8 @@ cdef class FollowerReplica(ReplicaRole):
             partition.advance(high_watermark)
         if not self.in_step:
             self.in_step = True
-            partition.wake()                # consumers wait for records committed earlier
+            # Consumers may wait for records that were committed before this epoch.
+            partition.wake()
         if log.log_start_offset < log_start <= log.log_end_offset:
             self.delete_before(partition, log_start)
         if partition.kept_start < log.log_start_offset:

@@ -170,7 +170,7 @@ cdef class Columns:
 
     cdef int fill(self, const uint8_t *batch, const uint8_t *at, const uint8_t *stop,
                   int64_t start, int64_t end) except -1:
-        # `walk_records` has checked every length, so `stop` need not be checked here.
+        # `add` has checked every length (`walk_records`), so reads cannot go beyond `stop`.
         cdef int64_t base = header.base_offset(batch), delta = 0, offset
         cdef int64_t base_time = header.base_timestamp(batch)
         cdef int32_t left = header.record_count(batch), length = 0, offset_delta = 0

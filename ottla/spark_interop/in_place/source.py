@@ -178,7 +178,8 @@ class InPlaceReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks: ranges of each partition that are in a segment or in no file."""
-        starts, ends = self._bounds()       # read before replicas and files: see `segments_below`
+        # The bounds are read before the replicas and the files: see `segments_below`.
+        starts, ends = self._bounds()
         in_sync = self.cluster.in_sync(self.topic) if self.log_dirs else {}
         parts: list[InputPartition] = []
         for partition in sorted(ends):
@@ -250,7 +251,7 @@ class InPlaceReader(DataSourceReader):
         """Raises DataLost for offsets beyond the end of the log."""
         if all(offset <= last[p] for p, offset in offsets.items()):
             return
-        # Open transactions limit the readable records to a part of the log.
+        # `last` may be below the end of the log, because of open transactions.
         log_ends = self.cluster.ends(self.topic, committed=False)
         beyond = {p: o for p, o in offsets.items() if o > log_ends[p]}
         if beyond:

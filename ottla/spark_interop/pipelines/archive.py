@@ -225,7 +225,7 @@ def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
 
 
 def check_options(topic: str, starting: str | None) -> None:
-    """Raises PipelineError unless Spark can begin to read the topic there."""
+    """Raises PipelineError if `starting` is not a position in the topic that Spark accepts."""
     if starting is None or starting.strip().lower() in ("earliest", "latest"):
         return
     try:

@@ -203,7 +203,7 @@ def _run(
         if spark is None and not (step.name == "check-history" and given.get("small")):
             spark = _told_session(options, step)
         show = False if options.quiet else None
-        # An outage since the checks is waited for, as in the middle of a run.
+        # If the brokers became unreachable after the checks, wait for them, as during a run.
         given = given | {
             name: Cluster.of(given[name]).patient() for name in ADDRESSES if given.get(name)
         }

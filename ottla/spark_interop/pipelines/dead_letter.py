@@ -113,8 +113,8 @@ def check_options(topic: str, to: str, dead_letters: str, share_max: float | Non
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
     """A frame of `topics` with the function's result as `_value`. If the function raised an
-    exception, `_error` has its text and `_exception` the name of its class. For your own queries.
-    """
+    exception, `_error` has its text and `_exception` the name of its class. Use it in queries of
+    your own."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -203,7 +203,7 @@ def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
     """A check whether records that are not written yet are older than a target's retention."""
-    # Records that a target would delete at once count as a gap, which `allow_gaps` permits.
+    # With `allow_gaps` such records may be lost, so this reports none.
     if allow_gaps and cluster.exists(into.topic):
         return lambda _: False
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))

@@ -104,8 +104,8 @@ def mirror(
 def telling_of(
     there: Cluster, here: Cluster, shown: query_run.Progress
 ) -> AbstractContextManager[None]:
-    """Tells of outages of the destination while a batch is written; `drain` tells of the source's
-    outages. An idle mirror does not need its destination."""
+    """Reports outages of the destination, but only while a batch is written: an idle mirror does
+    not need the destination. `drain` reports outages of the source."""
     if there.bootstrap == here.bootstrap:
         return nullcontext()
     return query_run.looking(shown, there.reach, beside_query=True)

@@ -295,7 +295,8 @@ def _check_table(path: str, kind: str, made: Made) -> None:
 
 
 def _near(place: Path, content: str = "") -> str:
-    """The similar names beside a missing file or directory, as far as they have the content."""
+    """A hint: the names in the same directory that resemble a missing name. With `content`, only
+    directories that contain it are named."""
     known = [one.name for one in beside(str(place)) if Path(one.path, content).exists()]
     return similar(place.name, known)
 

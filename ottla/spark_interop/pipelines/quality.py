@@ -84,7 +84,8 @@ def quality_report(
 def check_options(
     topic: str | None, archive: str | Path | None, since: Any, until: Any
 ) -> None:
-    """Raises PipelineError for a report about nothing, and for times that would be ignored."""
+    """Raises PipelineError if neither a topic nor an archive is given, and for `since` or `until`
+    with an archive."""
     if topic is None and archive is None:
         raise PipelineError("name a topic with its bootstrap address, or an archive")
     if archive is not None and not (since is None and until is None):

@@ -107,7 +107,7 @@ class Progress:
             self._draw(f"{self.what}: the first batch, up to half a minute on two idle cores")
 
     def restart(self) -> None:
-        """The rate is from now on the mean since this call."""
+        """Begin to measure the rate anew: it is the mean since the last call of this method."""
         self._begin = time.monotonic()
 
     def tick(self, seconds: float) -> None:
@@ -124,7 +124,7 @@ class Progress:
 
     @contextmanager
     def explaining(self, why: str) -> Iterator[threading.Event]:
-        """Prints why the block takes long, if it does; the event tells whether it was printed."""
+        """Prints `why` if the block takes longer than SILENT_SECONDS, and then sets the event."""
         printed = threading.Event()
 
         def explain() -> None:
@@ -143,7 +143,7 @@ class Progress:
                 timer.join()    # it may just be printing
 
     def say(self, text: str) -> None:
-        """Prints a line; the one that is overwritten, if there is one, stays the last."""
+        """Prints a line above the progress line, if there is one."""
         line = f"{self.what}: {text}"
         with self._lock:
             if self._line:
@@ -158,14 +158,14 @@ class Progress:
                 print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Removes the line."""
+        """Removes the progress line from the terminal."""
         with self._lock:
             if self._line:
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
                 self._line = ""
 
     def done(self) -> None:
-        """Ends the line."""
+        """Leaves the progress line on the terminal and ends it with a newline."""
         with self._lock:
             if self._line:
                 print(file=sys.stderr)
@@ -173,11 +173,11 @@ class Progress:
 
 
 class Contact:
-    """Tells once per outage that no broker answers, and once that they answer again.
+    """Reports once per outage that no broker answers, and once that brokers answer again.
 
-    `reach` and `watch` are as in `drain`. Brokers may also accept connections and not answer: then
-    `watch` waits for them. `outage` is the state that an earlier contact left, and `ended` is set
-    when there is nothing more to tell.
+    `reach` and `watch` are as in `drain`. If brokers accept connections but do not answer, `watch`
+    waits for them. `outage` may be the state of an earlier Contact, to continue from. Once `ended`
+    is set, nothing more is reported.
     """
 
     def __init__(
@@ -242,8 +242,8 @@ class Contact:
 def telling(
     what: str, show: bool | None, *where: str | Cluster | None
 ) -> Iterator[Progress]:
-    """The progress of a pipeline that runs in the block, and that tells of outages of these
-    clusters also outside of `drain`."""
+    """The Progress of a pipeline, which the block runs. Outages of these clusters are reported even
+    while no query runs."""
     clusters = [Cluster.of(one) for one in where if one is not None]
 
     def reach() -> None:
@@ -259,9 +259,10 @@ def telling(
 def looking(
     progress: Progress, reach: Callable[[], None], *, beside_query: bool = False
 ) -> Iterator[None]:
-    """Tells from a thread when no broker answers, and when they answer again. The block itself
-    waits for them, or raises an error. While a query runs, `run` tells of its brokers; a thread
-    `beside_query` tells of others."""
+    """While the block runs, a thread reports when no broker answers, and when brokers answer again.
+    The block itself has to wait for the brokers or raise an error. The thread pauses while a query
+    runs, since `run` then reports outages, unless `beside_query` is set: for brokers that the query
+    does not read from."""
     ended = threading.Event()
     outage = Outage() if beside_query else progress.outage
     contact = Contact(progress, reach, None, outage, ended)
@@ -297,7 +298,7 @@ def counting(progress: Progress, records: Callable[[], int]) -> Iterator[None]:
     """On a terminal, shows how many records the block has written, as far as `records` can tell."""
 
     def tick(ended: threading.Event) -> None:
-        with suppress(PipelineError):   # no broker answers: `looking` tells that
+        with suppress(PipelineError):   # no broker answers: `looking` reports that
             done = records()
             if not ended.is_set():
                 progress.update(done, "(estimated)")
@@ -346,7 +347,7 @@ def drain(
 
     `watch` raises if the query may not continue; it is called periodically, and at the end.
     `after_loss` says what a user can do if records were deleted before they were read. `reach`
-    raises NoBroker if no broker accepts connections; an outage is told while the query runs.
+    raises NoBroker if no broker accepts connections; outages are reported while the query runs.
 
     A batch that a killed run had begun is run first, in a separate query: after partitions were
     added, Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such

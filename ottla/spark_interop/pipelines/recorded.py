@@ -111,7 +111,7 @@ def _check_options(
 
 
 def _with_defaults(step: Step, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a step's function that has these options."""
+    """The arguments of a step's function: the given options, and the defaults of the others."""
     function = getattr(import_module(step.module), step.function)
     defaults = {name: each.default for name, each in signature(function).parameters.items()}
     return defaults | {name: value for name, value in given.items() if value is not None}

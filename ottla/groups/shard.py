@@ -235,7 +235,8 @@ class Shard:
             if self.offsets.has_offset(group_id, topic, partition):
                 result.records.append(Record(OffsetKey(group_id, topic, partition), None))
             codes.append(ErrorCode.NONE)
-        self.confirm(group_id, result)          # clients rely on success, even without a deletion
+        # Even if nothing was deleted, the client relies on the answer: see `confirm`.
+        self.confirm(group_id, result)
         return codes
 
     def forget_topics(self, topics: frozenset[str], result: Result) -> None:

@@ -282,7 +282,7 @@ class MetadataImage:
     that are gone, and `company` the brokers that had gone shortly before each of them.
     `recently_gone` are brokers that went so recently that other brokers may have stopped at the
     same moment; some of them may be registered again. `adopting` is set while a restored backup is
-    being adopted. A standalone broker has no controller.
+    being adopted. `raised` is the sum of all EpochsRaised. A standalone broker has no controller.
     """
 
     cluster_id: str = ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SAMPLES = 11
 SAMPLE_SECONDS = 1.0
-"""Kafka's replication.quota.window.num and replication.quota.window.size.seconds."""
+"""Kafka's defaults of replication.quota.window.num and replication.quota.window.size.seconds."""
 UNLIMITED = 2**63 - 1
 WAIT_SECONDS_MAX = 1.0
 """The longest single wait of a replica, so that a new rate applies soon."""

@@ -142,7 +142,7 @@ class Cluster:
         return options
 
     def admin(self) -> Any:
-        """A confluent-kafka AdminClient; PipelineError for invalid security properties."""
+        """A confluent-kafka AdminClient. Raises PipelineError for invalid security properties."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -194,11 +194,13 @@ class Cluster:
         return str(self.asked(ask))
 
     def partitions(self, topic: str) -> list[int]:
-        """The partitions of a topic; PipelineError if it does not exist or no broker answers."""
+        """The partitions of a topic. Raises PipelineError if it does not exist or no broker
+        answers."""
         return sorted(self._described(topic))
 
     def in_sync(self, topic: str) -> dict[int, list[int]]:
-        """The in-sync replicas of each partition of a topic; PipelineError as for `partitions`."""
+        """The in-sync replicas of each partition of a topic. Raises PipelineError as for
+        `partitions`."""
         return {number: at.isrs for number, at in self._described(topic).items()}
 
     def topic_id(self, topic: str) -> str:
@@ -231,7 +233,7 @@ class Cluster:
         return dict(self.asked(ask))
 
     def settings(self, topic: str) -> dict[str, Setting]:
-        """The settings of a topic, by name; PipelineError if they cannot be read."""
+        """The settings of a topic, by name. Raises PipelineError if they cannot be read."""
         from confluent_kafka.admin import ConfigResource
 
         of = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -249,7 +251,7 @@ class Cluster:
         return {"topic": topic, "cluster": self.id(), "topic_id": self.topic_id(topic)}
 
     def exists(self, topic: str) -> bool:
-        """Whether the topic exists; PipelineError if no broker answers."""
+        """Whether the topic exists. Raises PipelineError if no broker answers."""
         return topic in self._topics()
 
     def _topics(self) -> Any:

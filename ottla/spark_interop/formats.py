@@ -28,7 +28,7 @@ field differs from AVRO_END."""
 
 
 def struct_of(given: Format) -> Any:
-    """The StructType of a json format; PipelineError if the schema cannot be read."""
+    """The StructType of a json format. Raises PipelineError if the schema cannot be read."""
     from pyspark.sql.types import StructType
 
     if isinstance(given.schema, StructType):

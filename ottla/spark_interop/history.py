@@ -66,7 +66,7 @@ def _parsed(lines: Any, path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def event_of(line: str, where: str = "an event") -> dict[str, Any]:
-    """Parses one event; HistoryError if it is not valid."""
+    """Parses one event. Raises HistoryError if it is not valid."""
     try:
         event = json.loads(line)
     except ValueError as error:

@@ -234,7 +234,7 @@ class ProcessRows:
 
 
 def _checked(op: Operation) -> dict[str, Any]:
-    """The operation's event; HistoryError for fields that no rule would understand."""
+    """The operation's event. Raises HistoryError for fields that no rule would understand."""
     event = op.event
     isolation, final = event.get("isolation", READS_COMMITTED), event.get("final")
     if isolation not in ISOLATIONS or final not in (None, True, False):

@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 
 def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
-    """Set a group's offsets; PipelineError if the group has members or a topic does not exist."""
+    """Set a group's offsets. Raises PipelineError if the group has members or a topic does not
+    exist."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     wanted = [TopicPartition(t, p, o) for t, ps in offsets.items() for p, o in ps.items()]
@@ -75,8 +76,8 @@ def starting_offsets_from_group(
 ) -> str:
     """`startingOffsets` for Spark from a consumer group's offsets.
 
-    `missing` is earliest or latest, for partitions without a committed offset. PipelineError if the
-    group has no offset at all.
+    `missing` is earliest or latest, for partitions without a committed offset. Raises PipelineError
+    if the group has no offset at all.
     """
     found = group_offsets(where, group, topic)
     if not found:
@@ -88,7 +89,8 @@ def starting_offsets_from_group(
 
 def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
     """The offsets where a query will continue, from its checkpoint on a local file system: {topic:
-    {partition: offset}} after the last committed batch. PipelineError if there is no such batch."""
+    {partition: offset}} after the last committed batch. Raises PipelineError if there is no such
+    batch."""
     place = Path(checkpoint)
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:

@@ -45,19 +45,20 @@ def for_pipelines() -> Iterator[None]:
 
 
 def compile_proto(text: str, name: str = "schema.proto") -> bytes:
-    """The FileDescriptorSet of a .proto text; PipelineError if the text is not valid."""
+    """The FileDescriptorSet of a .proto text. Raises PipelineError if the text is not valid."""
     with for_pipelines():
         return protobuf.compile_proto(text, name)
 
 
 def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,)) -> Any:
-    """The class of a message; PipelineError if there is no such message."""
+    """The class of a message. Raises PipelineError if there is no such message."""
     with for_pipelines():
         return protobuf.message_class(compiled, name, path)
 
 
 def spark_type(descriptor: Any, depth: int = 0) -> Any:
-    """The StructType of a message; PipelineError if it nests too deeply or contains itself."""
+    """The StructType of a message. Raises PipelineError if it nests too deeply or contains
+    itself."""
     from pyspark.sql import types as t
 
     if depth > NESTING_MAX:

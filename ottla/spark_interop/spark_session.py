@@ -106,7 +106,7 @@ def session(
 
 
 def check_start(master: str | None, memory: str) -> None:
-    """SparkUnavailable for a master or an amount of memory with which no JVM starts."""
+    """Raises SparkUnavailable for a master or an amount of memory with which no JVM starts."""
     if master and not MASTERS.fullmatch(master):
         raise SparkUnavailable(
             f"{master!r} is not a master of Spark: use local[*], local[2], spark://host:7077, yarn "
@@ -191,7 +191,8 @@ def _defaults(memory: str, partitions: int) -> dict[str, str]:
 
 
 def coordinates(version: str) -> list[str]:
-    """The Maven coordinates of the modules for a pyspark; SparkUnavailable if there are none."""
+    """The Maven coordinates of the modules for a pyspark. Raises SparkUnavailable if there are
+    none."""
     if version not in VERSIONS:
         raise SparkUnavailable(
             f"pyspark {version} has no Kafka connector that resolves from Maven Central; "
@@ -245,7 +246,7 @@ def remember(directory: Path, version: str) -> None:
 
 
 def given_jars(home: Path, version: str) -> list[Path]:
-    """The jars in a user's directory; SparkUnavailable for jars of another version."""
+    """The jars in a user's directory. Raises SparkUnavailable for jars of another version."""
     files = sorted(home.glob("*.jar")) if home.is_dir() else []
     connectors = [f.name for f in files if MODULES["kafka"] in f.name]
     if not connectors:

@@ -51,7 +51,8 @@ def _local(when: datetime, time_zone: str) -> datetime:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration like 500ms, 10s, 5m, 2h, 1d; PipelineError for anything else."""
+    """Milliseconds of a duration like 500ms, 10s, 5m, 2h, 1d. Raises PipelineError for anything
+    else."""
     number = text.rstrip("mshd")
     unit = text[len(number) :]
     if unit not in UNITS or not number.isdigit():

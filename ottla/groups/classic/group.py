@@ -296,7 +296,8 @@ class ClassicGroup:
         return self.tells_topics if topics is None else topic in topics
 
     def elect_joined_leader(self) -> bool:
-        """Ensures that the leader is a member that has joined; False if there is none."""
+        """Makes another member leader if the leader has not joined the new generation. Returns
+        False if no member has joined it."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.awaits_join is not None:
             return True

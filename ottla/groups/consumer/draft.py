@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 
 class Draft:
-    """Each method adds its records to the result and sees the group as if they were replayed."""
+    """Each method adds records to the result; later methods see the group as if these records were
+    replayed."""
 
     def __init__(
         self,
@@ -115,7 +116,8 @@ class Draft:
         """Makes the next heartbeat assign again; an empty group has nothing to assign."""
         self._bump_epoch(True)
         if not self.members:
-            self.set_target_epoch(self.epoch)   # KAFKA-20442: no later heartbeat will set it
+            # No heartbeat will set it later, since the group has no members (KAFKA-20442).
+            self.set_target_epoch(self.epoch)
 
     def reconcile(
         self, member_id: str, current: CurrentMemberValue, owned: Owned

@@ -16,7 +16,7 @@ TEXT_CHARS_MAX = 249
 the user's access to its topics is checked by name."""
 LISTED_MAX = 20
 EVENT_BYTES, RING_BYTES = 500, 900
-"""The bytes that an event, or a ring, takes besides its characters, measured with `tracemalloc`."""
+"""The bytes that an event and a ring take besides their characters, measured by `tracemalloc`."""
 
 Key = TypeVar("Key")
 

@@ -238,7 +238,8 @@ def leaderless(image: MetadataImage, otherwise: bool) -> Iterator[tuple[str, int
 def longest(
     image: MetadataImage, state: PartitionState, ends: Mapping[int, LogEnd], unclean: bool
 ) -> int:
-    """The live replica with the longest log, by last epoch and end; in-sync replicas win a tie.
+    """The live replica with the longest log: the highest last leader epoch, then the highest end
+    offset; in-sync replicas win a tie.
 
     Raises EligibleLeadersNotAvailable if no replica has answered under its current broker epoch.
     Unless the election is unclean, every in-sync and every awaited replica must have answered.

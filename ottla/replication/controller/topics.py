@@ -240,7 +240,7 @@ def delete_topics(
                 raise InvalidRequest("Duplicate topic id.")
             known_name, known_id = _find_topic(image, name, topic_id)
             if names[known_name] and ids[known_id]:
-                name, topic_id = known_name, known_id        # one answer, with name and id
+                name, topic_id = known_name, known_id        # one answer for both items
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )

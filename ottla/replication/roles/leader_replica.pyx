@@ -32,7 +32,7 @@ cdef class LeaderReplica(ReplicaRole):
     cdef int take_isr(
         self, Partition partition, tuple isr, int partition_epoch, int node_id, bint begins
     ) except -1:
-        """Take over the image's in-sync set; `begins` if a new leader epoch begins with it."""
+        """Take over the image's in-sync set; `begins` is true if a new leader epoch begins."""
         cdef bint was_alone = self.alone and not begins
         assert all([node in partition.replicas for node in isr]), "a node in sync has no replica"
         assert node_id in isr, "the leader is not in the in-sync set"

@@ -328,7 +328,7 @@ class InPlaceReader(DataSourceReader):
             except SegmentGone:
                 continue
             except segments.UnindexedAbort:
-                raise                       # some aborted rows may have been returned
+                raise                       # rows of that transaction may have been returned
             except CorruptMessage:
                 # This executor may not see the newest bytes of a growing file: the next way
                 # asks the broker.

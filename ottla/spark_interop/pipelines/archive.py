@@ -304,16 +304,22 @@ def verify(
 ) -> dict[str, Any]:
     """Check an archive; with `bootstrap`, compare it with what the topic still has.
 
-    Reads every file. Returns {"ok", "problems": [text], "partitions": {p: {"from", "to" (the
-    archive has read the offsets from "from" up to, but not including, "to"), "records", "distinct",
-    "in_topic" (records of the topic in these offsets) and "not_archived" (records of the topic
-    after them; both are null without `bootstrap`), "missing": [offsets], "gaps": [[first, after the
-    last] of offsets that were deleted before they were read], "unreadable_or_gone" (other offsets
-    without a record: transaction markers, compaction)}}, "lost": the number of offsets in gaps}.
-    Only runs with allow_gaps leave gaps, which do not count as problems. Records that are not
+    Reads every file. Returns {"ok", "problems": [text], "partitions": {p: figures}, "lost": the
+    number of offsets in all gaps}. The figures of a partition are:
+
+    - "from", "to": the archive covers the offsets from "from" up to, but not including, "to";
+    - "records": the records in the archive; "distinct": how many different offsets they have;
+    - "in_topic": how many records the topic has at the covered offsets (null without `bootstrap`);
+    - "not_archived": how many records the topic has after them (null without `bootstrap`);
+    - "missing": [offsets] of records that the topic has and the archive lacks;
+    - "gaps": [[first, after the last]] of offsets that were deleted before they were read;
+    - "unreadable_or_gone": the number of other offsets without a record: transaction markers, and
+      records that compaction removed.
+
+    Only runs with `allow_gaps` leave gaps, which do not count as problems. Records that are not
     archived yet are a problem only if the archive is empty. Raises PipelineError if there is no
-    archive, the topic does not exist or no broker answers; damage is not an error but a problem in
-    the report.
+    archive, the topic does not exist or no broker answers. Damage raises nothing: the report lists
+    it as a problem.
     """
     target = Table.open(Files(spark, path), "archive")
     with query_run.telling("verify", progress, bootstrap) as shown, query_run.clock(shown):

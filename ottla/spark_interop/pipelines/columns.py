@@ -150,7 +150,8 @@ def parts(text: str) -> Iterator[str]:
 
 
 def _field(part: str) -> str:
-    """The name of a field of a DDL, "" if it cannot be parsed; PipelineError for a wrong type."""
+    """The name of a field of a DDL, "" if it cannot be parsed. Raises PipelineError for a wrong
+    type."""
     found = FIELD.match(part)
     if found is None:
         return ""

@@ -56,7 +56,7 @@ class LocalFiles:
         }
 
     def read(self, name: str) -> str:
-        """A file as text; PipelineError if it cannot be read."""
+        """A file as text. Raises PipelineError if it cannot be read."""
         try:
             return Path(self.at(name)).read_text()
         except (OSError, ValueError) as error:
@@ -118,14 +118,14 @@ class Files:
         self.rename(draft, name)
 
     def rename(self, old: str, new: str) -> None:
-        """Moves a file; OSError if that fails."""
+        """Moves a file. Raises OSError if that fails."""
         self._fs.mkdirs(self._path(new).getParent())
         if not self._fs.rename(self._path(old), self._path(new)):
             raise OSError(f"{self.at(old)} could not be renamed to {self.at(new)}")
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Holds a lock that ends with this process; PipelineError if another process has it.
+        """Holds a lock that ends with this process. Raises PipelineError if another process has it.
 
         Locks only on local disks: other file systems have no lock that a kill releases.
         """

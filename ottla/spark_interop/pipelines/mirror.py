@@ -207,8 +207,8 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
-    # `looped` depends on the received headers: within one cluster, the new path always has the
-    # destination's name.
+    # `looped` is computed from the received headers. This mirror adds the source's name to the
+    # path, and within one cluster the destination has the same name.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

@@ -46,7 +46,8 @@ class Entry:
 
 
 def prepare(cluster: Cluster) -> str:
-    """Creates the topic if needed and returns its id; PipelineError if it has wrong settings."""
+    """Creates the topic if needed and returns its id. Raises PipelineError if it has wrong
+    settings."""
     there = cluster.topic_ids([TOPIC])[TOPIC]
     if there in _fit:
         return str(there)

@@ -46,15 +46,22 @@ def quality_report(
 ) -> dict[str, Any]:
     """Statistics of a topic (`bootstrap`, `topic`) or of an archive.
 
-    Returns {"source", "records", "tombstones", "without_key", "bad" (not in the format), "reasons":
-    {text: count}, "columns": {name: {"nulls" (share of good records), "distinct" (approximate),
-    "least", "most"}}, "duplicate_keys" (keys with more than one record), "partitions": {p:
-    {"records", "first", "last", "gaps" (offsets without a record, transaction markers among them),
-    "twice" (records with a repeated offset)}}, "bytes": {"key", "value": percentiles 0, 50, 90, 99,
-    100}, "lateness": {"in order", "1 s", "1 min", "1 h", "1 d", "more": how many records are older
-    than an earlier record of their partition by at most this time, and by more than the limit
-    before}, "days": {yyyy-MM-dd: records}}. With `html` the report is also written to this file as
-    a page.
+    Returns a dict:
+
+    - "source"; and "records", "tombstones", "without_key", "bad" (not in the format): counts;
+    - "reasons": {error text: count}, the most frequent errors of bad records, at most 8;
+    - "columns": {name: {"nulls" (share of the good records, 0 to 1), "distinct" (approximate number
+      of values), "least", "most"}};
+    - "duplicate_keys": the number of keys with more than one record;
+    - "partitions": {p: {"records", "first" and "last" (offsets), "gaps" (number of offsets without
+      a record, which includes transaction markers), "twice" (records with a repeated offset)}};
+    - "bytes": {"key": sizes, "value": sizes}: the percentiles 0, 50, 90, 99 and 100, in bytes;
+    - "lateness": {limit: count} for the limits "in order", "1 s", "1 min", "1 h", "1 d", "more".
+      The lateness of a record is how much older it is than the newest earlier record of its
+      partition. Each record counts for the smallest limit that its lateness does not exceed;
+    - "days": {yyyy-MM-dd: records}.
+
+    With `html` the report is also written to this file as a page.
 
     Raises PipelineError for a missing topic, archive or schema, and for `since` or `until` with an
     archive.

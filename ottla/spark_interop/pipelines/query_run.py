@@ -140,7 +140,7 @@ class Progress:
         finally:
             timer.cancel()
             if timer.ident is not None:
-                timer.join()    # it may just be printing
+                timer.join()    # `explain` may be printing
 
     def say(self, text: str) -> None:
         """Prints a line above the progress line, if there is one."""
@@ -194,8 +194,8 @@ class Contact:
         self._outage, self._ended = outage or Outage(), ended or threading.Event()
 
     def look(self) -> None:
-        """Tries the brokers and runs `watch`, each if it is due; NoBroker if no broker has accepted
-        a connection for PATIENCE_SECONDS."""
+        """Tries the brokers and runs `watch`, each if it is due. Raises NoBroker if no broker has
+        accepted a connection for PATIENCE_SECONDS."""
         if not self._there() or self._watch is None:
             return
         if time.monotonic() - self._watched > WATCH_SECONDS:
@@ -324,7 +324,7 @@ def _ticking(progress: Progress, tick: Callable[[threading.Event], None]) -> Ite
     finally:
         ended.set()
         if ticking.ident is not None:
-            ticking.join(JOIN_SECONDS)  # longer if it waits for an answer
+            ticking.join(JOIN_SECONDS)  # not longer: it may be waiting for an answer
 
 
 def trigger_of(every: str | None) -> dict[str, Any]:

@@ -147,8 +147,8 @@ def destination(
 def refuse_other_source(
     cluster: Cluster, topic: str, archived: dict[str, Any], given: Mapping[str, Any]
 ) -> None:
-    """PipelineError if a replay of this name has written other records to the topic. `given` are
-    the options of `replay`."""
+    """Raises PipelineError if a replay of this name has written other records to the topic. `given`
+    are the options of `replay`."""
     source = _source(
         archived, given.get("since"), given.get("until"), given.get("time_zone") or "UTC")
     transactional.positions(destination(cluster, topic, given.get("name"), archived, source))

@@ -184,8 +184,9 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The checked options; PipelineError if an option is unknown, missing or of another kind. If
-    `topic` is given without `bootstrap`, adds the default address of all `ottla` commands."""
+    """The checked options. Raises PipelineError if an option is unknown, missing or of another
+    kind. If `topic` is given without `bootstrap`, adds the default address of all `ottla`
+    commands."""
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:

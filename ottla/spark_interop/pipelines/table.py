@@ -68,7 +68,7 @@ class Table:
 
     @classmethod
     def open(cls, files: Files, kind: str) -> Table:
-        """The table at a path, read-only; PipelineError if there is none of that kind."""
+        """The table at a path, read-only. Raises PipelineError if there is none of that kind."""
         if not files.exists(META):
             raise PipelineError(f"{files.root} is not a table of `{kind}`: it has no {META}")
         about = json.loads(files.read(META))
@@ -221,7 +221,7 @@ class Table:
         ]
 
     def read(self, spark: Any) -> Any:
-        """The live files as a frame; DataLost if one is missing or has another size."""
+        """The live files as a frame. Raises DataLost if one is missing or has another size."""
         problems = self.check_files()
         if problems:
             raise DataLost(
@@ -235,7 +235,7 @@ class Table:
 
 
 def claim(checkpoint: Files, about: dict[str, Any], to: transactional.Destination) -> None:
-    """Records the topics of a checkpoint; PipelineError if it belongs to other topics."""
+    """Records the topics of a checkpoint. Raises PipelineError if it belongs to other topics."""
     check_claim(checkpoint, about, to)
     if not checkpoint.exists(CLAIM):
         checkpoint.write(CLAIM, json.dumps(about | {TARGETS: target_ids(to)}, indent=1))

@@ -53,9 +53,9 @@ def prepare(
 ) -> None:
     """Creates a topic with these settings, or checks one that exists.
 
-    `has_older` is None for records that get the present time. PipelineError for too few partitions,
-    compaction that the source does not have, a retention below the age of the records, and a topic
-    that replaces timestamps.
+    `has_older` is None for records that get the present time. Raises PipelineError for too few
+    partitions, compaction that the source does not have, a retention below the age of the records,
+    and a topic that replaces timestamps.
     """
     if not cluster.exists(topic):
         if create:

@@ -124,7 +124,7 @@ class Begun:
 
 
 def positions(to: Destination) -> dict[int, int]:
-    """The committed position of each lane that has one; PipelineError as for `begin`."""
+    """The committed position of each lane that has one. Raises PipelineError as for `begin`."""
     if None in to.cluster.topic_ids([progress.TOPIC, to.topic]).values():
         return {}
     return begin(to).positions

@@ -212,7 +212,7 @@ def known_watermark(files: Readable) -> str | None:
 
 
 def check_time_column(name: str, kind: str) -> None:
-    """PipelineError unless a column of this type of Spark can be the event time."""
+    """Raises PipelineError unless a column of this type of Spark can be the event time."""
     if not kind.lower().startswith("timestamp"):
         raise PipelineError(
             f"time_column: {name} is of type {kind.upper()}, but the event time must be a"

@@ -26,8 +26,8 @@ cdef class ReplicaRole:
     role."""
     cdef readonly bint replicated       # the partition has several replicas
     cdef readonly bint following        # another broker leads, and this broker copies its log
-    # This follower has compared its log with the leader's in this leader epoch: up to its high
-    # watermark, both logs have the same records.
+    # This follower has compared its log with the leader's in this leader epoch: up to this
+    # replica's high watermark, both logs have the same records.
     cdef readonly bint in_step
     cdef readonly bint alone            # this broker leads, and no other replica is in sync
     # Fewer than min.insync.replicas are in sync: acks=all is refused, the high watermark does not

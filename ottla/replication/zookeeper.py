@@ -111,7 +111,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads, with two changes to their connections.
 
-    TLS uses the given contexts: kazoo's own would trust all of the system's authorities as well.
+    TLS uses the given contexts: kazoo's own would also trust the system's authorities.
     An attempt to connect ends after `answer_seconds` if the server accepts the connection but never
     answers, instead of lasting for the whole session timeout. A ZooKeeper that is just starting may
     accept a connection and never answer it.

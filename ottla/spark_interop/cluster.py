@@ -369,7 +369,7 @@ class Cluster:
         """The result of ListOffsets by partition, for an OffsetSpec of confluent-kafka; -1 if no
         offset fits. `partitions` are all partitions by default.
 
-        PipelineError if the election of a leader takes too long.
+        Raises PipelineError if the election of a leader takes too long.
         """
         from confluent_kafka import IsolationLevel, TopicPartition
 

@@ -88,7 +88,7 @@ def _leaders(group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _several(rule: str, place: str, what: str, rows: list[Any]) -> list[Anomaly]:
-    """An anomaly if the rows, of which all should be equal, have several values."""
+    """An anomaly if the rows, which should all be equal, differ."""
     names = sorted(set(map(str, rows)))
     return [Anomaly(rule, place, f"{what} {', '.join(names)}")] if len(names) > 1 else []
 

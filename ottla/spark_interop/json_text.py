@@ -54,8 +54,8 @@ def decode(frame: Any, value: Any, schema: Any) -> Any:
 
 
 class _Whole:
-    """Reads a text as the first of two items of an array, which shows whether anything follows the
-    value.
+    """Reads a text as the first of two items of an array. Whether the second item is found shows
+    whether the text ended after the value.
 
     The names of the array and of the last item's field are random, so no text contains them.
     """

@@ -51,12 +51,13 @@ def read_topic(
 
     `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
     about a value that does not have the format: `permissive` keeps the record with nulls, its
-    `_value` and an `_error`; `failfast` ends the query with BadRecord's text. `since` (included)
-    and `until` (excluded) select records by timestamp: epoch milliseconds, a datetime, or ISO 8601
-    text, in `time_zone` unless the text names a zone. Records may be out of order, so the query
-    reads to the end of the topic to find all records before `until`; with `lateness`, e.g. `1h`, it
-    ends at the first record that is newer than `until` by this time. `isolation` is Kafka's
-    isolation.level. `options` are options of Spark's source and take precedence.
+    `_value` and an `_error`; `failfast` ends the query with an error that names the record.
+    `since` (included) and `until` (excluded) select records by timestamp: epoch milliseconds, a
+    datetime, or ISO 8601 text, in `time_zone` unless the text names a zone. Records may be out of
+    order, so the query reads to the end of the topic to find all records before `until`; with
+    `lateness`, e.g. `1h`, it ends at the first record that is newer than `until` by this time or
+    more. `isolation` is Kafka's isolation.level. `options` are options of Spark's source and take
+    precedence.
 
     Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
     format or mode.

@@ -152,8 +152,8 @@ class ClassicGroup:
 
     @property
     def all_have_joined(self) -> bool:
-        """Whether every member has joined the new generation, and so has every client that was
-        assigned a member id."""
+        """Whether every member, and every client that was assigned a member id, has joined the new
+        generation."""
         return not self.pending_joins and all(
             member.awaits_join is not None for member in self.members.values()
         )
@@ -401,7 +401,8 @@ class ClassicGroup:
         for stored in value.members:
             member = living.get(stored.member_id)
             # A record that this broker has just written agrees with the member. While the log is
-            # loaded, a later generation's record may have another subscription or other timeouts.
+            # loaded, a later generation's record may have another subscription or other timeouts:
+            # it replaces the member.
             if member is None or member.value(value.protocol, stored.assignment) != stored:
                 member = _restored(stored, value.protocol)
             member.assignment = stored.assignment

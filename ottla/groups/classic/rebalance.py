@@ -89,8 +89,9 @@ def complete_if_joined(group: ClassicGroup, result: Result) -> None:
 
 
 def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """On timeout: extends the initial delay if a member joined during it; otherwise ends the
-    join. After a pause, waits for the members that have not joined again."""
+    """Called when the wait for joins times out: extends the initial delay if a member joined during
+    it; after a pause, waits for the members that have not joined again; otherwise begins the new
+    generation."""
     if group.state is not ClassicState.PREPARING:
         return
     if group.pauses:

@@ -106,8 +106,8 @@ class Draft:
             self._resolve_patterns()
             self._bump_epoch(changed)
             if len(self._result.records) == recorded:
-                # With new records, `seen_version` stays, so that the next heartbeat checks again:
-                # the log may refuse the records.
+                # If there are new records, `seen_version` stays, so that the next heartbeat checks
+                # again: the log may refuse the records.
                 self._group.seen_version = version
         if self.epoch > self.target_epoch:
             self._assign()

@@ -90,8 +90,8 @@ class ConsumerGroup:
     """The version of the cluster's metadata that the group's topics were last read from."""
     resolved: dict[str, int] = field(default_factory=dict)
     """The metadata version with which each pattern was last resolved. With ACLs, a pattern
-    matches only topics that the subscribing member may see: so it is resolved only during the
-    heartbeat of a member that subscribes to it."""
+    matches only topics that the subscribing member may see. So the pattern is resolved only during
+    the heartbeat of a member that subscribes to it."""
     type_name = "consumer"
     protocol_type = "consumer"
     tells_topics = True

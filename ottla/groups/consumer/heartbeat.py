@@ -259,8 +259,8 @@ def arm_rebalance(
 ) -> None:
     """Starts the rebalance timeout of a member that has to give up partitions.
 
-    The timer is not cancelled when the member gives them up, since the log may refuse the record of
-    it. A timer that is not needed has no effect.
+    The timer is not cancelled when the member gives them up: the log may refuse the record, and
+    then the member still owns them. A timer that is not needed has no effect.
     """
     if after != before and after.state == MemberState.UNREVOKED_PARTITIONS:
         result.set_timer(

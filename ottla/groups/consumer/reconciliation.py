@@ -52,7 +52,7 @@ def _next(
     kept = {p: epoch for p, epoch in current.assigned.items() if p in target}
     lost = {p: epoch for p, epoch in current.assigned.items() if p not in target}
     if lost and _still_owns(owned, lost):
-        # The epoch stays: until the partitions are revoked the member may commit with it.
+        # The member epoch stays: the member may commit with it until the partitions are revoked.
         return _changed(
             current, current.epoch, MemberState.UNREVOKED_PARTITIONS, kept, lost
         )

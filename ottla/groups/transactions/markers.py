@@ -47,7 +47,7 @@ WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
 """Errors after which no marker is needed: the partition was deleted, or it knows a newer epoch of
-the producer, so its marker was written before."""
+the producer, so this marker was written before."""
 
 
 AT_ONCE_MAX = 50

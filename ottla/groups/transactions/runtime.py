@@ -1,6 +1,6 @@
 """Transactional ids that this broker coordinates: `shard_runtime` over `__transaction_state`.
 
-It also performs the effect that only transactions have, the markers:
+It also writes the markers, which end the transactions in their partitions:
 
     end recorded -> a marker into each partition -> all committed -> client answered, end completed
                        '-- some failed: client answered, failed markers retried after a delay --'

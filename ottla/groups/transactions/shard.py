@@ -183,7 +183,7 @@ class TransactionShard:
     ) -> None:
         """EndTxn: replies with the resulting TransactionValue once the markers are committed.
 
-        So after the reply to a commit, the transaction's records are visible. Only if a marker
+        So after the reply to a commit, the transaction's records are visible. But if a marker
         cannot be written, the reply does not wait for it. Raises the errors of `transitions.ended`.
         """
         transactional_id = request.transactional_id

@@ -55,8 +55,8 @@ def report(image: MetadataImage, node_id: int, held: Held | None) -> Decision[No
 
 
 def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
-    """Set the leader epochs of a topic's partitions, from `first` on, above all reported epochs.
-    Returns whether the topic has more partitions to change."""
+    """Set the leader epochs of a topic's partitions, from partition `first` on, above all reported
+    epochs. Returns whether the topic has more partitions to change."""
     adopting, topic = image.adopting, image.topics.get(name)
     if adopting is None or topic is None:
         return Decision((), False)

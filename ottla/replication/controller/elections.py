@@ -18,7 +18,7 @@ follower. If no trusted member is live, the set stays as it is, since one of its
 all committed records.
 
 Replicas whose power fails at the same moment leave the set one after the other, as their sessions
-end. The last one remains alone in the set. It never learned that it was alone, so it has not
+end. The last replica remains alone in the set. It never learned that it was alone, so it has not
 flushed the records that were committed in memory. Therefore the other replicas are awaited: one of
 their disks may have more records. A broker that stayed live has flushed its records, so its
 replicas need not wait for any other replica.

@@ -1,8 +1,9 @@
 """The controller's decision about in-sync sets: AlterPartition (KIP-497, KIP-903).
 
-A leader's proposal has its broker epoch, leader epoch and partition epoch; each must equal the one
-in the image. A replica that joins must be registered under the broker epoch with which the leader
-has seen it fetch. It must not be shutting down, and its log directory must work.
+A leader's proposal has the leader's broker epoch, the leader epoch and the partition epoch. Each
+must equal the one in the image. The broker of a replica that joins must be registered under the
+broker epoch with which the leader has seen it fetch. It must not be shutting down, and the
+replica's log directory must work.
 """
 
 from __future__ import annotations

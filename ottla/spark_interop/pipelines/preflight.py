@@ -207,7 +207,8 @@ def _check_written(
         elif step.name == "replay" and not given.get("create"):
             targets.raise_missing(cluster, name)
         elif not given.get("dry_run") and not cluster.create(name, wanted, check_only=True):
-            _check_right(cluster, name, "WRITE")    # it exists, and this user does not see it
+            # The topic exists, but this user may not describe it.
+            _check_right(cluster, name, "WRITE")
         made.topics[cluster.bootstrap, name] = wanted
     if names and not given.get("dry_run"):
         _check_own_topic(cluster, progress.TOPIC, progress.PARTITIONS, ("READ", "WRITE"))

@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call of `consume`
 POLL_SECONDS = 0.05
 FETCH_WAIT_MS_MAX = 10  # so that the end of the partition is noticed soon
-# Temporary errors, and one about the coordinator, which an assigned consumer does not need.
+# Temporary errors, and one of the coordinator: a consumer with assigned partitions needs none.
 PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
 _fit: set[str] = set()  # ids of progress topics that `prepare` has checked
 

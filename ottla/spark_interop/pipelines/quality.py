@@ -227,7 +227,7 @@ def _text(value: Any) -> str:
 
 
 def plot(bars: dict[str, int]) -> str:
-    """Bars as SVG; more than BARS_MAX are added up in groups."""
+    """Bars as SVG. If there are more than BARS_MAX, each bar is the sum of several neighbours."""
     from matplotlib.figure import Figure
 
     names, values = list(bars), list(bars.values())

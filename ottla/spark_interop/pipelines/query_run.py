@@ -242,7 +242,7 @@ class Contact:
 def telling(
     what: str, show: bool | None, *where: str | Cluster | None
 ) -> Iterator[Progress]:
-    """The Progress of a pipeline, which the block runs. Outages of these clusters are reported even
+    """The Progress of the pipeline that the block runs. Outages of these clusters are reported even
     while no query runs."""
     clusters = [Cluster.of(one) for one in where if one is not None]
 

@@ -49,11 +49,11 @@ def replay(
     """Write the records of an archive to `topic`; a later run continues.
 
     `name` identifies the replay, by default `replay-TOPIC`. A second replay of the same records
-    into the same topic needs its own name. So does a replay of another archive or range, which is
-    refused under the old name. `since` (included) and `until` (excluded) select records by
-    timestamp; they are times as in `read_topic`. `rate` limits the records per second of the whole
-    replay. `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has the
-    original timestamp in ms. `create` creates the topic with the settings and the number of
+    into the same topic needs its own name. A replay of another archive or range needs its own name
+    too: it is refused under the old one. `since` (included) and `until` (excluded) select records
+    by timestamp; they are times as in `read_topic`. `rate` limits the records per second of the
+    whole replay. `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has
+    the original timestamp in ms. `create` creates the topic with the settings and the number of
     partitions of the archive's topic. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time,

@@ -100,8 +100,8 @@ class Table:
     ) -> Iterator[Table]:
         """The table for its one writer, created if needed, without leftovers of a killed writer.
 
-        PipelineError if it belongs to another topic or cluster, the directory has other data, or
-        another process writes to it.
+        Raises PipelineError if the table belongs to another topic or cluster, the directory has
+        other data, or another process writes to it.
         """
         if not files.exists(META):
             if files.list():
@@ -181,7 +181,7 @@ class Table:
     ) -> None:
         """Adds files to the table and removes others, in one step; then deletes the removed files.
 
-        PipelineError if the topic of a batch was created again meanwhile.
+        Raises PipelineError if the topic of a batch was created again meanwhile.
         """
         if batches and self.origin is not None:
             self.origin.check()

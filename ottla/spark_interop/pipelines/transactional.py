@@ -96,7 +96,7 @@ class Destination:
 
     def transactional_id(self, lane: int) -> str:
         """The transactional id of one lane. A lane of another source or destination has another
-        id, so the two do not fence each other."""
+        id, so that these lanes do not fence each other."""
         return f"{self.writer}-{self.source_cluster}-{self.topic}-{lane}"
 
     def key(self, lane: int) -> str:

@@ -189,12 +189,12 @@ def _close_all(target: Table) -> bool:
 
 
 def known_watermark(files: Readable) -> str | None:
-    """The newest watermark in the checkpoint, apart from the one that closes all windows; in
-    Spark's form. None if no batch has had a row with a time.
+    """The newest watermark in the checkpoint, in Spark's form, apart from the one that closes all
+    windows. None if no batch has had a row with a time.
 
     A batch begins with the watermark in `offsets`, and ends with the one in `commits`. Spark's
-    report of a batch has only the former. After a batch that a killed run had begun, no other batch
-    may follow and report the latter.
+    report of a batch has only the watermark in `offsets`; the next batch reports the other one. But
+    no batch may follow the batch that a killed run had begun.
     """
     last = query_run.newest(files, CHECKPOINT, "offsets")
     found = [0]

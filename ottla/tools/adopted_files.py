@@ -1,13 +1,13 @@
 """Puts planned partitions into a data directory: files first, then the metadata that adds them.
 
-    .ottla-import/<topic>-<n>/   unfinished copies or links         ignored by a start
-    <topic>-<n>/                 complete and durable               without metadata: not used yet
+    .ottla-import/<topic>-<n>/   unfinished copies or links; a starting broker ignores them
+    <topic>-<n>/                 complete and durable; unused until the metadata has the topic
     checkpoints                  recovery points, log starts
-    __ottla_metadata-0           one batch: all topics exist, or none
+    __ottla_metadata-0           one batch adds the topics: after a crash, all exist or none
 
 A crash leaves the source as it was and the target without the topics; running the import again
-starts over. Closed segments may be links to the source's files, which are no longer written to.
-The last segment and all small files are always copied.
+starts over. Closed segments may be hard links to the source's files, since nothing writes to closed
+segments any more. The last segment and all small files are always copied.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Say = Callable[[str], None]
 
 
 def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[KraftTopic]:
-    """Adopts everything; returns the new topics. Raises ImportRefused, OSError."""
+    """Adopts all planned partitions; returns the new topics. Raises ImportRefused, OSError."""
     disk = Disk()
     new = not os.path.exists(f"{target}/meta.properties")
     try:
@@ -69,7 +69,8 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         ]
         if not link:
             require_room(target, partitions)
-        # After an unclean stop, or without adopted indexes, the next start recovers the logs.
+        # The next start must recover the logs if the source was not stopped cleanly, or if a
+        # partition's indexes are not adopted.
         sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
         was_clean, clean = clean, False
         for adopted in partitions:
@@ -94,8 +95,8 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
 
 
 def let_go(storage: Storage, clean: bool) -> None:
-    """Closes the target. Unless `clean`, does so without the mark of a clean stop, so that the next
-    start recovers it."""
+    """Closes the target directory. Unless `clean`, leaves no mark of a clean stop, so that the next
+    start recovers the logs."""
     if clean:
         storage.close()
         return
@@ -106,7 +107,7 @@ def let_go(storage: Storage, clean: bool) -> None:
 
 
 def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
-    """The topics that do not exist yet. Raises ImportRefused if a topic's name collides with the
+    """The topics that the target lacks. Raises ImportRefused if a topic's name collides with the
     name of another topic in the target."""
     topics = []
     for topic in plan.topics:
@@ -150,7 +151,8 @@ def files_of(adopted: Adopted, clean: bool) -> Iterator[tuple[str, bool]]:
     logs = [name for name in names if name.endswith(".log")]
     for name in names:
         if name.endswith(CACHES):
-            # An index that Kafka had open has its maximum size, with zeros at its end.
+            # After an unclean stop of Kafka, the indexes of the last segment still have their
+            # maximum size, with zeros at the end. They are not adopted.
             open_index = not clean and logs and name.startswith(logs[-1][:20])
             if not adopted.caches_hold or (open_index and not name.endswith(".txnindex")):
                 continue
@@ -174,7 +176,7 @@ def stage(disk: Disk, directory: LogDirectory, adopted: Adopted, plan: Plan, lin
 
 
 def linked(source: str, target: str) -> bool:
-    """Tries to make a link. Returns False if this is not possible, as across file systems."""
+    """Tries to make a hard link. Returns False if this fails, for example across file systems."""
     try:
         os.link(source, target)
     except OSError:
@@ -215,8 +217,8 @@ def put_in_place(
 
 
 def keep_if_foreign(final: str, staged: str) -> None:
-    """Raises ImportRefused if `final` has another topic id than `staged`: it is not from an earlier
-    run of this import, and must not be replaced."""
+    """Raises ImportRefused if `final` has another topic id than `staged`. Then `final` is not from
+    an earlier run of this import, and must not be replaced."""
     ids = []
     for path in (final, staged):
         try:
@@ -245,6 +247,7 @@ def records_of(
     names = {topic.name for topic in topics}
     records += [each for each in plan.configs if each.resource_name in names]
     if topics and plan.next_producer_id > image.next_producer_id:
-        # A new producer with the id of an old one would seem to send duplicates.
+        # A new producer must not get an id that the logs contain: the broker would take its
+        # records for duplicates.
         records.append(ProducerIdsTaken(plan.next_producer_id))
     return records

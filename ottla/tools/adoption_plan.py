@@ -1,8 +1,8 @@
 """Plans which partitions of Kafka's log directories to adopt, and as which topics.
 
-The controller's metadata contains the topics, their ids and their settings. A directory with an id
-that the metadata lacks belongs to a deleted topic. Without a metadata log, as on a broker-only
-node, names and topic ids come from the directories.
+The controller's metadata contains the topics, their ids and their settings. If a partition's
+directory has a topic id that is not in the metadata, the topic was deleted. Without a metadata log,
+as on a broker-only node, names and topic ids come from the directories.
 """
 
 from __future__ import annotations
@@ -225,7 +225,8 @@ def check_one(
         mine.caches_hold,
         min(offsets[RECOVERY_POINTS].get(key, 0), checked.end_offset),
         min(max(start, 0), checked.end_offset),
-        # Recovery treats a gap between segments as a loss unless compaction explains it.
+        # The offset up to which the log was compacted. Recovery treats a gap between segments above
+        # this offset as a loss.
         max(offsets[CLEANED].get(key, 0), checked.gaps_below),
         checked.epochs,
         max(checked.producer_id_max, transactional_id_max(key, path)),
@@ -233,8 +234,9 @@ def check_one(
 
 
 def transactional_id_max(key: Partition, path: str) -> int:
-    """The highest producer id in a transaction coordinator's log, -1 if there is none. A producer
-    may have this id before it writes any record. Raises ImportRefused, OSError."""
+    """The highest producer id in a transaction coordinator's log, -1 if there is none. No other log
+    contains the id of a producer that has not written a record yet. Raises ImportRefused, OSError.
+    """
     highest = -1
     if key[0] != TRANSACTIONS_TOPIC:
         return highest

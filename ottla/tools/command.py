@@ -110,8 +110,8 @@ def run(given: list[str]) -> int:
 
 
 def with_numbers(given: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The words of `server start`, with numbers in place of times and sizes that have a unit, and
-    the overrides as they were typed."""
+    """Replaces the times and sizes with units in the overrides of `server start` by numbers.
+    Returns the words of the command line, and the overrides as they were typed."""
     if not any(word.startswith("--override") for word in given):
         return given, {}
     from ottla.tools.cli.units import overrides_without_units

@@ -62,7 +62,7 @@ org.apache.kafka.tools.api.LongDecoder."""
 
 
 def plain(name: str) -> Callable[[bytes], str]:
-    """The decoder of this class name, or short name. Raises ValueError."""
+    """The decoder with this class name or short name. Raises ValueError."""
     short = name.rpartition(".")[2]
     for ending in ("Decoder", "Deserializer", "Serde"):
         short = short.removesuffix(ending) or short
@@ -76,7 +76,8 @@ def plain(name: str) -> Callable[[bytes], str]:
 
 
 def plain_decoder(key: str, value: str) -> Decoder:
-    """The decoder of records, from a decoder of keys and one of values. Raises ValueError."""
+    """The decoder of records, from the names of decoders for keys and for values. Raises
+    ValueError."""
     of_key, of_value = plain(key), plain(value)
 
     def decode(record: Record) -> Shown:
@@ -95,7 +96,8 @@ CONSUMER_PROTOCOL: dict[str, type[Message]] = {
 """The fields of a group member that contain encoded messages of the consumer protocol."""
 
 
-# Records of coordinators: the key begins with the record's type, the value with its version.
+# Records of coordinators: the key begins with the type of the record, the value with the version of
+# the value's fields.
 
 def record_classes(topic: str) -> dict[int, tuple[type[Message], type[Message]]]:
     """The classes of an internal topic's keys and values, by the type of the record."""
@@ -156,7 +158,7 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
 
 
 def unfold(shown: dict[str, Any], name: str, data: bytes, message_class: type[Message]) -> None:
-    """Shows a consumer's bytes decoded; bytes that cannot be decoded stay as they are."""
+    """Decodes the field `name`, which a consumer has encoded. Leaves it in base64 on an error."""
     version = int.from_bytes(data[:2], "big")
     if len(data) < 2 or version not in message_class.VERSIONS:
         return

@@ -103,7 +103,7 @@ def report(path: str, error: Exception) -> int:
 
 
 def _segments(directory: Path) -> list[Path]:
-    """The segments in the directory of a partition, or in the first one of a log directory."""
+    """The segments in the directory of a partition, or in all partitions of a log directory."""
     here = [each for each in directory.glob("*.log") if each.stem.isdigit()]
     of_partitions = (
         each for each in directory.glob("*/*.log")
@@ -143,7 +143,7 @@ def run(options: Namespace) -> int:
         name = path.rpartition("/")[2]
         printer = printers.get("." + name.rpartition(".")[2], dump_checkpoint)
         try:
-            open(path, "rb").close()        # a missing file gets an error instead of this line
+            open(path, "rb").close()        # for a missing file, print only the error
         except OSError as error:
             status = report(path, error)
             continue

@@ -101,7 +101,7 @@ def batch_at(log: str, position: int, size_max: int) -> Batch | None:
 
 
 def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Iterator[str]:
-    """A time index's entries, each compared with the batch that it names."""
+    """A time index's entries, each compared with the batch that contains the entry's offset."""
     base, log = base_offset_of(path), beside(path, ".log")
     entries = read_entries(path, TIME_ENTRY)
     if options.index_sanity_check:

@@ -4,7 +4,7 @@
               '-------- unsigned varints -----'
 
 Control records of the quorum (a new leader, the voters) have the form of transaction markers: the
-key contains the type, the value begins with its version.
+key contains the type, and the value begins with the version of its fields.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Chooses the replica that an import adopts, and finds records that only other replicas have.
 
-The import adopts the leader's log, as Kafka's followers do. If the given directories lack it, an
-in-sync replica is preferred, then the newest leader epoch, then the longest log. If the metadata is
-older than the logs, only epoch and length count. Two logs agree up to the first offset at which
-their records have different leader epochs (KIP-101).
+The import adopts the leader's log. If the given directories lack this log, the import prefers an
+in-sync replica, then the log with the newest leader epoch, then the longest log. If the metadata is
+older than the logs, only the leader epoch and the length decide. Two logs agree up to the first
+offset at which their records have different leader epochs (KIP-101).
 """
 
 from __future__ import annotations

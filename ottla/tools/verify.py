@@ -120,7 +120,7 @@ def nearest_path(path: str) -> str:
     parent, name = os.path.split(path.rstrip("/"))
     prefix = f"{parent}/" if parent else ""
     known = [one.name for one in beside(path.rstrip("/")) if one.is_dir()]
-    # The name may be a topic's, without a partition's number: then name its partitions.
+    # The name may be a topic's, without a partition's number: then suggest its partitions.
     own = sorted(one for one in known if one.rpartition("-")[0] == name and SUFFIX.match(one))
     return similar_are([prefix + one for one in own]) or similar(name, known, prefix)
 
@@ -139,7 +139,8 @@ def verify_directory(
         checked = check_directory(
             path, set(options.partition), options.online, options.deep, report
         )
-        for topic, index in checked.partitions:         # a running broker may have added some
+        # A running broker may have added partitions that are not in `places`.
+        for topic, index in checked.partitions:
             place = os.path.join(path, f"{topic}-{index}")
             found[os.path.realpath(places.get((topic, index), place))] = f"{topic}-{index}"
 

@@ -89,8 +89,9 @@ def describe_many(
     cluster: ClusterClient, kind: int, wanted: Sequence[str], asked: Connection | None = None,
     keys: list[str] | None = None,
 ) -> dict[str, list[Any]]:
-    """The settings of several resources by their names, in the order of the broker's reply: all, or
-    those named by `keys`. The request goes to `asked` or, without it, to any broker."""
+    """The settings of several resources, by the resources' names: all settings, or only those in
+    `keys`, in the order of the broker's reply. The request goes to `asked` or, without it, to any
+    broker."""
     resources = [
         DescribeConfigsRequest.Resource(
             resource_type=kind, resource_name=name, configuration_keys=keys
@@ -145,8 +146,8 @@ def quotas(
     *,
     strict: bool = False,
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """The quotas of the entities that match. The name None is the default user, client or address.
-    """
+    """The entities that match `components`, and their quotas. An entity is a name for each type;
+    the name None stands for the default user, client or address."""
     request_components = [
         DescribeClientQuotasRequest.Component(entity_type=kind, match_type=match, match=name)
         for kind, match, name in components

@@ -78,7 +78,7 @@ def list_groups(
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
     def ask() -> dict[str, Listed]:
-        live = cluster.live()   # if a broker leaves, ask all again: its groups have moved
+        live = cluster.live()   # if a broker leaves, its groups move: then ask all brokers again
         found = {}
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -110,7 +110,7 @@ def describe(cluster: ClusterClient, group_id: str) -> Group:
         except Refused as refused:
             if refused.code not in GONE:
                 raise
-            first = refused  # it may be a classic group
+            first = refused  # the group may be a classic group
     try:
         found = cluster.with_retries(partial(_classic, cluster, group_id), again=True)
         return found
@@ -227,8 +227,8 @@ def _commits(cluster: ClusterClient, group_id: str) -> dict[Place, Any]:
 
 
 def without_commit(cluster: ClusterClient, places: Iterable[Place]) -> set[Place]:
-    """The partitions that are not in `places`, but belong to a topic in `places`. A topic that was
-    deleted has none."""
+    """The partitions that are not in `places`, but belong to a topic in `places`. Skips deleted
+    topics."""
     known = set(places)
     names = sorted({topic for topic, _ in known})
     return {

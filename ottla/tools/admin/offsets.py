@@ -123,7 +123,7 @@ def settled(cluster: ClusterClient, wanted: Mapping[Place, int]) -> dict[Place, 
 
 
 def _wait(codes: Iterable[int]) -> None:
-    """Raises Refused if one of these codes is of a kind that `with_retries` waits for."""
+    """Raises Refused for the first code after which `with_retries` tries again."""
     for code in codes:
         if code in MOVED | EARLY:
             check(code)
@@ -175,8 +175,8 @@ def delete_records(
 
 
 def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
-    """Whether to send a partition in the next request: it has no result yet, or its error is one
-    after which a retry helps."""
+    """Whether the next request contains this partition: if it has no result yet, or an error after
+    which a retry may help."""
     return place not in results or results[place][0] in MOVED | EARLY
 
 
@@ -209,8 +209,8 @@ def _delete(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[Place, t
         except (Unreachable, TimedOut) as lost:
             if len(by_leader) == 1:
                 raise
-            # A lost answer is not retried: the leader may have executed the request, and -1 (all)
-            # would now delete newer records too.
+            # After a lost answer, the request is not repeated. The leader may have executed it, and
+            # a second request with -1 (all) would also delete records written since.
             away = isinstance(lost, NotConnected)
             code = ErrorCode.LEADER_NOT_AVAILABLE if away else ErrorCode.NETWORK_EXCEPTION
             places = [(topic, index) for topic, parts in topics.items() for index, _ in parts]

@@ -28,7 +28,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 @dataclass
 class Moving:
-    """The brokers from and to which a partition is being moved."""
+    """A partition's move in progress: all its replicas, the new ones, and those to be removed."""
 
     replicas: list[int]
     adding: list[int]
@@ -129,7 +129,7 @@ def elect(
 def log_dirs(
     cluster: ClusterClient, broker: int, places: Iterable[Place] | None = None
 ) -> list[Any]:
-    """The log directories of a broker with the partitions in them: all, or these `places`."""
+    """The log directories of a broker. Each lists its partitions, or only those in `places`."""
     request_topics = None
     if places is not None:
         kind = DescribeLogDirsRequest.Topic
@@ -142,8 +142,8 @@ def log_dirs(
 
 
 def directory_status(found: Any) -> str:
-    """`online`, `full` or `offline`, from a broker's answer about one log directory. Brokers before
-    Apache Kafka 3.3 do not report how much space is left."""
+    """`online`, `full` or `offline`, from a broker's answer about one log directory. Never `full`
+    for brokers before Apache Kafka 3.3, which do not report how much space is left."""
     if found.error_code:
         return "offline"
     return "full" if getattr(found, "usable_bytes", -1) == 0 else "online"

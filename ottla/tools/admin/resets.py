@@ -16,7 +16,7 @@ def clamp(
     cluster: ClusterClient, wanted: Mapping[Place, int], warn: list[str] | None = None
 ) -> dict[Place, int]:
     """The offsets in `wanted`, limited to each partition's range. Adds a line to `warn` for each
-    offset outside."""
+    offset outside this range."""
     first = offsets.required(cluster, dict.fromkeys(wanted, EARLIEST))
     last = offsets.required(cluster, dict.fromkeys(wanted, LATEST))
     found = {}

@@ -20,10 +20,11 @@ def moved_off(
 ) -> dict[Place, list[int]]:
     """The partitions with a replica on a `leaving` broker, each with its new replicas.
 
-    `racks` has all live brokers. A new replica takes the position of the replaced one, so the
-    preferred order stays. It goes to a rack with the fewest replicas of the partition, and there to
-    the broker with the fewest replicas. A preferred leader goes to the broker in such a rack that
-    is preferred leader of the fewest partitions. Raises ClientError if too few brokers remain.
+    `racks` has the racks of all live brokers. A new replica takes the replaced replica's position
+    in the list of replicas. Only brokers in the racks with the fewest replicas of the partition are
+    considered. For the first position, the preferred leader's, the broker that is preferred leader
+    of the fewest partitions is chosen; for other positions, the broker with the fewest replicas.
+    Raises ClientError if too few brokers remain.
     """
     staying = {node: rack for node, rack in racks.items() if node not in leaving}
     replicas = Counter(node for nodes in assigned.values() for node in nodes)

@@ -59,7 +59,7 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        live = cluster.live()   # if a broker leaves, ask all again: its ids have moved
+        live = cluster.live()   # if a broker leaves, its ids move: then ask all brokers again
         listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -91,9 +91,11 @@ def describe(cluster: ClusterClient, transactional_id: str) -> tuple[int, Any]:
 
 
 def visible(cluster: ClusterClient, ids: Iterable[str]) -> set[str]:
-    """Those of these transactional ids that the user may describe. One request to any broker is
-    enough: brokers check the user's rights first, and only then who coordinates an id. Raises
-    ClientError."""
+    """The transactional ids among `ids` that the user may describe. Raises ClientError.
+
+    One request to any broker is enough, because a broker checks the user's rights before it checks
+    whether it coordinates an id.
+    """
     wanted = sorted(ids)
     if not wanted:
         return set()
@@ -151,7 +153,8 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
     if not old:
         return []
     ids = sorted({producer.producer_id for _, producer in old})
-    # Wait for all coordinators: aborting a transaction that is still ongoing would lose records.
+    # Wait for all coordinators. A coordinator that is not elected yet lists nothing, so an ongoing
+    # transaction would look like a hanging one; to abort it would lose records.
     ongoing = of_all_coordinators(cluster, TRANSACTIONS_TOPIC, partial(_ongoing, cluster, ids))
     return [
         Hanging(place, producer, (now - producer.last_timestamp) // 60_000)
@@ -161,8 +164,8 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
 
 
 def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """The pairs of a producer id and a partition of its transaction, according to the
-    coordinators."""
+    """The partitions in the transactions of these producers, each with the producer's id, as the
+    coordinators list them."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)

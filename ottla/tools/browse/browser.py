@@ -79,7 +79,8 @@ class Browser:
             self.guarded(view.follow)
 
     def guarded(self, work: Callable[[], None]) -> None:
-        """Run a function; an error becomes the message, and ends a search or following."""
+        """Run a function. An error is shown at the bottom, and ends the search, or the following of
+        new records."""
         try:
             work()
         except (ClientError, ProtocolError, OSError) as failed:

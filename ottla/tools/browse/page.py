@@ -56,7 +56,8 @@ class Page:
         self.bounds = bounds[self.place[1]]
 
     def go(self, text: str) -> None:
-        """Show the records from `beginning`, `end`, an offset N, the last N (-N) or s@TIME on."""
+        """Show the records from a place on: `beginning`, `end`, an offset N, -N (the last N
+        records), @TIME, or s@TIME as in kcat."""
         self.refresh()
         first, end = self.bounds
         if text in ("beginning", "earliest", "start"):

@@ -89,7 +89,8 @@ class Source:
     def before(self, place: Place, first: int, offset: int, count: int) -> list[Record]:
         """The last `count` records before an offset; `first` is the partition's first offset.
 
-        Compaction and transactions leave gaps, so this may have to read more offsets than records.
+        Compaction and transactions leave gaps in the offsets, so this function starts `count`
+        offsets earlier, and goes further back if it finds too few records.
         """
         span = count
         while True:
@@ -107,10 +108,10 @@ class Source:
             span *= 4
 
     def search(self, place: Place, offset: int, wanted: bytes) -> Iterator[tuple[int, bool]]:
-        """Searches keys, values and headers for a text. Yields offsets, each with whether the text
-        was found there.
+        """Searches keys, values and headers for a text, with one fetch per step.
 
-        Each step is one fetch. The search ends at the first match, or at the partition's end.
+        Yields (offset, True) for the first match, and then ends. After a fetch without a match,
+        yields (offset, False): the search continues at this offset. Ends at the partition's end.
         """
         while True:
             records, following = self.fetch(place, offset)

@@ -32,7 +32,7 @@ class Terminal:
         self.handler = signal.signal(signal.SIGTERM, self.ended)
         tty.setcbreak(self.source)
         settings = termios.tcgetattr(self.source)
-        settings[6][termios.VSUSP] = b"\x00"  # no Ctrl-Z: the shell would keep this screen
+        settings[6][termios.VSUSP] = b"\x00"  # Ctrl-Z would leave this screen in the shell
         termios.tcsetattr(self.source, termios.TCSANOW, settings)
         self.write(ALTERNATE)
         return self

@@ -80,8 +80,8 @@ def accept(options: Namespace) -> None:
 
 
 def log_directories(place: Path) -> list[Path]:
-    """`place` if it is a log directory, or the log directories that the broker's property file
-    `place` names."""
+    """The log directories that `place` stands for: `place` itself if it is a directory. Otherwise
+    `place` is a broker's property file, which names them."""
     if place.is_dir():
         return [place]
     try:

@@ -86,7 +86,7 @@ def minimums(
 
 
 class Fault(NamedTuple):
-    """A log directory that takes no writes, or a broker whose directories are not known."""
+    """A log directory that is full or offline, or a broker that does not list its directories."""
 
     broker: int
     directory: str | None
@@ -219,7 +219,7 @@ def summary(
 
 def active_controller(cluster: ClusterClient) -> Connection:
     """A connection to the controller. Raises ClientError if the brokers do not agree on a
-    controller: a broker that stops could then not hand over its leaderships."""
+    controller: in this state, a broker that stops could not hand over its leaderships."""
     for _ in range(ATTEMPTS):
         controller: Connection = cluster.with_retries(lambda: cluster.controller(itself=True))
         try:
@@ -229,13 +229,14 @@ def active_controller(cluster: ClusterClient) -> Connection:
         # Apache Kafka's controllers may not be brokers; then brokers forward requests to them.
         if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
             return controller
-        cluster.controller_id = part.leader_id  # this broker names another controller
+        cluster.controller_id = part.leader_id  # the next attempt asks this broker
     raise ClientError("the brokers do not agree on the controller yet")
 
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
-    """The problems of a partition, now or without the broker to be stopped. `minimum` is its
-    min.insync.replicas; brokers require no more than all replicas."""
+    """The problems that a partition has now, or would have without the broker `leaving`. `minimum`
+    is its min.insync.replicas. If it is higher than the number of replicas, brokers require all
+    replicas."""
     faults = []
     required = min(minimum, len(part.replicas))
     if part.leader < 0 or part.leader not in alive:

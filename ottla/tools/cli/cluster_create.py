@@ -175,7 +175,7 @@ class Creation:
         try:
             if wanted:
                 await self._commit(first)
-            # A later snapshot may have replaced the entry.
+            # There is no mark if a later snapshot has replaced the first entry.
             mark = await store.mark(FIRST) or Mark(FIRST, 0)
         except (ConnectionLost, NotConnected) as error:
             raise ConnectionLost(
@@ -246,8 +246,8 @@ class Creation:
             raise UnreadableMetadata(str(error)) from error
 
     async def _given_up(self) -> str:
-        """Returns the end of the error message if ZooKeeper has another cluster at this path. If
-        possible, makes the broker standalone again."""
+        """Called if ZooKeeper has another cluster at this path. If possible, makes the broker
+        standalone again. Returns the end of the error message."""
         if self.begun is None:
             return "Nothing was changed"
         if any(member_marks.ASIDE in each.names for each in self.directories):
@@ -262,7 +262,7 @@ class Creation:
         try:
             await first.commit()
         except CoordinationRefused as error:
-            # Another client was faster, perhaps an earlier run of this command.
+            # Another client has written first, perhaps an earlier run of this command.
             await self._look(first)
             if self.image is not None:
                 raise ClusterRefused(

@@ -34,7 +34,7 @@ STEADY_SECONDS = 60.0
 """
 POLL_SECONDS = 0.05
 HELD_SECONDS = 0.5
-"""The interval at which the files that keep brokers stopped are checked, while there are any."""
+"""While a broker is kept stopped, the interval at which its file is checked."""
 
 
 class Kept(Protocol):

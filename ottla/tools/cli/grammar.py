@@ -222,7 +222,7 @@ def one_line(failed: Exception) -> str:
 
 
 OUT_OF_RANGE = re.compile(r"(?:\w+\.)*(\w+) in version \d+: (-?\d+ is not between .*)")
-"""What `wire` says of a number that does not fit into its field."""
+"""The text of `ottla.wire`'s error about a number that does not fit into its field."""
 
 
 def out_of_range(failed: Exception) -> str | None:

@@ -24,8 +24,8 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
-    """A row for each partition that is assigned to a member or has a committed offset, and for the
-    other partitions of these topics."""
+    """A row for each partition that is assigned to a member or has a committed offset, and a row
+    for each other partition of the same topics."""
     committed = groups.committed(cluster, group.id)
     owners = {
         (topic, index): member
@@ -58,9 +58,9 @@ def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
 
 
 def uncommitted(rows: list[dict[str, Any]]) -> int:
-    """The number of partitions without a committed offset. The total lag omits them:
-    auto.offset.reset decides where a consumer begins, so their lag is unknown. It is shown as
-    "-", as by Kafka's tool."""
+    """The number of partitions without a committed offset. Their lag is unknown, because
+    auto.offset.reset decides where a consumer begins. It is shown as "-", as by Kafka's tool, and
+    the total lag omits it."""
     return sum(row["offset"] is None for row in rows)
 
 
@@ -157,7 +157,7 @@ def planned(
     cluster: ClusterClient, to: str, places: list[Place], committed: dict[Place, tuple[int, int]],
     flag: str = "--to",
 ) -> dict[Place, int]:
-    """The new offset of each partition, according to `to`, which errors call `flag`."""
+    """The new offset of each partition, according to `to`, the value of the flag `flag`."""
     if to in ("beginning", "earliest", "start"):
         return resets.to_end(cluster, places, EARLIEST)
     if to in ("end", "latest"):
@@ -183,7 +183,7 @@ def check_inactive(cluster: ClusterClient, group_id: str) -> None:
     except Refused as refused:
         if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
-        return          # a reset creates the missing group; a deletion is refused by the broker
+        return          # a reset creates the group; the broker refuses to delete a missing group
     if group.members:
         raise ClientError(
             f"group {group_id!r} has {counted(len(group.members), 'member')}, which must stop"

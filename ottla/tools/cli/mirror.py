@@ -43,7 +43,8 @@ def mirror(options: Namespace) -> None:
 def mirror_between(
     options: Namespace, of_source: Mapping[str, str], of_target: Mapping[str, str]
 ) -> None:
-    """Copies between clusters with these client properties; addresses in flags take precedence."""
+    """Copies between clusters with these client properties. The addresses in `--from` and `--to`
+    take precedence over `bootstrap.servers`."""
     reading = options.source or of_source.get("bootstrap.servers", "")
     writing = options.to or of_target.get("bootstrap.servers", "")
     if not reading or not writing:
@@ -94,7 +95,8 @@ class Copied:
             raise (NotWritten if refused else ClientError)(
                 f"a record was not acknowledged: {reason_with_code(self.failure)}"
             )
-        if self.offset < 0:     # DUPLICATE_SEQUENCE_NUMBER: the next run will find the record
+        # After DUPLICATE_SEQUENCE_NUMBER, the record is in the target at an unknown offset.
+        if self.offset < 0:
             raise ClientError(
                 "the target answered that it already has a record, but not at which offset: run the"
                 " command again, it will find the record"
@@ -126,8 +128,8 @@ class Mirror:
         self.remembered: dict[Place, float] = {}
         """When the progress of each partition was last committed."""
         self.waiting: deque[tuple[Progress, int, Copied]] = deque()
-        """Records that were sent and not acknowledged: each record's partition, its offset in the
-        source, and its result."""
+        """Sent records without a known result, in order: the progress of the record's partition,
+        the record's offset in the source, and its result."""
         self.writer: Writer
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
@@ -252,7 +254,7 @@ class Mirror:
             found.topic_id = self.ids.get(place[0], "")
             self.progress[place] = found
             self.within(found, first[place], last[place])
-        self.remember(places)  # the next run compares the target's end with this progress
+        self.remember(places)  # the next run finds its position by this progress
 
     def is_another(self, found: Progress) -> bool:
         """Whether the source's topic was deleted and created again, so that all records are new."""
@@ -275,8 +277,8 @@ class Mirror:
             found.expire(first)
 
     def loop(self, consumer: Consumer) -> bool:
-        """Copies records. Returns True when everything is copied, or False if new partitions
-        require new clients."""
+        """Copies records. With --once, returns True when everything is copied. Returns False when
+        there are new partitions, for which the caller opens new clients."""
         consumer.assign({place: found.source for place, found in self.progress.items()})
         ends = offsets.required(self.source, dict.fromkeys(self.progress, LATEST), committed=True)
         reported = time.monotonic()
@@ -363,8 +365,8 @@ class Mirror:
         """Queues one record; the result gets the offset in the target later."""
         copied = Copied()
         stamp = record.timestamp if record.timestamp >= 0 else None
-        if stamp == 0:          # `Writer` sends this record separately, and at once
-            self.settle()       # raises if an earlier record was refused
+        if stamp == 0:          # `Writer` sends this record at once, without its queue
+            self.settle()       # first the earlier records; raises if one of them was refused
         self.writer.send(
             self.names[record.topic], record.key, record.value, record.headers, record.partition,
             stamp, copied.done,
@@ -435,8 +437,8 @@ class Mirror:
                 self.carry(listed.id, changed)
 
     def carry(self, group: str, changed: dict[Place, int]) -> None:
-        """Commit offsets of a group in the target, except offsets that the group's consumers in the
-        target have already passed."""
+        """Commit offsets of a group in the target, except for partitions where the group's
+        consumers in the target have committed higher offsets."""
         try:
             there = groups.committed(self.target, group)
             forward = {}

@@ -70,7 +70,7 @@ delete and alter include describe."""
 
 
 def with_next_step(line: str, failed: Exception, flags: str = "", command: str = "") -> str:
-    """The line about an error. Adds the next step if it is known, and the line names no step yet.
+    """The line about an error. Adds the next step if it is known and the line names none.
     `flags` are the command's flags for the brokers' address. `command` is its name, such as
     "topic describe"."""
     if isinstance(failed, NoBroker) and failed.refused:
@@ -95,7 +95,7 @@ def _right(failed: Refused, command: str) -> str:
         resource = f"topic/{found[1]}"
     known = {words: right for right, many in RIGHTS[kind].items() for words in many}
     operation = known.get(command, "OPERATION")
-    # A refused request for metadata has no message, so a request for settings was refused.
+    # A refused Metadata request has no message. With a message, DescribeConfigs was refused.
     if command == "topic describe" and failed.said:
         operation = "describe-configs"
     return allowed_by(resource, operation, failed.user or "")

@@ -52,7 +52,7 @@ def produce(options: Namespace) -> None:
         writer = Writer(cluster, properties)
         try:
             send(options, file, writer, target)
-        except (NotAllowed, Refused):      # their line names the next step
+        except (NotAllowed, Refused):      # print the count before the error, not in it
             if writer.written:
                 print(sent_text(writer), file=sys.stderr)
             raise
@@ -166,8 +166,8 @@ def json_records(
     options: Namespace, file: BinaryIO, delimiter: bytes, headers: Headers,
     target: TargetTopic | None,
 ) -> Iterator[Sent]:  # fmt: skip
-    """The records in lines of JSON. Each goes to the partition that it names, unless a flag
-    decides."""
+    """The records in lines of JSON. Each goes to the partition that its line names, unless a flag
+    chooses the partition."""
     named = options.partition is None and not options.any_partition
     start, first = file.tell() if file.seekable() else None, True
     for number, one in json_lines(file, delimiter):
@@ -196,8 +196,9 @@ def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
 def named_partitions(
     file: BinaryIO, delimiter: bytes, start: int | None, first: Line
 ) -> int | None:
-    """How many partitions a file's records need, 0 if they name none. For a pipe, the number is
-    unknown: returns None if the first record names a partition."""
+    """How many partitions the topic needs for the partitions that the records of a file name; 0 if
+    they name none. A pipe cannot be read in advance: returns 0 if its first record names no
+    partition, else None."""
     if start is None:
         return 0 if first.partition is None else None
     here = file.tell()

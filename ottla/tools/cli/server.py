@@ -46,7 +46,7 @@ def running_in(named: str | None) -> int:
 def stop(options: Namespace) -> None:
     pid = running_in(options.data_dir)
     directory = Path(options.data_dir or "data")
-    brokers = len([*directory.glob("broker-*.log")])        # no topic makes such a file
+    brokers = len([*directory.glob("broker-*.log")])        # made by `ottla cluster start`
     what = f"process {pid}" + (f": a cluster of {counted(brokers, 'broker')}" if brokers else "")
     if brokers and (directory / "zookeeper").is_dir():
         what += " and its ZooKeeper"
@@ -137,12 +137,13 @@ def topic_of(text: str) -> tuple[str, int]:
 
 
 def memory() -> str | None:
-    """A directory in memory if there is one."""
+    """A directory in memory; None if there is none."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
-    """Starts the process of the broker. A wrong unit in an override is reported before."""
+    """Starts the process of the broker. Before that, raises WrongUsage for a wrong unit in an
+    override."""
     for override in options.override:
         setting_without_unit(override)
     settings = [

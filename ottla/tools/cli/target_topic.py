@@ -33,8 +33,9 @@ class TargetTopic:
         self.partitions: int | None = None
 
     def look(self, partition: int | None) -> None:
-        """Raises ClientError if records cannot be sent to this partition. Creates no topic: if it
-        is missing, and the brokers create topics for producers, its first record creates it."""
+        """Raises ClientError if records cannot be sent to this partition. Does not create the
+        topic. If the topic is missing and the brokers create topics for producers, the first record
+        will create it."""
         [found] = self.cluster.metadata([self.name]).topics
         if not found.error_code:
             self.partitions = len(found.partitions)

@@ -99,8 +99,8 @@ def by_text(found: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
 
 
 def together(answers: list[Document]) -> Document:
-    """Combines the answers of several brokers: each partition as its leader sees it, and each event
-    once, from the broker that knows most about it."""
+    """Combines the answers of several brokers. Takes each partition from its leader's answer, if
+    there is one, and each event once, from the answer with the most details."""
     partitions: dict[int, Document] = {}
     events: dict[tuple[Any, ...], Document] = {}
     for answer in answers:

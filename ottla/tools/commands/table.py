@@ -8,16 +8,21 @@
     --state [STATES]           a value that may be left out
     $ kafka-topics --bootstrap-server localhost:9092 --create --topic orders
 
-`==` begins a command: its words, and the module (after a colon the function) that runs it. The
-lines below it are a sentence about the command; its flags, with their help after two spaces;
-positional arguments in capitals (`TOPIC +` one or more, `TOPIC ?` at most one, `TOPIC *` any
-number); marks; and examples after `$`. The marks are:
+`==` begins a command: its words, then the module that runs it, with the function after a colon. The
+lines below it are:
 
-    cluster         the command connects to brokers
-    prints          it has `--output`
-    changes         it has `--dry-run`
-    destroys        it also asks for confirmation
-    actions A B …   it needs exactly one of these flags
+    text               what the command does
+    --flag VALUE       a flag; its help follows after two spaces
+    TOPIC              a positional argument; `TOPIC +` takes one or more values, `TOPIC ?` at most
+                       one, `TOPIC *` any number
+    $ example          a command line that a test runs
+    cluster            the command connects to brokers
+    prints             the command has `--output`
+    changes            the command has `--dry-run`
+    destroys           the command has `--dry-run`, and asks for confirmation
+    actions A B …      the command needs exactly one of these flags
+
+The last five are called marks. A line that begins with two spaces continues the line above it.
 
 The table defines `ottla`'s commands, Kafka's tools, the shell completion and `docs/commands.md`.
 """

@@ -38,7 +38,7 @@ METADATA_VERSIONS = {
     34: "4.5-IV0",
 }
 LATEST = 33
-# The lowest level of metadata.version for which each level of a feature is the default.
+# Pairs (M, L): from metadata.version M on, level L is the feature's default.
 DEFAULTS = {
     "kraft.version": ((21, 1),),
     "transaction.version": ((24, 2),),

@@ -75,8 +75,8 @@ def info(paths: list[Path]) -> None:
 
 
 def node_id_of(properties: dict[str, str]) -> str:
-    """The broker's number. Raises Failed without one, as Kafka's tool does, because the directories
-    keep this number for ever."""
+    """The node id in a broker's properties. Raises Failed if there is none, as Kafka's tool does,
+    because the directories keep the id for ever."""
     node_id = properties.get("node.id") or properties.get("broker.id")
     if node_id is None:
         raise Failed('Missing required configuration "node.id" which has no default value.')

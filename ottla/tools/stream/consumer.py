@@ -251,7 +251,8 @@ class Consumer:
         if error.code() == kind.GROUP_AUTHORIZATION_FAILED and not self.group:
             return False        # a reader without a group needs no coordinator
         if error.code() == kind._FATAL:
-            self.commits = False        # such as a static member whose place another one has taken
+            # For example, another static member with the same group.instance.id has joined.
+            self.commits = False
             raise ClientError(error.str().removeprefix("Fatal error: ").removeprefix("Broker: "))
         about = f"group {self.group}: " if self.group and not message.topic() else ""
         text = about + reason_with_code(error)
@@ -264,7 +265,7 @@ class Consumer:
         raise NotAllowed(text, code, self._cluster.security.principal, "read", resource)
 
     def is_next(self, place: Place, offset: int) -> bool:
-        """Whether a message belongs to the present assignment, and was not returned before."""
+        """Whether a message belongs to the present assignment, and was not processed before."""
         return offset >= self.positions.get(place, 1 << 62)
 
     def advance(self, place: Place, offset: int) -> None:

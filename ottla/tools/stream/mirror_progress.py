@@ -26,8 +26,8 @@ RUNS_KEPT = 100
 
 @dataclass
 class Progress:
-    """One partition. `runs` has the first source and target offset of each run, in ascending
-    order."""
+    """The progress of one partition. `source` and `target` are the next offsets to copy in the two
+    clusters. `runs` has the first source and target offset of each run, in ascending order."""
 
     place: Place
     source: int
@@ -51,8 +51,9 @@ class Progress:
     def expire(self, first: int) -> None:
         """Continues at `first`, the first offset that the source still has.
 
-        Expired records need not be skipped any more if the target has them already. If there were
-        gaps between them, records are repeated, not lost.
+        The target may have copies of the expired records, which `skip` counts. So `skip` is reduced
+        by the number of expired offsets. If these offsets had gaps, it is reduced too far: then
+        some records are copied twice, but none is lost.
         """
         gone = min(self.skip, first - self.source)
         self.skip -= gone

@@ -41,15 +41,15 @@ AT_LEAST_ONCE = {
 BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 FATAL_SECONDS = 1.0
-"""A fatal error arrives this soon after the records that it fails, at most."""
+"""How long to wait for a fatal error after a record that it has failed."""
 CLOSE_SECONDS = 60
 STALL_SECONDS = 5.0
 """After this time without an acknowledgement, the writer prints which command shows the reason.
 librdkafka retries records that a broker refuses, for example because the broker's disk is full, and
 does not report the reason."""
 SERVE_EVERY = 1000
-"""After this number of queued records, acknowledgements are processed; 100,000 records may be in
-flight."""
+"""After every 1000 queued records, the acknowledgements that have arrived are processed. librdkafka
+queues up to 100,000 records."""
 
 
 class NotWritten(ClientError):
@@ -79,7 +79,8 @@ class Failure:
 
     @property
     def is_purge(self) -> bool:
-        """Whether a fatal error, which arrives a moment later, has failed the record."""
+        """Whether a fatal error has failed the record; the fatal error itself arrives a moment
+        later."""
         return self.error.code() in (self.error._PURGE_QUEUE, self.error._PURGE_INFLIGHT)
 
     @property
@@ -176,8 +177,8 @@ class Writer:
     def _why_not_queued(
         self, topic: str, key: bytes | None, value: bytes | None, refused: Any
     ) -> str:
-        """librdkafka's error. If librdkafka calls its own size limit the broker's, the text is
-        corrected."""
+        """The text about librdkafka's error. Replaces the text about a record that exceeds the
+        client's own limit: librdkafka's text calls this limit the broker's."""
         if refused.args[0].code() != self._library.KafkaError.MSG_SIZE_TOO_LARGE:
             return f"{topic}: {refused.args[0].str()}"
         size = len(key or b"") + len(value or b"")
@@ -201,8 +202,8 @@ class Writer:
         return len(self._producer)
 
     def _serve(self, serve: Callable[[float], object], seconds: float) -> None:
-        """Has librdkafka call back. A fatal error fails all records that are not acknowledged;
-        confluent-kafka raises it here, and does not call `error_cb`."""
+        """Makes librdkafka call its callbacks. confluent-kafka raises a fatal error here, and does
+        not call `error_cb`. A fatal error fails all records that are not acknowledged."""
         try:
             serve(seconds)
         except (self._library.KafkaException, SystemError) as failed:
@@ -210,8 +211,8 @@ class Writer:
             self._failure = Failure(fatal.args[0] if fatal else self._lost_error(failed))
 
     def _lost_error(self, failed: BaseException) -> Any:
-        """The fatal error that a SystemError of confluent-kafka does not contain. Another request
-        for a producer id shows whether the broker has refused the first one."""
+        """The fatal error behind a SystemError of confluent-kafka, which does not contain it.
+        Requests a producer id: if the broker refuses the request, its error is the fatal error."""
         answer = self._cluster.any().call(InitProducerIdRequest(transactional_id=None))
         if not answer.error_code:
             raise ClientError(

@@ -28,8 +28,8 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TICK_MS = 500
 SESSION_MS_MAX = 60_000
-"""The longest zookeeper.session.timeout.ms that the server grants. ZooKeeper's default, 20 ticks,
-would be 10 s."""
+"""The longest zookeeper.session.timeout.ms that the server grants. ZooKeeper's default of 20 ticks
+would be 10 s, with the TICK_MS above."""
 
 
 class ZooKeeperFailed(Exception):
@@ -190,7 +190,8 @@ class LocalZooKeeper:
             )  # fmt: skip
 
     def answers(self) -> bool:
-        """Whether the server accepts sessions. Sends `srvr`: `ruok` is answered earlier."""
+        """Whether the server accepts sessions. Sends `srvr`, because ZooKeeper answers `ruok`
+        before it accepts sessions."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
                 connection.sendall(b"srvr")

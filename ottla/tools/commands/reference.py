@@ -24,10 +24,10 @@ Other pages describe `ottla server start` ([operations.md](operations.md)), `ott
 `ottla` finds its cluster by `--bootstrap-server`, else `$OTTLA_BOOTSTRAP_SERVERS`, else
 `localhost:9092`; so does `ottla pipeline NAME`. Data go to stdout, messages to stderr. The exit
 status is 0 for done, 1 for refused or failed, 2 for a wrong command line. Commands that change
-something have `--dry-run`; those that cannot be undone ask, or need `--yes`. After Ctrl-C or
-SIGTERM every command ends cleanly, with status 130 or 143. `server start`, `cluster start` and
-`console` then end with 0, because a signal is their normal end. (`ottla kcat` and Kafka's names end
-as kcat and Kafka's tools do.)
+something have `--dry-run`. Commands whose changes cannot be undone ask for confirmation, or need
+`--yes`. After Ctrl-C or SIGTERM every command ends cleanly, with status 130 or 143. For
+`server start`, `cluster start` and `console`, a signal is the normal end: their status is then 0.
+(`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take
@@ -38,8 +38,8 @@ terminal would execute, are shown as escapes such as `\\x1b`.
 `produce`, `consume`, `kcat` and Kafka's console and verifiable tools send and read with
 confluent-kafka (librdkafka). `--property` and property files take the settings of librdkafka and of
 Java's clients. A command that reads as a member of a group prints and flushes records before it
-commits their offsets, and commits the position of every partition that it was assigned: after
-it was killed, the group may read some records again, but none is lost.
+commits their offsets. It commits the position of every partition that it was assigned. If it is
+killed, the group may read some records again, but none is lost.
 """
 KAFKA = """\
 ## Kafka's own tools

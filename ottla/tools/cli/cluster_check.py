@@ -235,8 +235,8 @@ def active_controller(cluster: ClusterClient) -> Connection:
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
     """The problems that a partition has now, or would have without the broker `leaving`. `minimum`
-    is its min.insync.replicas. If it is higher than the number of replicas, brokers require all
-    replicas."""
+    is its min.insync.replicas. If `minimum` is higher than the number of replicas, brokers require
+    all replicas."""
     faults = []
     required = min(minimum, len(part.replicas))
     if part.leader < 0 or part.leader not in alive:

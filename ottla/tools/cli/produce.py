@@ -196,9 +196,9 @@ def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
 def named_partitions(
     file: BinaryIO, delimiter: bytes, start: int | None, first: Line
 ) -> int | None:
-    """How many partitions the topic needs for the partitions that the records of a file name; 0 if
-    they name none. A pipe cannot be read in advance: returns 0 if its first record names no
-    partition, else None."""
+    """The smallest number of partitions with which a topic has every partition that a file's
+    records name; 0 if they name none. A pipe cannot be read in advance: returns 0 if its first
+    record names no partition, else None."""
     if start is None:
         return 0 if first.partition is None else None
     here = file.tell()

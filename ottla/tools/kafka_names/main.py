@@ -126,8 +126,8 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
 
 
 def flushed() -> bool:
-    """Writes the buffered output; returns False if its reader has closed the pipe, which Java's
-    tools ignore."""
+    """Writes the buffered output. Returns False if its reader has closed the pipe; Java's tools
+    ignore a closed pipe."""
     if sys.stdout is None:              # closed from the beginning
         return True
     try:

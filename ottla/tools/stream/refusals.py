@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 STALL_SECONDS = 5.0
-"""A refusal is reported after this time without records, once two Fetches in a row were refused: a
-single one may have been sent during an election."""
+"""A refusal is reported after this time without records, once two Fetches in a row were refused. A
+single refusal may come from an election in progress."""
 QUIET_SECONDS_MAX = 60.0
 """The longest interval between two Fetches that only look for a refusal."""
 

@@ -33,12 +33,13 @@ Item = TypeVar("Item")
 log = logging.getLogger("ottla.audit")
 
 ITEMS_MAX = 1000
-"""The most items of a request that are logged, one line each; one more line counts the rest."""
+"""At most this many items of a request are logged, one line each. If there are more, one further
+line says how many are left out."""
 LINES_AT_ONCE_MAX = 20
 """Lines that are written before the response is sent. The rest follow in slices: 1,000 lines at
 once would block the loop for 30 ms."""
 ITEMS_A_STEP = 20
-"""How many items are examined at once."""
+"""How many items `_collect` collects in one step."""
 VALUE_SIZE_MAX = 200
 LISTED_MAX = VALUE_SIZE_MAX // 2
 """How many elements of a list are shown. The text of more elements would exceed VALUE_SIZE_MAX."""
@@ -51,7 +52,8 @@ NAMES = (
 )
 """The fields that may name the subject of an item in a response."""
 NOT_ASKED = {"timeout_ms", "validate_only", "hmac"}
-"""Fields of requests that are secret or not part of the change."""
+"""Fields of requests that are left out of the line: they are secret, or do not describe a
+change."""
 VALUES_BEFORE = {ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS}
 OF_TOKENS = {ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
 BROKER = 4
@@ -64,8 +66,8 @@ NUMBERS = {
     "election_type": {0: "PREFERRED", 1: "UNCLEAN"},
     "upgrade_type": {1: "UPGRADE", 2: "SAFE_DOWNGRADE", 3: "UNSAFE_DOWNGRADE"},
 }
-"""Fields whose numbers have names. The numbers in ACLs are not listed here: `_acl` takes their
-names from enumerations."""
+"""For each numeric field, the names of its values. The fields of ACLs are missing here: `_acl`
+takes the names of their values from enumerations."""
 
 
 class Shape:
@@ -122,7 +124,7 @@ class Act:
             asyncio.get_running_loop().create_task(_the_rest(lines))
 
     def noticed(self, what: str) -> None:
-        """Log an effect of a request that is usually no administrative act."""
+        """Log an effect of a request whose API is otherwise not audited, such as InitProducerId."""
         self._line(self._who(), what, "done")
 
     def _who(self) -> dict[str, Any]:
@@ -247,7 +249,7 @@ def _name_field(item: Struct) -> str:
 
 
 def _of_request(request: Message) -> str:
-    """The fields of a request without its items."""
+    """The text of the fields that belong to the whole request and not to one of its items."""
     return _fields(request, _shape(request).of_items)
 
 

@@ -7,8 +7,9 @@ import resource
 
 PR_SET_DUMPABLE = 4
 NEVER = 1
-"""A limit of one byte. With it the kernel neither writes a file nor starts the program that
-`core_pattern` names; with a limit of 0 it would start the program (core(5))."""
+"""A size limit of one byte for core dumps. With this limit the kernel neither writes a file nor
+starts the program that `core_pattern` names. With a limit of 0 it would start the program
+(core(5))."""
 
 
 def forbid_core_dumps() -> None:
@@ -25,7 +26,8 @@ def forbid_core_dumps() -> None:
 def _forbid_the_program() -> None:
     """Mark the process as not dumpable (prctl(2)), which also prevents tracing. This is needed if
     the hard limit is 0 and so cannot be raised to NEVER (`docker run --ulimit core=0`, systemd's
-    LimitCORE=0). With a limit of 0, the program in `core_pattern` would still get the memory."""
+    LimitCORE=0). With a limit of 0, the program in `core_pattern` would still get the broker's
+    memory."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

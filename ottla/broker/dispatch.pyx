@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""From a decoded header to a handler, and from what it returns or raises to a response.
+"""Passes a request to its handler, and makes the response from what the handler returns or raises.
 
 The schemas say which file of `api` serves which API. A file is imported at the first request for
 one of its APIs, so that a start does not wait for unused handlers. Handlers register themselves
@@ -31,7 +31,8 @@ cdef enum:
 
 
 cdef class Handler:
-    """An API that is served, in all versions of its schema; `function` is set by the import."""
+    """An API that is served, in all versions of its schema. `function` is None until the module
+    that serves the API is imported."""
 
     def __init__(self, api, str module):
         self.api, self.module = api, module
@@ -63,14 +64,15 @@ HANDLERS = {}
 
 
 def expect(key, str module):
-    """Declare that a module serves an API; it registers its handler when it is imported."""
+    """Declare that a module serves an API. The module registers its handler when it is imported."""
     HANDLERS[key] = Handler(APIS[key], module)
 
 
 def handles(key, *, access):
-    """Register a handler for all versions of an API, with its decision about access.
+    """Register a handler for all versions of an API.
 
-    The decision is applied if there is an authorizer (`security.decisions`).
+    `access` is a function of `security.decisions`. If there is an authorizer, this function decides
+    whether the client may make the request.
     """
     def register(function):
         cdef Handler handler = HANDLERS.get(key)
@@ -178,7 +180,7 @@ cdef object serve_data(RequestContext context, bytes data):
 
 
 def arrival(response):
-    """An awaitable of a handler's response, which may be late."""
+    """An awaitable of a handler's response; `response` may be a LateReply."""
     future = get_running_loop().create_future()
     if isinstance(response, LateReply):
         return Arrival(response).future

@@ -28,8 +28,8 @@ ends."""
 
 
 class Failure:
-    """Keeps the first failure that the broker cannot survive; `reason` is done once there is
-    one."""
+    """Keeps the first failure that the broker cannot survive. The future `reason` is done once
+    there is such a failure; its result is the text that explains the failure."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -20,8 +20,8 @@ class KeptAnswers:
     """For each topic, its entry in Metadata responses, with the topic image and the conditions for
     which the entry is valid."""
     new_topic_configs: tuple[Layers, list[CreateTopicsResponse.Topic.Config]] | None = None
-    """The settings of a new topic that sets none itself, and the layers from which they were
-    read."""
+    """The settings of a new topic that is created without settings of its own, and the layers of
+    configuration from which these settings were read."""
     warned_of_factors: set[tuple[str, int]] = field(default_factory=set)
-    """Each replication factor setting that exceeds the number of brokers and was logged for this
-    reason, with the factor that is used instead."""
+    """The settings of replication factors for which this broker has logged that they exceed the
+    number of brokers. Each setting is listed with the factor that is used instead."""

@@ -66,8 +66,8 @@ class Listener:
         self.logins = Logins(name)
         self.rates = broker.connection_rates
         self.paused: asyncio.Handle | None = None
-        """The scheduled end of a pause, which was due to the rate of new connections or a lack of
-        slots."""
+        """The scheduled end of a pause in which no connections are accepted. The listener pauses if
+        clients connect too fast, or if no slot is free."""
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         """The connections from addresses above their quota, until the timers close them."""
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler

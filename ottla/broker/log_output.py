@@ -28,7 +28,7 @@ GATHER_SECONDS = 0.01
 write."""
 TEXT = "%(moment)s %(levelname)s %(name)s: %(message)s"
 MESSAGE_SIZE_MAX = 8192
-"""The limit of a message in characters; a name that a client sends may have 32,767."""
+"""The limit of a message in characters. A name that a client sends may have 32,767 characters."""
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that begin another line, move the cursor or change the order of the text, and
 surrogates, which cannot be encoded."""

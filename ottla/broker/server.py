@@ -107,8 +107,8 @@ class Server:
         return self.listener_set.opened
 
     def give_up_start(self) -> None:
-        """Handle a stop that was requested during the start: end the waits that have no time
-        limit."""
+        """Handle a stop that was requested during the start: end the waits for other brokers, which
+        have no time limit."""
         self.ending.fail("it was stopped before it served requests")
 
     # The start
@@ -186,8 +186,8 @@ class Server:
         try:
             await self._open_doors()
         except BaseException:
-            # All partitions are recovered now. After a clean stop, the next start need not recover
-            # them again.
+            # Stop cleanly: the partitions are recovered now, and the next start then need not
+            # recover them again.
             await self.stop()
             raise
         self._coordinate()

@@ -143,8 +143,9 @@ def _tell_what_starts(config: BrokerConfig) -> None:
 
 
 def _try_addresses(config: BrokerConfig) -> None:
-    """At a first start, raise OSError if an address is taken, before a directory is created. Later
-    starts look at the directories first: their lock tells which process has the address."""
+    """At the first start, raise OSError if an address is taken. This happens before a log directory
+    is created. Later starts lock the log directories first, and a lock that is held names the
+    process that also has the address."""
     if any(path.exists() for path in config.log_directories()):
         return
     for each in config.endpoints():
@@ -209,8 +210,9 @@ def _complain(error: Exception, hint: str = "") -> None:
 
 
 def _hint(config: BrokerConfig) -> str:
-    """Instructions for stopping the process that uses a log directory, or for importing the data,
-    if the directory belongs to Apache Kafka."""
+    """Advice if the broker could not start because of a log directory: how to stop the process that
+    uses the directory, or how to import the data in it if it belongs to Apache Kafka; otherwise
+    ""."""
     from ottla.broker.lock_holder import holder_of  # seldom needed
 
     for path in config.log_directories():

@@ -38,7 +38,8 @@ async def reload(
             continue
         text = "its default" if new is None else new
         if any(name in layer for layer in config.layers(image)[:-1]):
-            # In a cluster this is always so for min.insync.replicas: the first controller sets it.
+            # In a cluster, min.insync.replicas in the file never applies: the first controller
+            # writes a cluster-wide value into the metadata.
             log.warning(
                 "reload: %s is %s in the file now, but the value set with kafka-configs applies",
                 name, text,

@@ -241,5 +241,6 @@ def internal_configs(config: BrokerConfig, name: str, factor: int) -> list[tuple
             ("min.insync.replicas", str(min(config.transaction_state_log_min_isr, factor))),
             ("unclean.leader.election.enable", "false"),
         ]
-    # Kafka's share coordinators delete the records that they no longer need.
+    # The topic of share groups' state. In Kafka, the share coordinators delete the records in it
+    # that they no longer need.
     return [("cleanup.policy", "delete"), ("retention.ms", "-1")]

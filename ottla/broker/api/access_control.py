@@ -71,7 +71,7 @@ async def describe_acls(
         (wanted.operation, Operation), (wanted.permission, Permission),
     )
     if all(number for number, _ in numbers) and any(n not in tuple(kind) for n, kind in numbers):
-        rules_found = []            # an enumeration value unknown here: no ACL has it
+        rules_found = []            # the filter has a value unknown here: no ACL has this value
     else:
         keyed = [
             (_order(rule), rule)

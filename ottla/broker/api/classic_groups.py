@@ -126,8 +126,9 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
 def heartbeat(
     request: HeartbeatRequest, context: RequestContext
 ) -> HeartbeatResponse | LateReply:
-    """Keep a session alive. In a cluster, a final error is sent only after this broker has
-    confirmed that it still coordinates the group."""
+    """Keep a member's session alive. After an error in FINAL, a client gives up its partitions. So
+    in a cluster, such an error is sent only after this broker has confirmed that it still
+    coordinates the group."""
     runtime = context.broker.coordinators.groups.runtime
     try:
         code = runtime.shard(request.group_id).heartbeat(

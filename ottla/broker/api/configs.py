@@ -240,8 +240,8 @@ async def _respond(request: AnyAlter, made: Any, context: RequestContext) -> lis
     )
     errors = await _alter(asked, request, context, _decide)
     if any(isinstance(error, NotController) for error in errors) and _decided_elsewhere(context):
-        # This broker is no longer the controller. The call below sets its loggers again, to the
-        # same levels.
+        # This broker is no longer the controller. The call below sets the levels of this broker's
+        # loggers once more, which changes nothing.
         return await _respond_elsewhere(request, made, context)
     return [
         _answer(made, resource, error) for resource, error in zip(asked, errors, strict=True)
@@ -365,9 +365,9 @@ async def _alter(
 async def _forget_eligible(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules
 ) -> None:
-    """Remove eligible leaders as changes of min.insync.replicas require (KIP-966), in parts that
-    each fit into an entry of the metadata log. Errors are ignored here: the caller then decides the
-    alterations, and gets the same errors."""
+    """Remove eligible leader replicas where a change of min.insync.replicas requires it (KIP-966).
+    They are removed in parts that each fit into an entry of the metadata log. Errors are ignored
+    here, because the caller decides the same alterations next and then gets the same errors."""
     with suppress(ProtocolError):
         for each in alterations:
             while await context.broker.metadata_log.decide(forget_eligible, each, rules):

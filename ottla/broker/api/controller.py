@@ -73,7 +73,7 @@ async def envelope(request: EnvelopeRequest, context: RequestContext) -> Envelop
         # This broker is no longer the controller: the forwarding broker asks the next controller.
         raise NotController("this broker is no longer the controller")
     if inside.throttle_ms > 0:
-        response.throttle_time_ms = inside.throttle_ms      # the client's broker applies it
+        response.throttle_time_ms = inside.throttle_ms      # the forwarding broker throttles
     head = encode_response_header(header.api_key, header.version, header.correlation_id)
     return EnvelopeResponse(response_data=head + await encoded(response, header.version, slices))
 

@@ -117,8 +117,8 @@ async def _reached_everywhere(
 def _is_open(
     partition: Partition, answer: DeleteRecordsResponse.Topic.Partition, broker: BrokerContext
 ) -> bool:
-    """Whether the answer still waits for a live replica, which has records below the log start in
-    the answer. If this broker no longer leads the partition, the answer gets an error."""
+    """Whether the answer has to wait because a live replica still has records below the log start
+    in the answer. If this broker no longer leads the partition, the answer gets an error."""
     if answer.error_code:
         return False
     if not partition.led_here:

@@ -58,7 +58,8 @@ def offset_commit(
 def _commit_part(
     request: OffsetCommitRequest, context: RequestContext, setter: Setter | None, is_whole: bool
 ) -> OffsetCommitResponse | LateReply:
-    """Commit the offsets of a whole request, or of a part of it, in one turn."""
+    """Commit the offsets of a whole request, or of a part of it, in one turn of the event
+    loop."""
     broker, version, topics = context.broker, context.version, request.topics
     image = broker.image
     refusals: list[OffsetCommitResponse.Topic] = []
@@ -135,8 +136,9 @@ def _tell(
     setter: Setter, response: OffsetCommitResponse, request: OffsetCommitRequest,
     context: RequestContext,
 ) -> None:
-    """Keep the event that a client has set offsets without being a member. Log it unless the same
-    client has done so a short time ago; `note_set` decides that."""
+    """Add an event to the group's history: a client has set offsets without being a member. Also
+    write it to the audit log, unless the same client has set offsets a short time ago
+    (`note_set`)."""
     if not setter.topics:
         return
     broker = context.broker
@@ -154,7 +156,7 @@ async def _commit_in_parts(
     request: OffsetCommitRequest, context: RequestContext, setter: Setter | None
 ) -> OffsetCommitResponse:
     """Commit offsets that are too many for one turn of the event loop. If the client closes its
-    connection meanwhile, all offsets are still committed, and their event is kept."""
+    connection meanwhile, all offsets are still committed, and `_tell` is still called."""
     parts = asyncio.get_running_loop().create_task(_committed_parts(request, context, setter))
     return await asyncio.shield(parts)
 
@@ -416,7 +418,7 @@ async def _finish_group(
     ):
         known = image.topics.get(name)
         if by_id and known is None:
-            continue  # a deleted topic has no id to report
+            continue  # the topic was deleted, so its id is not known
         topic_answer = made.Topic(
             partitions=[
                 _partition(made.Topic.Partition, each) async for each in slices.each(partitions)
@@ -451,7 +453,8 @@ async def _begin_reads(
     context: RequestContext,
     slices: Slices,
 ) -> list[asyncio.Future[list[FetchedOffset]]]:
-    """Begin to read the `wanted` offsets of a group, None for all. Raises ProtocolError."""
+    """Begin to read the `wanted` offsets of a group, or all offsets if `wanted` is None. Raises
+    ProtocolError."""
     groups = context.broker.coordinators.groups
     if wanted is None:
         wanted = groups.runtime.shard(group_id).fetchable(group_id, stable)
@@ -487,8 +490,9 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # Neither a value nor a code: nothing is committed. If all offsets are requested, an
-                # append has failed since the read began: leave the partition out.
+                # A result without a value and without an error code means that no offset is
+                # committed. A request for all offsets gets such a result if a commit that was
+                # pending when the read began has failed since: leave the partition out.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:

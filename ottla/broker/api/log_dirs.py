@@ -117,10 +117,10 @@ def _future(move: Move) -> Entry:
 
 
 def _unreadable(partition: Partition) -> int:
-    """The number of offsets that clients cannot read: those from the place where the damage begins
-    to the end of the log. It is 0 if the log is not damaged, and after a restart: a damaged log
-    then ends where the damage begins. It is reported as `offset_lag`, where Kafka reports the lag
-    of a replica.
+    """The number of offsets that clients cannot read, because they lie between the beginning of a
+    damage and the end of the log. It is 0 if the log is not damaged. It is also 0 after a restart,
+    since a damaged log then ends where the damage begins. The number is reported as `offset_lag`;
+    Kafka reports the lag of a replica there.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)

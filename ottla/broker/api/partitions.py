@@ -57,7 +57,8 @@ async def elect_leaders_api(
     metadata, answers = context.broker.metadata_log, list[Answer]()
     wanted = named if asked is not None else list(to_elect(metadata.decided, kind))
     try:
-        # An entry of a cluster's metadata log has room for about ten thousand elections.
+        # Elect in parts: an entry of a cluster's metadata log has room for about ten thousand
+        # elections.
         for at in range(0, max(len(wanted), 1), PARTITIONS_AT_A_TIME):
             some = wanted[at : at + PARTITIONS_AT_A_TIME]
             errors = await metadata.decide(elect_leaders, kind, some, ends, image)

@@ -76,7 +76,7 @@ async def _initialise(
         context.broker.histories.producing.note(
             transactional_id, Producing(client.principal, client.client_id, client.host))
         return value
-    except ConcurrentTransactions:          # also if this request aborted a transaction
+    except ConcurrentTransactions:          # also raised if this request aborted a transaction
         if aborted:
             _tell_of_abort(request, context, aborted[0])
         raise
@@ -85,7 +85,8 @@ async def _initialise(
 def _tell_of_abort(
     request: InitProducerIdRequest, context: RequestContext, before: TransactionValue
 ) -> None:
-    """Log that a request has aborted an open transaction, and keep an event of each partition."""
+    """Log that a request has aborted an open transaction, and add an event to the history of each
+    of its partitions."""
     broker, client = context.broker, context.client
     places = sorted(before.partitions)
     open_ms = max(0, broker.clock.now_ms() - before.started_ms)

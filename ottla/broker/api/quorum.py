@@ -12,7 +12,7 @@ that time is -1, and they count as last caught up at the time of this broker's s
 that does not reach ZooKeeper reports that it is not the controller; where the controller does not
 answer, another broker reports that there is no leader.
 
-Offsets are numbers of metadata records, and so is the epoch of the finalised features.
+Offsets count metadata records. So does the epoch of the finalised features in ApiVersions.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _directory_id(broker: BrokerContext, node_id: int) -> bytes:
 
 
 def _nodes(broker: BrokerContext) -> list[DescribeQuorumResponse.Node]:
-    # Empty while the broker already serves but is still being registered.
+    # The list is empty while the first broker already serves, but is still being registered.
     return [
         DescribeQuorumResponse.Node(
             node_id=one.node_id,

@@ -32,7 +32,8 @@ log = logging.getLogger("ottla.telemetry")
 ZERO_ID = bytes(16)
 RESERVED_IDS = (ZERO_ID, bytes(15) + b"\x01")
 PAYLOAD_SIZE_MAX = 8 << 20
-"""The limit of a push after decompression; `telemetry.max.bytes` limits its size as sent."""
+"""The most bytes that a push may have after decompression. `telemetry.max.bytes` limits the size of
+the push as the client sends it."""
 
 
 @handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, access=everybody)

@@ -182,8 +182,9 @@ async def _refused_here(
     version: int,
     context: RequestContext,
 ) -> None:
-    """If this broker is the coordinator and has a final error, raise the error once this broker is
-    confirmed as the coordinator. Without an error, return at once."""
+    """If this broker is the coordinator and refuses the request, raise the error. An error after
+    which a producer gives up is raised only once this broker is confirmed as the coordinator. If
+    there is no error, return at once."""
     verifier = context.broker.coordinators.verifier
     partition = context.broker.replicas.partition(*where)
     if verifier is not None and partition is not None:

@@ -48,7 +48,8 @@ VERIFIED_AT_ONCE = 500
 REFUSALS = frozenset(
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 )
-"""The errors that prevent all partitions of an AddPartitionsToTxn from being added."""
+"""If one partition of an AddPartitionsToTxn request has one of these errors, none of the request's
+partitions is added."""
 
 Operation = Callable[[TransactionShard, Answer, Result, int | None], None]
 

@@ -144,9 +144,9 @@ class ClusterLog(Metadata):
                 raise self._not_controller() from error
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
-            # If a write of an earlier term for this number is still pending, it has failed. Callers
-            # usually get that error when the entry is read, but this broker does not read the
-            # entries that it has written itself.
+            # If a write of an earlier term for this entry number is still pending, that write has
+            # failed. Its callers usually get the error when the entry with this number is read, but
+            # this broker does not read the entries that it has written itself.
             self._give_up(write.number)
             return self.decided
 

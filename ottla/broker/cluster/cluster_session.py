@@ -100,7 +100,8 @@ async def _joined(
     image = await store.load(cluster_id)
     if reason := why_unsupported(image, SUPPORTED_FEATURES):
         raise StorageRefused(reason)
-    # If the metadata never had this broker, its first start was killed: it has no logs to report.
+    # If the metadata have never contained this broker, its first start was killed before it
+    # registered. Then it has no logs to report.
     accepts = known is not None and marks.mark is None and (
         image.last_known(config.node_id) is not None
     )

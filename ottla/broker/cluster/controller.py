@@ -1,8 +1,8 @@
 """The controller's side of a member: it stands for election and decides which brokers are live.
 
 The work is done in *looks*. A look compares ZooKeeper with the image and makes the decisions that
-follow from the differences. Watches, reconnects and timers only start a look, since something may
-have changed; one look runs at a time.
+follow from the differences. Watches, reconnects and timers start a look and do nothing else. Only
+one look runs at a time.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Controller:
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
                 reached("a controller resigns, as a write of its earlier term is unclear")
-                await self.election.resign()        # an earlier term's write has no known outcome
+                await self.election.resign()        # an earlier term's write may have succeeded
                 self.news = True
         elif self.metadata.term is not None:
             self.deposed()
@@ -201,7 +201,7 @@ class Controller:
             await self._take_reports(await self._registered(), self.metadata.decide_first)
         except BaseException:
             if self.metadata.term is term:
-                self.metadata.end_term()            # and the next look resigns
+                self.metadata.end_term()            # the next look resigns the office
             raise
         self.metadata.is_controller = self.metadata.term is term
         if self.metadata.is_controller:
@@ -345,10 +345,11 @@ class Controller:
             pass
 
     def refused(self, node_id: int) -> None:
-        """A broker's connection broke and it refuses new ones: its process has ended, but its
-        session has not. The controller declares the broker gone. If the broker is the controller,
-        this broker deposes it. This broker reacts to each broker at most once in a session timeout.
-        A broker that still runs registers again when it reads that it is gone."""
+        """Handle a broker whose connection broke and that refuses new connections: its process
+        seems to have ended, while its session has not. If this broker is the controller, it
+        declares that broker gone. If that broker is the controller, this broker deposes it. This
+        happens at most once in a session timeout for each broker. A broker that does run after all
+        registers again when it reads that it was declared gone."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or node_id == self.election.node_id or self.closed:
             return
@@ -360,7 +361,8 @@ class Controller:
         if self.metadata.is_controller:
             self.loop.create_task(self._fence(node_id, broker.incarnation))
         elif self.metadata.decided.controller_id == node_id:
-            # Keep the epoch: by the next look, that node may have been elected again.
+            # Keep the epoch and not only the node id: before the next look, the same node may be
+            # elected again in a later epoch.
             self.deposing = self.metadata.decided.controller_epoch
             self.look()
 

@@ -1,9 +1,10 @@
 """The brokers that have stopped or died, and when this broker learned of it.
 
-Metadata responses list them for another `ottla.unavailable.broker.listed.ms`, as those of Apache
-Kafka do until the broker's session ends. librdkafka drops a broker that is missing from the list,
-and never sends requests that wait for a dropped group coordinator (librdkafka 5456, 5511). A broker
-that restarts in time never leaves the list. DescribeQuorum shows when each broker left.
+Metadata responses list these brokers for another `ottla.unavailable.broker.listed.ms`. Apache Kafka
+lists a stopped broker until the broker's session ends. librdkafka needs this: it drops a broker
+that is missing from the list. If the dropped broker was a group's coordinator, librdkafka never
+sends the requests that wait for the coordinator (librdkafka 5456, 5511). A broker that restarts in
+time never leaves the list. DescribeQuorum shows when each broker left.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ NEVER = float("inf")
 
 
 class Departure(NamedTuple):
-    """When a broker departed, and until when (monotonic, in seconds) Metadata responses list it."""
+    """When a broker departed (ms since 1970), and until when Metadata responses list it (seconds of
+    the monotonic clock)."""
 
     at_ms: int
     listed_until: float

@@ -1,9 +1,9 @@
 """Elections for which the controller asks replicas how long their logs are.
 
-They are rare: they happen when every replica that may have everything committed is back after its
-machine failed, or when a topic allows leaders that are not in sync. The controller asks a replica
-with ListOffsets under replica id -2. A replica that does not answer in time does not take part, and
-the controller tries again later.
+These elections are rare. One happens when a machine failure makes it uncertain which replica has
+all committed records, and every replica that may have them is back. Another happens when a topic
+allows leaders that are not in sync. The controller asks a replica with ListOffsets under replica id
+-2. A replica that does not answer in time does not take part, and the controller tries again later.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ASK_SECONDS = 2.0
 ASKED_AT_ONCE = 1000
 LOOK_SECONDS = 1.0
 UNCLEAN_WAIT_SECONDS = 5.0
-"""How long a partition that may have an unclean leader waits for its in-sync replicas."""
+"""How long a partition that allows unclean leaders waits for its in-sync replicas before one of the
+other replicas is elected."""
 VERSION = 9
 ANY_REPLICA, LATEST = -2, -1
 

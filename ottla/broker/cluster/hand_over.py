@@ -61,7 +61,7 @@ async def _may_stop(session: ClusterSession, forwarding: Forwarding) -> bool:
             HAND_OVER_ASK_SECONDS,
         )
     except RequestTimedOut:
-        return False                        # this broker may have become the controller
+        return False                        # try again: this broker may be the controller now
     if answer.error_code:
         raise ProtocolError("the controller refused the request", ErrorCode(answer.error_code))
     return bool(answer.should_shut_down)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.member")
 
 HEADERS_CHUNK = 4096
-"""How many bytes are read at once: the header of a batch, and the small batches behind it."""
+"""How many bytes are read at once. They contain the header of a batch and, if the batch is small,
+the next batches."""
 
 
 def held_by_logs(disk: Disk, partitions: Iterable[Partition]) -> Held:

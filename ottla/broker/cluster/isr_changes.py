@@ -6,8 +6,8 @@ ends when its partition has a newer partition epoch, or when the controller has 
 it. Until then it is sent again, unchanged. A lost answer does no harm: meanwhile, both joining and
 leaving replicas count as in sync.
 
-A leader whose log has failed or is damaged removes no follower: its followers lag because they
-cannot read from it, and one of them is to become the leader.
+A leader whose log has failed or is damaged removes no follower from the in-sync set: the followers
+lag only because they cannot read from this leader, and one of them is to become the next leader.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class IsrChanges:
             for partition in self.replicas:
                 if partition.role.replicated and partition.led_here:
                     self.due[partition] = None
-                if partition.damaged:               # noticed when its files were read
+                if partition.damaged:               # a read of its files has found the damage
                     self.replicas.note_damage(partition)
                 if slices.over:
                     await slices.pause()

@@ -71,9 +71,11 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     }
     back = were_away & records.keys()
     strangers = set[str]() if adopts else records.keys() - {*known.directories} - renamed - back
-    # A directory that was missing in the last run has no record of it. A directory without any
-    # record had failed earlier: if that could not be reported, the image still trusts its logs, and
-    # the missing record counts.
+    # How the last run ended is judged from the records of the directories that took part in it.
+    # Strangers and directories that were missing in that run did not take part. There is one
+    # exception: a directory that was missing and has no record of any run failed before it was
+    # missing. If that failure could not be reported, the image still trusts the directory's logs,
+    # so the directory counts as one that lost its record.
     took_part = [
         record for each, record in records.items()
         if each not in strangers | back
@@ -82,14 +84,14 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
     absent = {*known.directories, *were_away} - records.keys()
     if len(absent) == len(renamed):
-        absent = set()                              # the former ids of the renamed directories
+        absent = set()                              # these are former ids of renamed directories
     gone, away = absent - {*logs.away}, absent & {*logs.away}
     lost = tuple(logs.missing) if gone else ()
     if strangers:
         paths = {logs.directories[each] for each in strangers}
         lost += tuple(name for name, path in logs.homes.items() if path in paths)
     if stop == run_record.LOST and (gone or strangers):
-        stop = run_record.CLEAN                     # all logs that are not lost are in order
+        stop = run_record.CLEAN                     # the logs that are not in `lost` are in order
     # If the machine stopped, that may have damaged ends of logs: these are doubtful, not lost.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
     harmed = (name for name, permanent in logs.damaged.items() if permanent or survived)

@@ -167,7 +167,8 @@ class Metadata:
                 try:
                     encoded = await self._encoded(records, image, slices)
                     if self.decided is not base:
-                        # Between two steps this broker was deposed and elected again.
+                        # Between two steps this broker was deposed and elected again: make the
+                        # decisions once more, on the new image.
                         await self._write_group(group)
                         return
                     write = self.begin(records, image, encoded)

@@ -92,7 +92,8 @@ class ProducerIds:
         """Wait until a request for a block is answered; all waiting callers share one request."""
         if self.refilling is None:
             self.refilling = asyncio.create_task(self._refill())
-            # If all waiting clients have disconnected, nobody retrieves its error.
+            # Without this callback, nobody would retrieve the task's error if all waiting clients
+            # have disconnected.
             self.refilling.add_done_callback(retrieve_error)
         await asyncio.shield(self.refilling)
 

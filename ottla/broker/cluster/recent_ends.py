@@ -6,10 +6,11 @@ the record of its removal names the brokers that were gone shortly before. If it
 the end of a log, the broker must not lead that partition before the named brokers were asked for
 the ends of their logs (`replication/controller/elections`).
 
-The times at which two ends are noticed do not show how far apart the ends were. A broker has
-outlived another broker's end if ZooKeeper still lists it in an answer that was requested long
-enough after that end. Then the controller writes that this end is not recent any more. The list of
-recent ends is in the metadata, so that a controller knows it whose process has just begun.
+The times at which two ends are noticed do not show how far apart the ends were. Broker A has
+outlived the end of broker B if ZooKeeper still lists A in an answer that was requested long enough
+after the end of B. Once all live brokers have outlived an end, the controller writes that this end
+is no longer recent. The list of recent ends is in the metadata, so that a controller whose process
+has just started knows the list, too.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class RecentEnds:
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at = dict.fromkeys(metadata.image.recently_gone, loop.time())
-        """When this broker read of each removal. A broker that has registered again stays listed:
-        it may be gone again when a broker that stopped together with it returns."""
+        """When this broker read of each removal. If broker A registers again, A stays listed: A may
+        be gone once more when broker B, which stopped together with A, returns."""
         metadata.subscribe(self._follow)
         coordination.listen(self._session_changed)
 
@@ -69,7 +70,8 @@ class RecentEnds:
         lasts = timeout * (SESSION_LASTS + LEARNED_WITHIN)
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            # `decided` may have ends that are not in `removed_at` yet; `outlived` notices them.
+            # `decided` may have changed since this image: brokers may have come or gone. `outlived`
+            # then decides nothing.
             asked_at, seen = self.loop.time(), self.metadata.image
             nodes = [node for node, at in self.removed_at.items() if at + lasts <= asked_at]
             if nodes and await self._all_are_there(seen):

@@ -65,7 +65,7 @@ class Registrar:
         """Whether the cluster has removed this process, which then has to register in a new
         epoch."""
         self.was_seen = False
-        """Whether the image has had this process at some time."""
+        """Whether this process has been registered in some image so far."""
         self.closed = False
         self.coordination.listen(self._session_changed)
         self.metadata.subscribe(self._follow)
@@ -110,8 +110,10 @@ class Registrar:
         for the session's end: it may be a former process of this broker, whose disk was replaced.
         If the connection to ZooKeeper breaks, wait for the next one.
 
-        Raises DuplicateBroker, NotConnected or ConnectionLost if this is still so after the time in
-        which the session of a dead process ends.
+        Waits as long as the session of a dead process lasts, or for
+        initial.broker.registration.timeout.ms if that is longer. After this time, raises
+        DuplicateBroker if the other process still has a session, and NotConnected or ConnectionLost
+        if there is no connection to ZooKeeper.
         """
         timeout_ms = self.coordination.session_timeout_ms
         seconds = max(
@@ -146,7 +148,8 @@ class Registrar:
         have ended.
 
         Until then those brokers count as alive, and this broker would be removed from in-sync sets
-        in favour of replicas that are no better. Time since the machine's boot counts as waited.
+        in favour of replicas that are no better. The wait is shorter by the time that has passed
+        since the machine's boot.
         """
         timeout = self.coordination.session_timeout_ms / 1000 * SESSION_LASTS
         seconds = timeout - self.disk.seconds_since_boot()
@@ -193,7 +196,8 @@ class Registrar:
             self._register_again()
 
     def _register_again(self, replace: bool = False) -> None:
-        # A removal may be noticed during a registration, since the broker keeps reading.
+        # This broker keeps reading the metadata while it registers, so it may learn then that it
+        # was removed.
         self.removed = self.removed or replace
         if self.registration is not None and self.registering is None and not self.closed:
             self.registering = self.loop.create_task(self._registered_again())

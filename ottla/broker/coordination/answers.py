@@ -84,9 +84,9 @@ def deliver_to(future: asyncio.Future[Any]) -> Callable[[Any], None]:
 
 
 def _for_clients(reply: Any) -> Any:
-    """The reply with an error that clients of coordinators understand. If the disk refuses a
-    record, clients get NOT_COORDINATOR and look for the coordinator again, as in Apache Kafka.
-    Other errors would end a consumer."""
+    """Return the reply. If it is KAFKA_STORAGE_ERROR, because the disk refused a record, return
+    NOT_COORDINATOR instead, as Apache Kafka does: clients then look for the coordinator again.
+    KAFKA_STORAGE_ERROR would make a consumer fail."""
     if isinstance(reply, ProtocolError) and reply.code is ErrorCode.KAFKA_STORAGE_ERROR:
         return NotCoordinator(reply.message)
     return reply

@@ -219,7 +219,7 @@ class LogCoordinator(Generic[S]):
                 data = await workers.after_rebuilds(partial(plog.read_bytes, offset, LOAD_BYTES))
                 if not data:
                     if not plog.segments[-1].size:
-                        break   # Kafka's compaction may remove the end of the prior segment
+                        break   # the rest was removed by Kafka's compaction
                     raise CorruptMessage(
                         f"{partition!r} has nothing at offset {offset}, and should end at"
                         f" {plog.log_end_offset}: its file was truncated"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 TRANSACTION_ABORTED = "transaction_aborted"
 LEFT_MS = 10_000
-"""A client that has left a group needs a moment to close its connections."""
+"""A client that has left a group less than this ago is not reported as still connected: it needs a
+moment to close its connections."""
 STALE_MS = 60_000
 """A partition with lag whose last commit is older than this makes no progress."""
 FINDINGS_MAX = 50
@@ -142,9 +143,10 @@ def _left(
     group: Group, events: list[Event], moment: Moment,
     connected: Mapping[tuple[str | None, str], float],
 ) -> Iterator[Finding]:
-    """If the group has no members: the clients that have left it, and have a connection that is
-    older than their leaving. A client is recognised by its id and host. Other clients may have the
-    same id, for example `rdkafka`, librdkafka's default."""
+    """If the group has no members, report the clients that have left the group but are still
+    connected, with a connection that they had before they left. A client is recognised by its
+    client id and host, since several clients may have the same id, such as librdkafka's default
+    `rdkafka`."""
     if group.members:
         return
     left: dict[tuple[str | None, str], Event] = {

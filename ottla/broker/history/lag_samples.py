@@ -9,7 +9,7 @@ GROUPS_MAX = 1000
 SAMPLES_MAX = 13
 SPACING_MS = 5_000
 YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
-"""The least and the greatest age of a sample for a comparison."""
+"""The least and the greatest age of a sample with which a new sample is compared."""
 
 
 class Sample(NamedTuple):

@@ -28,8 +28,8 @@ Ongoing = Mapping[int, "tuple[str, TransactionValue]"]
 
 
 async def ongoing(broker: BrokerContext, slices: Slices) -> Ongoing:
-    """The open transactions that this broker coordinates. There can be 100,000 transactional
-    ids."""
+    """The open transactions that this broker coordinates. They are collected in slices, since there
+    can be 100,000 transactional ids."""
     found: dict[int, tuple[str, TransactionValue]] = {}
     for shard in broker.coordinators.transactions.runtime.shards():
         for ids in in_parts(list(shard.transactions), IDS_A_STEP):

@@ -22,7 +22,7 @@ EACH_MAX = 30
 BYTES_MAX = 8 << 20
 LEAVING_MAX = 10_000
 LOOKED_AT = 500
-"""How many unchanged partitions one step passes over."""
+"""How many unchanged partitions are skipped in one step of `follow`."""
 NONE = PartitionExtra()
 
 Key = tuple[bytes, int]
@@ -35,8 +35,8 @@ class Behind(NamedTuple):
     records: int
     """-1 if the follower has sent no fetch in this leader epoch."""
     ms: int
-    """The time since the follower was last caught up; -1 if it has never been in this leader
-    epoch."""
+    """The time since the follower was last caught up; -1 if it has not been caught up in this
+    leader epoch."""
 
 
 class PartitionHistory:
@@ -55,7 +55,7 @@ class PartitionHistory:
         log_end = partition.log.log_end_offset
         now_ms = self.clock.monotonic_ms()
         if len(self.leaving) >= LEAVING_MAX:
-            self.leaving.clear()            # they belong to deleted topics or refused requests
+            self.leaving.clear()            # most are for deleted topics, or were refused
         self.leaving[partition.topic_id, partition.index] = {
             node: Behind(
                 -1 if ends.get(node, -1) < 0 else max(0, log_end - ends[node]),

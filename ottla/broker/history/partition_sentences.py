@@ -26,8 +26,8 @@ def nodes(of: Any) -> str:
 
 
 def lag_in_words(fields: Fields) -> str:
-    """Say how far a replica was behind when it left the in-sync set. The text is empty on a broker
-    that was not the leader, since only the leader knows."""
+    """Say how far a replica was behind when it left the in-sync set. Only the leader knows this, so
+    the text is empty on other brokers."""
     behind, behind_ms = fields.get("behind"), fields.get("behind_ms")
     if behind is None or behind_ms is None:
         return ""
@@ -42,7 +42,7 @@ ENDINGS = {
     "shutting_down": "broker {} has restarted and has caught up",
     "directory_failed": "that log directory works and the replica has caught up",
 }
-"""What brings a replica back in sync, by the reason that keeps it out."""
+"""For each reason that keeps a replica out of sync: what has to happen before it is in sync again."""
 
 
 def out_of_sync(node: int, left: Fields | None, elapsed_ms: int, reason: Reason) -> str:

@@ -17,9 +17,9 @@ class Reason(NamedTuple):
 
     kind: str
     then: str
-    """The words of an event: "it was shutting down"."""
+    """The words for the event in the past, such as "it was shutting down"."""
     now: str
-    """The words of a present state: "it is shutting down"."""
+    """The words for the present state, such as "it is shutting down"."""
 
 
 REASONS = {each[0]: Reason(*each) for each in (

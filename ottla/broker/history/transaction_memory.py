@@ -12,8 +12,8 @@ RELEASED_MS = 60_000
 
 
 class HeldBack:
-    """When each group was last seen waiting for an open transaction in a partition: after its end,
-    the group needs a moment to read on."""
+    """When each group was last seen waiting for an open transaction in a partition. This explains a
+    lag shortly after the transaction has ended: the group needs a moment to read on."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str, int], int] = {}
@@ -26,7 +26,7 @@ class HeldBack:
             del self._seen[next(iter(self._seen))]
 
     def ago(self, key: tuple[str, str, int], tick_ms: int) -> int | None:
-        """How long ago a group was seen waiting; None after RELEASED_MS."""
+        """How many ms ago a group was last seen waiting; None if that is more than RELEASED_MS."""
         seen = self._seen.get(key)
         return None if seen is None or tick_ms - seen > RELEASED_MS else tick_ms - seen
 

@@ -225,8 +225,8 @@ def _process(monitor: Monitor) -> Iterator[str]:
     for name, help_text, value in (
         ("process_resident_memory_bytes", "Resident memory.", pages[1] * page_size),
         ("process_virtual_memory_bytes", "Virtual memory.", pages[0] * page_size),
-        # Since Linux 6.2 the size of /proc/self/fd is the number of descriptors, which need not be
-        # listed: for 100,000 that takes long.
+        # Since Linux 6.2 the size of /proc/self/fd is the number of open descriptors. Before, the
+        # size is 0 and the directory is listed, which takes long with 100,000 descriptors.
         ("process_open_fds", "Open file descriptors.",
          os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))),
         ("process_max_fds", "Limit of file descriptors.",

@@ -23,7 +23,8 @@ COUNTED = (
     "kafka_network_requestmetrics_errors", "kafka_server_replicamanager_isr",
     "kafka_controller_controllerstats_uncleanleaderelections",
 )
-"""Prefixes of names whose `_total` is `persec` in Kafka's own beans."""
+"""Prefixes of the metrics whose names end in `_total` here, and in `persec` (PerSec in Kafka's
+beans) in Confluent's stacks."""
 
 
 def with_confluent_names(pieces: Iterable[str]) -> Iterator[str]:

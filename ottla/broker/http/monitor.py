@@ -76,8 +76,9 @@ class Monitor:
         broker.counts.timing = True
 
     def asked_lags(self) -> Lags:
-        """The lags for single HTTP requests. This `Lags` object caches where each group reads next
-        (`lag.Place`), and drops places that were not used for a round of one minute."""
+        """The lags for HTTP requests about one group. This `Lags` object caches where each group
+        reads next (`lag.Place`). A round lasts a minute, and a place that was not used in a whole
+        round is dropped."""
         now = self.loop.time()
         if now - self._round_at > ROUND_SECONDS:
             self._asked_lags.begin()

@@ -19,7 +19,8 @@ from ottla.replication.roles.follower_replica cimport FollowerReplica
 from ottla.broker.http.exposition import escaped
 
 LED = COUNTERS
-"""The column of a topic's row, after those of COUNTED, with the number of partitions led here."""
+"""The number of the column that has a topic's number of partitions led here. It follows the columns
+of the counters."""
 FIGURES = (
     "size", "start", "end", "segments", "under_min_isr", "in_sync", "replicas", "stable_lag",
     "led_end", "led_start", "led_in_sync", "leader", "preferred", "led_replicas",

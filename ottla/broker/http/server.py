@@ -45,7 +45,7 @@ NOT_HTTP = (
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
-"""How long a scrape may block the loop at a time: much less than other work may, since a scrape
+"""How long a scrape may block the loop at a time. Other work may block it much longer, but a scrape
 comes every few seconds. A pause between two slices costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
@@ -177,8 +177,9 @@ class HttpServer:
 
 
 def cannot_listen(address: str, error: OSError) -> OSError:
-    """The error for users. asyncio's own text repeats the address; getaddrinfo's numbers are
-    negative."""
+    """The error to show to users. Its reason is the system's text for the error number, since
+    asyncio's text would repeat the address. Errors of getaddrinfo have negative numbers and keep
+    their text."""
     number = error.errno or 0
     reason = os.strerror(number) if number > 0 else error.strerror
     return OSError(
@@ -186,15 +187,15 @@ def cannot_listen(address: str, error: OSError) -> OSError:
 
 
 def try_address(address: str) -> None:
-    """Raises OSError if the HTTP server cannot have this address. Nothing listens there meanwhile,
-    so clients are refused as before."""
+    """Raise OSError if the HTTP server cannot have this address. The address is only bound for a
+    moment; nothing listens there, so clients are still refused."""
     host, port = parse_http_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
             host or None, port, _family(host), socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:       # as asyncio does: 0.0.0.0 may be another program's
+            if family == socket.AF_INET6:       # IPv6 only, as asyncio: IPv4 may be taken
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(place)
     except OSError as error:

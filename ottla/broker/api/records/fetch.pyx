@@ -99,7 +99,7 @@ cdef class FetchHandler:
         if fetch.version < ANY_REPLICA_SINCE:
             return self.consumer
         if not self.redirects or fetch.rack is None or fetch.rack == self.rack:
-            return self.any_replica             # there is no reason to redirect it
+            return self.any_replica             # no reason to send the consumer elsewhere
         return self.in_rack
 
     # -- sessions --------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ cdef class FetchHandler:
                 session = self.sessions.create(
                     len(fetch.items), fetch.version >= 13, now, fetch.replica_id)
                 if session is not None and self.put(fetch, session):
-                    fetch.session = session             # otherwise there is no session
+                    fetch.session = session             # otherwise the fetch has no session
                     self.check_reader_of(fetch)
                     session.reports_at_once = self.redirects and fetch.replica_id >= 0
             return 0
@@ -185,7 +185,7 @@ cdef class FetchHandler:
             item = <FetchItem>each
             if fetch.incremental and fetch.total > 0 and (
                     fetch.room <= 0 or fetch.unfit >= UNFIT_MAX):
-                fetch.due = True                # full: the items left come first next time
+                fetch.due = True                # full: the other items come first next time
                 break
             if fetch.looked and item.absent:
                 fetch.in_reply.append(item)
@@ -219,7 +219,7 @@ cdef class FetchHandler:
         fetch.room = max(fetch.size_max - fetch.total - fetch.listed, 0)
         if fetch.served % LOOKS_UNTIMED_MAX == 0 and fetch.room > 0 and (
                 self.broker.clock.monotonic() - fetch.began > LOOK_SECONDS_MAX):
-            # The partitions left follow in the next fetch; meanwhile other clients are served.
+            # Other clients have to be served now. The remaining partitions follow in the next fetch.
             fetch.room = 0
         return 0
 
@@ -360,7 +360,8 @@ cdef class FetchHandler:
         if fetch.session is not None:
             fetch.session.watch(item)
         elif fetch.watching and item.partition is not before:
-            fetch.size_min = 0                          # the long poll watches `before`: answer
+            # The long poll does not watch the partition that was found now: answer at once.
+            fetch.size_min = 0
         return 0
 
     cdef object topic_of(self, FetchItem item):

@@ -50,9 +50,9 @@ cdef class FetchSession(Watcher):
     cdef Wait wait                      # the waiting fetch of this session, or None
     cdef bint moved_meanwhile           # a partition has changed since `look` last began
     cdef double created_at, used_at
-    # At the last request; None without an authorizer.
-    cdef object rules                   # the authorizer's decisions
-    cdef Client client                  # the sender
+    # Both are None without an authorizer.
+    cdef object rules                   # the authorizer's decisions at the last request
+    cdef Client client                  # the sender of the last request
 
     cdef int put(self, FetchItem item) except -1
     cdef int watch(self, FetchItem item) except -1

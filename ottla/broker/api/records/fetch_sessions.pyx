@@ -14,8 +14,8 @@ from ottla.broker.security.client cimport Client
 from ottla.replication.partition cimport Partition, Watcher
 
 cdef enum:
-    # A session that was unused for this long may be evicted, and a session that was created this
-    # long ago, if the new session has more partitions (KIP-227).
+    # A session may be evicted if it was unused for this long. It may also be evicted if it was
+    # created this long ago and has fewer partitions than the new session (KIP-227).
     EVICTABLE_AFTER_S = 120
 
 
@@ -38,9 +38,9 @@ cdef class FetchSession(Watcher):
         self.epoch = self.epoch + 1 if self.epoch < 0x7fffffff else 1
 
     cdef int used_by(self, int64_t replica_epoch, double now) except -1:
-        """Record a further request. If the replica's broker epoch has changed, the broker has
-        registered again. For the high watermark, the leader then has to count the fetch offsets of
-        all items again, even of those that the request does not contain."""
+        """Record a further request. If the replica's broker epoch has changed, the replica's broker
+        has registered again. Then the fetch offsets of all items of the session count anew for the
+        high watermark, even those of items that the request does not contain."""
         self.used_at = now
         if replica_epoch != self.replica_epoch:
             self.replica_epoch = replica_epoch
@@ -118,8 +118,8 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int readable_moved(self, Partition partition) except -1:
-        """The high watermark has moved: include the partition in the replica's next answer, which
-        is due now if consumers at the replica may wait for it."""
+        """The high watermark has moved: include the partition in the replica's next answer. Send
+        the answer now if consumers that read from the replica may wait for the high watermark."""
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item

@@ -19,9 +19,10 @@ from ottla.wire.errors import NotLeaderOrFollower
 
 
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
-    """Whether the epoch that ends at `end` in a follower's log ends there in all logs. It does if a
-    later record is committed; otherwise this log may lack records of the epoch, or have records
-    that no other replica has."""
+    """Whether an epoch that ends at offset `end` in this follower's log ends there in all logs.
+    Only then can the follower tell a consumer that the consumer's log has diverged. This is certain
+    if a record at or above `end` is committed. Otherwise this log may lack records of the epoch, or
+    may have records that no other replica has."""
     return partition.role.in_step and end < partition.high_watermark
 
 

@@ -21,7 +21,7 @@ from ottla.wire.errors import InvalidRecord, MessageTooLarge
 from ottla.wire.legacy import codec_of, up_convert
 
 cdef enum:
-    LEGACY_BELOW = 3            # Produce versions below have message sets v0 and v1
+    LEGACY_BELOW = 3            # Produce versions below this one have message sets v0 and v1
     LEGACY_ATTRIBUTES_AT = 17
     PACKED_ON_LOOP_MAX = 262_144    # a larger compressed batch is not tried on the loop
 

@@ -389,7 +389,7 @@ cdef class ProduceHandler:
             reply.write_raw(state.reply.data + start, state.reply.size - start)
         else:
             state.pending.move_to(reply, start)
-            state.pending.open_promises += 1          # an extra one until the reply is complete
+            state.pending.open_promises += 1          # one more, until the reply is complete
         state.reply = reply
         return 0
 
@@ -426,8 +426,9 @@ cdef class ProduceHandler:
     ) except -1:
         """Add a promise to acknowledge the batch once it is as durable as required.
 
-        With acks=all, that is when clients can read the batch. With acks=0 or 1, the batch waits
-        only if flush.messages requires a flush of it, and not if only earlier batches need one.
+        With acks=all, the batch is durable enough once clients can read it. With acks=1, a promise
+        is needed only if flush.messages requires a flush that includes this batch. With acks=0
+        there is no reply that could wait, so the flush is only requested.
         """
         if state.acks != -1 and partition.flush_wanted_upto < required:
             return 0
@@ -441,10 +442,10 @@ cdef class ProduceHandler:
 
 
 cdef int hold_back_later(ProduceState state, Partition partition) except -1:
-    """A batch was refused with a retriable error. If its producer is not known here, a later batch
-    that the client has already sent must not be taken for the producer's first one. That could
-    happen if the cause of the error ends before the later batch arrives: the in-sync set grows,
-    this broker begins to lead, or the transaction's coordinator is found."""
+    """Note that a batch was refused with a retriable error. If the batch's producer is not known
+    here, a later batch that the client has already sent must not be accepted as the producer's
+    first batch. Without the note it would be accepted if the cause of the error ends before the
+    later batch arrives, for example because the in-sync set grows or this broker begins to lead."""
     cdef PartitionLog plog = partition.log
     if (state.size < HEADER_SIZE or magic(state.records) != 2
             or plog.health.offline is not None):

@@ -50,7 +50,7 @@ cdef class ReplicaReader(Reader):
         return MAY_READ
 
     cdef object topic_to_check(self, FetchItem item):
-        """None: a replica has to be allowed to read all topics, as brokers of the cluster are."""
+        """Return None: a replica must be allowed to read all topics, as the brokers are."""
         return None
 
     cdef int64_t end(self, Fetch fetch, Partition partition) except -1:
@@ -81,7 +81,8 @@ cdef class ReplicaReader(Reader):
         return 0
 
     cdef int count_sent(self, FetchItem item, Py_ssize_t size) except -1:
-        """Batches for replicas are not counted as consumed; converted ones are, as in Kafka."""
+        """Count an answer as replication traffic. As in Kafka, an answer with converted records is
+        counted as consumer traffic instead."""
         cdef Partition partition = item.partition
         if item.converted is not None:
             return Reader.count_sent(self, item, size)

@@ -55,7 +55,7 @@ cdef class TransactionGate:
         if self.authorizer is not None:
             access = access_of(self.broker, state.client, None)
             if not access.transaction(Operation.WRITE, transactional_id):
-                return None                     # refused for each topic when it is served
+                return None                     # ProduceHandler then refuses each topic
         elsewhere = None if self.verifier is None else self.verifier.elsewhere(transactional_id)
         if elsewhere is None and version < IMPLICIT and self.verifier is None:
             return None                         # `check` asks the local coordinator
@@ -118,7 +118,7 @@ cdef class TransactionGate:
 
 cdef bint may_write(access, found) except -1:
     for partition in found:
-        if partition is not None:               # any of them has the topic's name
+        if partition is not None:               # one is enough: all have the same topic
             return access.topic(Operation.WRITE, partition.topic)
     return False
 

@@ -36,8 +36,8 @@ ITEMS_MAX = 1000
 """At most this many items of a request are logged, one line each. If there are more, one further
 line says how many are left out."""
 LINES_AT_ONCE_MAX = 20
-"""Lines that are written before the response is sent. The rest follow in slices: 1,000 lines at
-once would block the loop for 30 ms."""
+"""How many lines are written before the response is sent. The rest follow in slices, since writing
+1,000 lines at once would block the event loop for 30 ms."""
 ITEMS_A_STEP = 20
 """How many items `_collect` collects in one step."""
 VALUE_SIZE_MAX = 200
@@ -162,7 +162,7 @@ class Act:
         if len(outcomes) > ITEMS_MAX:
             outcomes.sort(key=lambda outcome: not outcome[1])       # refusals first
         for name, code, message in outcomes[:ITEMS_MAX]:
-            topic = name.rpartition("-")[0]         # the topic of a partition
+            topic = name.rpartition("-")[0]         # if the item is a partition
             wanted = asked.get(name, asked.get(topic)) or asked.get("")
             what = " ".join(filter(None, (name, wanted, rest)))
             if code == ErrorCode.NONE:

@@ -123,7 +123,7 @@ async def _create(broker: BrokerContext, missing: Sequence[str], client: Client 
             # This broker is no longer the controller.
             await _ask_controller(broker, missing, client)
         else:
-            # For instance a full disk: clients retry.
+            # For instance, the disk is full. Clients retry.
             _none_created(broker, missing, error)
         return
     for answer in answers:

@@ -98,7 +98,7 @@ async def broker_heartbeat(
     heartbeats change nothing, since ZooKeeper decides whether a broker is alive."""
     require_controller(context)
     metadata = context.broker.metadata_log
-    # `decided`, not `image`: the requesting broker may already know an image newer than `image`.
+    # Look into `decided`, since the requesting broker may already know a newer image than `image`.
     known = metadata.decided.brokers.get(request.broker_id)
     if known is None or known.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(

@@ -42,7 +42,7 @@ ENDINGS = {
     "shutting_down": "broker {} has restarted and has caught up",
     "directory_failed": "that log directory works and the replica has caught up",
 }
-"""For each reason that keeps a replica out of sync: what has to happen before it is in sync again."""
+"""For each reason that keeps a replica out of sync: what ends this state."""
 
 
 def out_of_sync(node: int, left: Fields | None, elapsed_ms: int, reason: Reason) -> str:

@@ -59,7 +59,8 @@ cdef double LOOK_SECONDS_MAX = 0.005    # time limit of a look, checked now and 
 
 @handles(ApiKey.FETCH, access=by_item)
 def fetch(request, context):
-    """Never called: connections use FetchHandler. It is registered for ApiVersions."""
+    """Never called: connections use FetchHandler. This function is registered so that
+    ApiVersions lists Fetch."""
     raise AssertionError("Fetch does not pass through dispatch")
 
 
@@ -219,7 +220,7 @@ cdef class FetchHandler:
         fetch.room = max(fetch.size_max - fetch.total - fetch.listed, 0)
         if fetch.served % LOOKS_UNTIMED_MAX == 0 and fetch.room > 0 and (
                 self.broker.clock.monotonic() - fetch.began > LOOK_SECONDS_MAX):
-            # Other clients have to be served now. The remaining partitions follow in the next fetch.
+            # Other clients have to be served now. The other partitions follow in the next fetch.
             fetch.room = 0
         return 0
 

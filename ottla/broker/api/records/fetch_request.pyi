@@ -1,6 +1,7 @@
 """One Fetch request of a connection.
 
-It is answered at once, when there are enough bytes, or at its timeout.
+The request is answered at once if there are enough bytes. Otherwise it waits until there are, at
+most until its timeout.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """One Fetch request of a connection.
 
-It is answered at once, when there are enough bytes, or at its timeout.
+The request is answered at once if there are enough bytes. Otherwise it waits until there are, at
+most until its timeout.
 """
 
 from libc.stdint cimport int32_t, int64_t

@@ -75,7 +75,8 @@ cdef int16_t MESSAGE_TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 
 @handles(ApiKey.PRODUCE, access=by_item)
 def produce(request, context):
-    """Never called: connections use ProduceHandler. It is registered for ApiVersions."""
+    """Never called: connections use ProduceHandler. This function is registered so that
+    ApiVersions lists Produce."""
     raise AssertionError("Produce does not pass through dispatch")
 
 

@@ -63,7 +63,7 @@ def _commit_part(
     broker, version, topics = context.broker, context.version, request.topics
     image = broker.image
     refusals: list[OffsetCommitResponse.Topic] = []
-    if broker.authorizer is not None:       # commits are frequent: make no lists without need
+    if broker.authorizer is not None:       # build lists only if needed: commits are frequent
         if not context.access.group(Operation.READ, request.group_id):
             return OffsetCommitResponse(topics=_refused_commit(topics, GROUP_REFUSED))
         topics, refused = _split(context.access, topics)
@@ -74,7 +74,7 @@ def _commit_part(
     for topic in topics:
         answered, name, count, topic_id = _answered_topic(topic, image, version)
         if not topic.partitions and name in image.topics:
-            continue                                    # left out, as in Kafka
+            continue                    # as in Kafka, a topic without partitions is left out
         response.topics.append(answered)
         for each in topic.partitions:
             index = each.partition_index

@@ -189,8 +189,8 @@ async def _list_partition(
 def _require_known_end(
     partition: Partition, timestamp: int, request: ListOffsetsRequest, version: int
 ) -> None:
-    """Raise an error while a new leader may not know its predecessor's high watermark: it might
-    report a lower end than its predecessor did (KIP-207)."""
+    """Raise an error while this broker, as a new leader, may not know its predecessor's high
+    watermark. Otherwise it might report a lower end than its predecessor did (KIP-207)."""
     if partition.end_is_known or request.replica_id != CONSUMER:
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):

@@ -65,7 +65,7 @@ async def txn_offset_commit(
             answered = made(name=topic.name, partitions=[])
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if not topic.partitions and known is not None:
-            continue                                    # left out, as in Kafka
+            continue                    # as in Kafka, a topic without partitions is left out
         response.topics.append(answered)
         async for each in slices.each(topic.partitions):
             answer = made.Partition(partition_index=each.partition_index)

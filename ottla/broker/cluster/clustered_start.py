@@ -169,8 +169,8 @@ class Clustered:
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
         """The wanted factor, even if fewer brokers are live, since the missing brokers will return.
-        A topic that is created with fewer replicas would not get more, and could be lost with one
-        machine (KIP-115)."""
+        A topic that is created with fewer replicas would not get the others later, and could be
+        lost with one machine (KIP-115)."""
         return wanted
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:

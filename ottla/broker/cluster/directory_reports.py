@@ -2,11 +2,11 @@
 (AssignReplicasToDirs, KIP-858), and repairs damaged replicas.
 
 A full log directory accepts no writes until it has space. A replica in it is reported as if the
-directory had failed, if another replica in sync can lead. A partition's only copy is not reported:
+directory had failed, if another in-sync replica can lead. A partition's only copy is not reported:
 each write to it is tried.
 
 A damaged log accepts no writes. Its replica is reported as if its directory had failed, if another
-replica in sync can lead. Once the image shows that the replica neither leads nor is in sync, the
+in-sync replica can lead. Once the image shows that the replica neither leads nor is in sync, the
 damage is put aside, the replica is reported as working again, and it fetches the records from its
 leader. A partition's only copy is not reported: it is served up to the damage. If the other
 replicas leave the in-sync set while the report is on its way, the report is withdrawn.

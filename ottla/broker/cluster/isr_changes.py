@@ -125,7 +125,7 @@ class IsrChanges:
     # Requests to the controller
 
     async def _sweep(self) -> None:
-        """Check for followers that do not keep up, twice in each lag time."""
+        """Check for followers that do not keep up, twice in each replica.lag.time.max.ms."""
         while True:
             await asyncio.sleep(max(0.05, self.lag_ms / 2000))
             slices = Slices()

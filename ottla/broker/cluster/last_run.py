@@ -1,9 +1,10 @@
 """What a broker's log directories show of its last run. This decides how far its replicas are
 trusted.
 
-A log directory is known by its id, by the record of the last run in it, or, if it was missing in
-that run, by the records in other directories. Any other directory is a *stranger*: its contents are
-outdated, as on a disk that was not mounted at the last start.
+A log directory took part in the last run if the broker's registration has the directory's id, or if
+the directory has a record of that run. A directory that was missing in that run is named in the
+records of the other directories. Any other directory is a *stranger*: its contents are outdated, as
+on a disk that was not mounted at the last start.
 
 The logs of a directory that is missing now are neither lost nor outdated: they are reported as
 offline, and are used again once the directory is back.

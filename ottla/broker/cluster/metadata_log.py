@@ -2,9 +2,9 @@
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
 the other, each on the image after the previous decision; decisions that arrive during a sync share
-the next sync. An image becomes visible once its records are durable: its followers are called, it
-replaces the previous image, and the results are returned. Further decisions are made meanwhile, so
-`decided` may be ahead of `image`.
+the next sync. An image becomes visible once its records are durable: the functions that subscribed
+to the metadata are called, the image replaces the previous one, and the results are returned.
+Further decisions are made meanwhile, so `decided` may be ahead of `image`.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class Metadata:
                 log.exception("%r failed to apply a change of the metadata", follower)
 
     async def settle(self) -> None:
-        """Return once no decision and no follower is pending."""
+        """Return once no decision is pending and no subscribed function still runs."""
         while tasks := [task for task in (self.writer, self.shower) if task is not None]:
             await asyncio.wait(tasks)
 

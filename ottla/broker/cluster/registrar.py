@@ -229,7 +229,7 @@ class Registrar:
         await register(self.coordination, registration)
 
     async def _forget_registration(self) -> None:
-        """Delete this broker's node to create one with a new broker epoch."""
+        """Delete this broker's node in ZooKeeper, so that the next one has a new broker epoch."""
         try:
             _, stat = await self.coordination.get(path_of(self.node_id))
             if stat.owner == self.coordination.session_id:

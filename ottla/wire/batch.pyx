@@ -38,7 +38,7 @@ class TimestampType(IntEnum):
 
 
 cdef enum:
-    LEGACY_OVERHEAD = 14        # bytes of the smallest message in any of Kafka's formats
+    LEGACY_OVERHEAD = 14        # smallest value of the length field in any of Kafka's formats
     ZSTD = 4
     ATTRIBUTES_KNOWN = 0x7f     # other bits are cleared when the header is rewritten, as in Kafka
     LENGTH_FIELD_MAX = 5        # bytes of a record's length field
@@ -205,7 +205,8 @@ cdef object rejection(
     cdef int32_t index, length
     cdef Flaw flaw
     cdef list errors = []
-    walk.gaps, walk.last_offset_delta = True, INT32_MAX     # each record is checked separately
+    # Each record is checked separately, so its offset cannot be compared with those around it.
+    walk.gaps, walk.last_offset_delta = True, INT32_MAX
     for index in range(count):
         record_end = read_varint(at, end, &length)
         if record_end is NULL or length < 1 or length > end - record_end:

@@ -1,8 +1,8 @@
 /* CRC-32C (Castagnoli), the checksum of record batches v2: the reflected polynomial 0x82f63b78
  * (RFC 3720, B.4). Two implementations give the same result: one uses the processor's instruction
- * on three streams at once, the other eight tables. The compiler may use the instruction in that
- * one function only, so that the rest of the build runs on any processor. CRC-32 of messages v0 and
- * v1, polynomial 0xedb88320 (RFC 1952), always uses tables. */
+ * on three streams at once, the other uses eight tables. The compiler may use the instruction only
+ * in the first of these functions, so that the rest of the build runs on any processor. CRC-32 of
+ * messages v0 and v1, polynomial 0xedb88320 (RFC 1952), always uses tables. */
 
 #ifndef OTTLA_CHECKSUM_H
 #define OTTLA_CHECKSUM_H

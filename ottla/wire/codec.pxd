@@ -46,7 +46,7 @@ cdef class Cursor:
         return load_int64(self.take(8, "int64"))
 
     cdef inline uint32_t read_unsigned_varint(self) except? 0xffffffff:
-        if self.at < self.end and self.at[0] < 0x80:    # nearly all values
+        if self.at < self.end and self.at[0] < 0x80:    # nearly all values take one byte
             self.at += 1
             return (self.at - 1)[0]
         return self.read_longer_varint()

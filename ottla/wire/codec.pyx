@@ -225,7 +225,8 @@ cdef class Writer:
         if PyUnicode_IS_COMPACT_ASCII(value):       # nearly all names: no intermediate copy
             data, size = <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value)
         else:
-            encoded = value.encode("utf-8", "replace")      # surrogates occur in directory names
+            # Directory names that are not UTF-8 have surrogates in Python; "replace" writes `?`.
+            encoded = value.encode("utf-8", "replace")
             data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
         if size > STRING_MAX:
             raise ValueError(f"string of {size} bytes, the protocol allows {STRING_MAX}")

@@ -110,7 +110,7 @@ cdef bint is_flexible(int api_key, int version) noexcept:
 cdef int write_response_header(
     Writer writer, int api_key, int version, int32_t correlation_id
 ) except -1:
-    """The header of a response to a request of this API and version."""
+    """Writes the header of a response to a request of this API and version."""
     writer.write_int32(correlation_id)
     return writer.write_no_tags(api_key != API_VERSIONS and is_flexible(api_key, version))
 

@@ -1,7 +1,7 @@
 """The wire format of one version of a struct: the flat form of a schema, made at its first use.
 
-A Layout belongs to a class and knows the offset of each field's slot in its objects; a Plan belongs
-to a class and a version. `structs` executes plans.
+A Layout belongs to a class and knows at which offset of the class's objects each field's slot is; a
+Plan belongs to a class and a version. `structs` executes plans.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free

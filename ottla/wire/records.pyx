@@ -122,7 +122,7 @@ cdef list decode(const uint8_t *batch, const uint8_t *at, const uint8_t *end):
         count -= 1
         if count % RECORDS_A_TURN == 0:
             with nogil:
-                pass            # a thread with many records lets other threads run
+                pass            # lets other threads run: many records take long
         at = read_varint(at, end, &delta)                   # the record's length
         at = read_varlong(at + 1, end, &timestamp)
         at = read_varint(at, end, &delta)

@@ -66,8 +66,8 @@ def number_of(name: str, value: str) -> str:
 
 
 def to_write(name: str, value: str) -> str:
-    """The end of an error that expected a number: the number to write if the value has a unit, else
-    ""."""
+    """The end of an error message that asks for a number: if the value has a unit, it says which
+    number to write instead. Otherwise it is empty."""
     try:
         number = number_of(name, value)
     except InvalidUnit:
@@ -76,7 +76,8 @@ def to_write(name: str, value: str) -> str:
 
 
 def as_typed(name: str, value: str) -> str:
-    """The end of an error about a number: the `value` that a user typed, if it had a unit."""
+    """The end of an error message about a number: if the user typed the `value` with a unit, it
+    says which number that is. Otherwise it is empty."""
     number = number_of(name, value)
     if number == value:
         return ""

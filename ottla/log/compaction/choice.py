@@ -42,7 +42,8 @@ def cleanable(
 
     None if the log is not compacted, has no sealed segments, or is offline. These are never
     cleaned: the active segment, an open transaction and everything after it, records that are not
-    committed or not durable yet, and records younger than min.compaction.lag.ms.
+    committed or not durable yet, and records younger than min.compaction.lag.ms. With `patient`,
+    raises RebuildNeeded if a thread has to read the log or rebuild an index first.
     """
     log.wake(patient)
     sealed = log.segments[:-1]
@@ -93,7 +94,8 @@ def groups_of(
     """
     groups: list[list[Segment]] = []
     size = 0
-    # Index entries are more than `index_interval` bytes apart, so the group's index has room.
+    # Index entries are more than `index_interval` bytes apart: up to this size, the new segment
+    # needs at most `index_entries_max` entries.
     bytes_max = min(size_max, index_entries_max * max(1, index_interval))
     for segment in segments:
         fits = bool(groups) and size + segment.size <= bytes_max

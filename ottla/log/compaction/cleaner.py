@@ -2,8 +2,8 @@
 
 A pass reads the records that no pass has cleaned into a table of keys and offsets. It then rewrites
 every segment from the log's beginning to the last of these records, leaving out records for which
-the table has a newer one. If the table fills up, the pass ends earlier, and the next pass continues
-there.
+the table has a newer one. If the table fills up, the pass stops adding records to it and cleans the
+log only up to the last added record; the next pass begins after that record.
 
 A pass is a generator. It yields None when the event loop may do other work. It yields a task when a
 thread has to call the task's `run`: to read and check batches, sync files, rebuild indexes, or
@@ -117,8 +117,8 @@ class Cleaner:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the log was deleted or moved since the pass began. It may have come back to the
-        same directory, without the files of the pass."""
+        """Whether the log was deleted or moved since the pass began. This includes a log that was
+        moved away and back: its directory then lacks the files of the pass."""
         return self.log.moves != self.moves
 
     def take_moved(self) -> int:
@@ -241,7 +241,7 @@ class Cleaner:
             yield from self._write(work, group, cleaned)
         except BaseException:
             # This includes GeneratorExit: a broker that stops leaves no temporary files.
-            if self.log.directory == self.directory:        # also if it has come back
+            if self.log.directory == self.directory:    # also true if it was moved away and back
                 self._discard(cleaned)
             raise
 
@@ -291,7 +291,7 @@ class Cleaner:
             task = ReadTask(scan)
             yield task
             if isinstance(task.error, EOFError):
-                self._check(sources)        # a truncated log may end earlier
+                self._check(sources)        # raises if the log was truncated and ends earlier
                 raise CorruptMessage(str(task.error))
             if task.error is not None:
                 raise task.error

@@ -11,7 +11,7 @@ from ottla.wire.codec cimport Writer
 
 cdef class CleanedSegment(Segment):
     cdef Writer pending                 # batches not yet written
-    cdef int64_t written                # bytes in the file; invariant: written + pending == size
+    cdef int64_t written                # bytes in the file; with those in `pending`: `size`
 
     cdef int add(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int write_pending(self) except -1
@@ -48,7 +48,7 @@ cdef class BatchTask:
 cdef class CleanerPass:
     cdef readonly KeyOffsets keys
     cdef readonly int64_t first_dirty_offset
-    cdef public int64_t end_offset      # the keys of all records below are in the table
+    cdef public int64_t end_offset      # keys of all records below it are in the table
     cdef public object transactions
     cdef dict producers                 # producer id to (last data offset or -1, epoch)
     cdef int64_t now_ms, delete_retention_ms
@@ -59,7 +59,7 @@ cdef class CleanerPass:
     cdef public BatchTask due           # a large batch to be processed in a thread
     cdef int outcome                    # what to do with the current batch
     cdef bint stays                     # the batch must stay, if necessary without records
-    cdef bint over                      # the batch is a marker, its transaction has no batches left
+    cdef bint over                      # a marker whose transaction has no batches left
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL

@@ -286,8 +286,8 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch is needed to restore its producer's state. It is the producer's last data
-        batch or, if there is none, a control batch of the producer's current epoch."""
+        """Whether a batch is needed to restore its producer's state. This is so for the producer's
+        last data batch; if there is no data batch, for a control batch of its current epoch."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False
@@ -322,7 +322,8 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # A batch that is empty already and stays is no change, but `put_batch` counts one.
+            # `put_batch` counts a batch without records as changed, even if it was empty before and
+            # is kept.
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):
@@ -442,7 +443,8 @@ cdef class CleanerPass:
         kept.size = to - self.body.data
 
     cdef int write_empty(self, const uint8_t *batch, CleanedSegment target) except -1:
-        """Writes a header without records, which preserves offsets and sequence numbers."""
+        """Writes the batch's header without its records: this preserves the last offset and the
+        sequence numbers."""
         cdef uint8_t[fields.HEADER_SIZE] header
         memcpy(header, batch, fields.HEADER_SIZE)
         fields.set_attributes(header, fields.attributes(batch) & (
@@ -450,7 +452,7 @@ cdef class CleanerPass:
         store_int32(header + fields.LENGTH_AT, fields.HEADER_SIZE - fields.LOG_OVERHEAD)
         store_int64(header + fields.BASE_TIMESTAMP_AT, -1)
         if fields.producer_id(batch) < 0:
-            # Only a producer needs the timestamp: it shows when the producer was last active.
+            # The timestamp shows when a producer was last active; this batch has no producer.
             fields.set_max_timestamp(header, -1)
         store_int32(header + fields.RECORD_COUNT_AT, 0)
         fields.set_crc(header, crc32c(

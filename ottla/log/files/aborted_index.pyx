@@ -10,7 +10,7 @@ cdef class AbortedIndex:
 
     def note_size(self, int64_t size, int64_t expected=0):
         """Note the file's size. `expected` is its size when the broker last ran, or -1 if the index
-        was distrusted then; a file shorter than `expected` is distrusted."""
+        was distrusted then. If the file is shorter than `expected`, the index is distrusted."""
         self.size = size
         if expected < 0 or expected > size:
             self.distrusted = True
@@ -30,9 +30,9 @@ cdef class AbortedIndex:
         self.size, self.distrusted = size, False
 
     def placed(self, int64_t size, entries, bint grown):
-        """Note that a file rebuilt from the batches has replaced this one, and has these entries.
-        The index counts as distrusted until the new file's name is durable. `grown`: the newest
-        entries in the file are not durable either."""
+        """Note that a file that was rebuilt from the batches has replaced the index's file, and has
+        these entries. The index counts as distrusted until the new file's name is durable. `grown`
+        means that the file got more entries after its sync, so it has to be synced again."""
         self.size, self.entries, self.distrusted = size, entries, True
         self.unsynced = self.unsynced or grown and size
 

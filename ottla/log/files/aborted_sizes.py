@@ -1,4 +1,4 @@
-"""The expected sizes of sealed segments' transaction indexes, in a file that survives a kill.
+"""The expected sizes of sealed segments' transaction indexes, in a file for the next start.
 
 If an index was lost, or truncated between two entries, its segment seems to have fewer aborted
 transactions: read_committed consumers would then get aborted records. The checkpoint
@@ -27,7 +27,7 @@ Sizes = Mapping[int, int]
 
 
 def lines_of(logs: Mapping[Partition, Sizes]) -> Iterator[str]:
-    """The lines of the file, lazily."""
+    """Yields the lines of the file one by one."""
     yield "0"
     yield str(sum(map(len, logs.values())))
     for (topic, partition), sizes in logs.items():

@@ -183,7 +183,8 @@ cdef str problem_of(
         return "the checksum does not match the bytes"
     if fields.base_offset(batch) < offset_min:
         return f"base offset is {fields.base_offset(batch)}, expected {offset_min} or more"
-    # A compacted batch keeps its last offset and may lack records: delta may exceed the count.
+    # Compaction keeps a batch's last offset but may remove records, so the last offset delta may
+    # be larger than the record count suggests.
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
         return f"{counted(count, 'record')} do not fit a last offset delta of {delta}"
     if fields.leader_epoch(batch) < epoch_min:
@@ -264,7 +265,8 @@ cdef str contradiction_of(
 
     The batches before it end at `end_offset` and have leader epochs up to `epoch`; `batch` jumps
     beyond one of these values. The checksum of a batch does not cover its base offset and leader
-    epoch, so the only evidence of damage is a next batch that continues from before the jump.
+    epoch. So the only evidence of damage is the batch after `batch`: its offset or epoch continues
+    from the values before the jump.
     """
     cdef uint8_t[fields.HEADER_SIZE] following
     if scan.next_position + fields.HEADER_SIZE > scan.end:

@@ -8,7 +8,7 @@ cdef class Clock:
     """The machine's wall clock and monotonic clock."""
 
     cpdef int64_t now_ms(self) except? -1:
-        """Milliseconds since 1970, as in Kafka's timestamps; may jump."""
+        """Milliseconds since 1970, as in Kafka's timestamps; jumps if the clock is set."""
         cdef timespec now
         clock_gettime(CLOCK_REALTIME, &now)
         return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000

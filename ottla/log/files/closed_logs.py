@@ -7,12 +7,12 @@ per line.
     0
     1
     events 0 AAECAwQFBgcICQoLDA0ODw 0 1312 4 1 90112 1700000000000 34 1290
-    topic, partition, topic id (- without), log start, log end, latest leader epoch, segments,
-    size in bytes, highest timestamp of the first segment, bytes of all transaction indexes,
-    first offset of an open transaction
+    topic, partition, topic id (- if unknown), log start, log end, latest leader epoch,
+    number of segments, size in bytes, highest timestamp of the first segment, bytes of all
+    transaction indexes, first offset of an open transaction
 
-An entry is used only if its log end equals the log's recovery point. If the two differ, another
-program has changed the log, and the start reads the log itself.
+An entry is used only if its log end equals the log's recovery point in the checkpoint. If the two
+differ, another program has changed the log, and the start reads the log itself.
 """
 
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
         topic, partition, text, *numbers = line.split(" ")
         topic_id = topic_ids.get(text)
         if topic_id is None and text != NO_ID:
-            # A topic's partitions share its id.
+            # All partitions of a topic share one bytes object, which saves memory.
             topic_id = topic_ids[text] = id_of(text)
         if len(ClosedLog._fields) - len(numbers) not in (1, 2, 3):
             raise ValueError(f"{line!r} is not an entry for a closed log")

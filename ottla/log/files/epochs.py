@@ -52,7 +52,7 @@ class LeaderEpochs:
         if epoch == self.latest:
             return epoch, log_end_offset
         at = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        # Before the first entry: the requested epoch ended where the first known epoch began.
+        # An epoch older than the first entry ended where the first known epoch began.
         return (self.entries[at - 1][0] if at else epoch), self.entries[at][1]
 
     def truncate_from_end(self, offset: int) -> None:

@@ -152,11 +152,12 @@ cdef class Producers:
         return self.check_transactional(batch, state)
 
     cdef int64_t check_unknown(self, const uint8_t *batch) except -2:
-        """Refuses a batch of an unknown producer if its previous batch could not be written.
+        """Refuses a batch of an unknown producer if the producer's previous batch could not be
+        written.
 
-        The client sends the unwritten batch again, which must come first. After a later batch, the
-        unwritten one would be appended in the wrong order under a new epoch, or be taken for a
-        duplicate. Apart from that, an unknown producer may begin at any sequence.
+        The client sends the unwritten batch again. That batch must be appended before any later
+        batch. Otherwise it would be appended in the wrong order under a new epoch, or be taken for
+        a duplicate. Apart from that, an unknown producer may begin at any sequence.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))

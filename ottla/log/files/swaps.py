@@ -25,7 +25,8 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
             reached("a swapped segment was not whole")
-            # This is not the complete file that was synced; the segments to replace still exist.
+            # Only a complete, durable file is renamed to `.swap`: this file is not usable, and the
+            # segments to replace still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
@@ -40,9 +41,10 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         if name.endswith(".log" + SWAP):
             continue
         final = name.removesuffix(SWAP)
-        # If the cleaned log file is in place, the old index is gone, and the new one replaces it.
-        # If the cleaned log file never became a `.swap` file, an old index stays. Without an old
-        # index, the new one takes the name: its entries of later segments do no harm.
+        # If the loop above has put the cleaned log file in place, it has also removed the old
+        # index: the new index takes that name. If the crash came before the cleaned log file became
+        # a `.swap` file, the old segments stay, and so does an old index. If they have no index of
+        # this name, the new one takes it: its entries about later segments do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

@@ -10,8 +10,8 @@ topics, then one line per topic with its name, and its id or `-`.
     events AAECAwQFBgcICQoLDA0ODw
 
 The file is written after the checkpoints to which it refers. A checkpoint's entry is used only if
-this file has the id of the requesting topic. A crash between the writes of the two files may
-therefore hide a new entry, but never exposes an old one.
+this file has the id of the topic whose log is opened. A crash between the writes of the two files
+may therefore hide a new entry, but never exposes an entry of a deleted topic.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

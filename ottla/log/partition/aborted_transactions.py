@@ -1,8 +1,8 @@
 """The aborted transactions that a read_committed consumer has to filter out.
 
 A segment's entries are read once and cached in the segment. An entry is trusted only if its marker
-and its first batch exist. Otherwise the whole index is rebuilt from the batches: it may also lack
-entries, which would make aborted records look committed.
+and its first batch exist. Otherwise the whole index is rebuilt from the batches: an index with a
+wrong entry may also lack entries, which would make aborted records look committed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ottla.log.partition.segment import Segment
 
 CHECKED_AT_ONCE_MAX = 256
-"""If an index has more entries, each entry is checked at its first use: a check costs two small
-reads."""
+"""An index with at most this many entries is checked when it is loaded. In a larger one each entry
+is checked at its first use, because a check costs two small reads."""
 
 
 class AbortedTransactions:
@@ -52,7 +52,7 @@ class AbortedTransactions:
         assert len(self.lowest) == len(self.checked)
         self.earliest = min(self.earliest, transaction.first_offset)
         at = len(self.lowest) - 2
-        # Element i is the lowest first offset of the entries from i on.
+        # lowest[i] is the lowest first offset of the transactions from number i on.
         while at >= 0 and self.lowest[at] > transaction.first_offset:
             self.lowest[at] = transaction.first_offset
             at -= 1

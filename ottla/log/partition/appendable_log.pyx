@@ -215,9 +215,9 @@ cdef class AppendableLog(ReadableLog):
     cpdef int start_segment(self, bint discards=False) except -1:
         """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
 
-        `discards`: the previous segment is about to be deleted, so on a full disk nothing is
-        written for it. If the disk has no space for a snapshot either, a kill of the broker loses
-        the state of the log's producers.
+        `discards` means that the previous segment is about to be deleted: a full disk, on which its
+        indexes cannot be completed, is then no error. If the disk has no space for a producer
+        snapshot either, the state of the producers is lost if the broker is killed.
         """
         cdef Segment ended = self.chain.active
         if ended is None:
@@ -264,8 +264,9 @@ cdef class AppendableLog(ReadableLog):
     cdef int replace_snapshots(self) except -1:
         """Replaces the older snapshots by a new one, if there is space for it.
 
-        The records after the old snapshots are about to be deleted, so those snapshots become
-        wrong: to forget a producer is better than to have a wrong state of it.
+        The old snapshots are removed in any case. The records after them are about to be deleted,
+        so recovery could not bring their states up to date. A missing producer is better than one
+        with an outdated state.
         """
         for path in self.snapshots.take_up_to(self.directory, self.log_end_offset):
             self.disk.unlink(path)

@@ -49,7 +49,8 @@ cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
 cdef bint ends_where_next_begins(Segment segment, bint patient) except -1:
     """Whether the last batch of a sealed segment ends at the end of the file and at `end_offset`.
 
-    Compaction always keeps that batch. A file of another partition ends at another offset.
+    Compaction always keeps the last batch of a segment. So False means that the file is damaged, or
+    belongs to another partition.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef Py_ssize_t size = 0
@@ -240,7 +241,7 @@ cdef class SegmentChain:
 
     cdef int read(self, LogSlice slice, Py_ssize_t size_max, bint at_least_one,
                   int64_t upto_offset, bint patient) except -1:
-        """Fills in `slice`: batches of one segment from its first offset on, below `upto_offset`.
+        """Fills in `slice`: batches of one segment, from `slice.first_offset` up to `upto_offset`.
 
         The first batch is always complete; if it has more than `size_max` bytes, it is returned
         only with `at_least_one`. Returns 1 if the offset lies in a gap that compaction cannot have
@@ -344,7 +345,7 @@ cdef class SegmentChain:
 
     cdef int sync_cut(self) except -1:
         """Makes a truncation durable. Otherwise removed batches could reappear after a crash,
-        behind newer batches, and recovery could not distinguish them. Raises OSError."""
+        behind newer batches, and recovery would take them for valid. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))

@@ -63,8 +63,8 @@ def planned_reread(
     forgotten_ms: int, patient: bool,
 ) -> Reread:
     """Reads the producers and epochs from their files, and plans to read the batches that are newer
-    than these files. If these are many and `patient` is true, raises RebuildNeeded: a thread can
-    then read them."""
+    than these files. If there are many such batches and `patient` is true, raises RebuildNeeded, so
+    that a thread can read the batches."""
     producers, known = newest_snapshot(disk, directory, snapshots, segments, forgotten_ms, patient)
     reread = Reread(disk, directory, producers, known, scans_from(known, segments, patient))
     epochs = known_epochs(disk, directory, segments, patient=patient) if has_epochs else None

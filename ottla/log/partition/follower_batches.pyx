@@ -34,9 +34,9 @@ cdef Py_ssize_t checked_batches(
 
     The first batch must begin at `offset_min` or later, each further batch after the end of the
     batch before it; leader epochs must not decrease, and not exceed `epoch_max`. Raises
-    CorruptMessage if the first batch is not valid; a later invalid batch ends the count. If `more`
-    bytes are to come, a last batch whose offset or epoch jumps is not counted: only the batch after
-    it shows whether the jump is genuine.
+    CorruptMessage if the first batch is not valid; a later invalid batch ends the count. `more`
+    says that the leader's data continue after `data`. Then a last batch whose offset or epoch jumps
+    is not counted: only the batch after it shows whether the jump is genuine.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch
@@ -86,8 +86,8 @@ cdef bint belies(
 
 
 cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
-    """How many bytes `checked_batches` needs, after it found no batch in `data`, which is the first
-    `size` of `left` bytes."""
+    """How many bytes `checked_batches` needs to find a batch. It has found none in `data`, which
+    has the first `size` of the `left` bytes."""
     cdef Py_ssize_t wanted = fields.HEADER_SIZE
     if size >= fields.LOG_OVERHEAD:
         wanted = fields.total_size(data)

@@ -23,7 +23,7 @@ cdef class IndexedSegment(Openable):
                                             #   segment.ms
     cdef readonly int64_t max_timestamp     # -1 if there is none
     cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
-    cdef bint times_known                   # the three above have been read from the files
+    cdef bint times_known                   # the three fields above were read from the files
     cdef bint appendable                    # all files are open and the times are known
     cdef int64_t sealed_size                # the value of `size` at the last `seal`, or -1
     cdef int64_t since_index                # bytes since the last index entry

@@ -154,7 +154,8 @@ cdef class IndexedSegment(Openable):
             self.opened(), index, self.size, self.index_interval, offset, batch_size, enough)
 
     cdef int64_t bound_for(self, int64_t offset, bint patient) except -1:
-        """Like `position_for`, for an upper bound that consecutive readers share."""
+        """Like `position_for`, for the offset at which a read ends. The result is kept, because
+        consecutive reads often end at the same offset, such as the high watermark."""
         cdef Py_ssize_t size
         if offset != self.lookup.bound_offset:
             self.lookup.note_bound(offset, self.position_for(offset, &size, 0, patient))
@@ -293,7 +294,8 @@ cdef class IndexedSegment(Openable):
             indexed = size > self.index_interval        # a smaller segment may have no indexes
             self.open_files.rebuilds.renew(self, indexed and patient)
         elif self.fault is None and (problem := self.rebuild(None, None, size, None, False)):
-            # Only the indexes end there: readers of the batches, or the scrub, report damage.
+            # `rebuild` has ended the segment at the fault. Only the indexes shall end there, so the
+            # segment's end is set back: readers of the batches, or the scrub, report the damage.
             self.size, self.end_offset = size, end_offset
             self.fault = SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
         elif self.fault is None:

@@ -14,8 +14,8 @@ cdef class OffsetLookup:
     cdef bint after_gap                 # the batch found last begins after the requested offset
     cdef int64_t last_offset            # the last batch's base offset, and where it begins;
     cdef int64_t last_position          #   -1 if that is not known
-    cdef int64_t bound_offset           # the last offset looked up as an upper bound,
-    cdef int64_t bound_position         #   and where it was found; -1 for none
+    cdef int64_t bound_offset           # where the latest read had to end,
+    cdef int64_t bound_position         #   and the position found for it; -1 for none
 
     cdef void forget(self) noexcept
     cdef void note_last(self, int64_t base_offset, int64_t position) noexcept

@@ -15,9 +15,10 @@ from ottla.log.files.offset_index cimport OffsetIndex
 cimport ottla.wire.batch as fields
 
 cdef enum:
-    READS_MAX = 500                     # reads after an index entry: half a millisecond
+    READS_MAX = 500                     # reads after an index entry; they take half a millisecond
 
-cdef int64_t UNLED = INT64_MIN          # no offset: the position does not come from an index
+# passed instead of an index entry's offset to a search that does not begin at an index entry
+cdef int64_t UNLED = INT64_MIN
 
 
 @cython.final
@@ -42,7 +43,7 @@ cdef class OffsetLookup:
         return self.last_position
 
     cdef void note_bound(self, int64_t offset, int64_t position) noexcept:
-        """Notes where the batch of an upper bound begins."""
+        """Notes the position that was found for `offset`, the end of a read."""
         self.bound_offset, self.bound_position = offset, position
 
     cdef int64_t entry_from(self, File file, OffsetIndex index, int64_t size,
@@ -70,7 +71,8 @@ cdef class OffsetLookup:
             return self.scan(file, index, size, index_interval, offset, 0, UNLED, batch_size)
         position = index.position_of(entry)
         if enough > 0 and index.key_of(entry) == offset - 1:
-            # The entry's batch ends where a sequential reader continues.
+            # A sequential reader continues at `offset`. The entry's batch ends just before it,
+            # so the end of that batch is the position.
             position = batch_size[0] + self.scan(
                 file, index, size, index_interval, offset - 1, position, offset - 1, batch_size)
             next_entry = entry + 1

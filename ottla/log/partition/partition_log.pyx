@@ -63,7 +63,8 @@ cdef class PartitionLog(AppendableLog):
         self.wake()
         self.health.check()
         if offset == self.log_end_offset:
-            # Removes an epoch without records: followers would request its end again and again.
+            # Removes an epoch without records. Otherwise followers would request its end again and
+            # again.
             self._epochs.truncate_from_end(offset)
             self.latest_epoch = self._epochs.latest
         if offset >= self.log_end_offset:

@@ -37,7 +37,7 @@ cdef class ReadableLog:
     cdef Producers _producers
     cdef object snapshots                       # SnapshotFiles
     cdef Unflushed unflushed
-    cdef bint changed                           # since the last seal
+    cdef bint changed                           # whether the log has changed since the last `seal`
 
     cpdef int wake(self, bint patient=*) except -1
     cdef bint appends_at_once(self) noexcept

@@ -366,7 +366,8 @@ cdef class ReadableLog:
         return producers, known, derived_state.scans_from(known, before)
 
     def adopt_aborted(self, Segment segment not None, list entries, bint grown):
-        """Uses a transaction index that was put in place; `grown`: its end is not durable yet."""
+        """Uses a transaction index that was put in place. `grown`: its last entries may not be
+        durable yet."""
         self.chain.forget_waiting(segment)
         segment.aborted.placed(len(entries) * ENTRY.size, trusted(entries), grown)
 

@@ -45,7 +45,7 @@ class Reread:
             try:
                 self._read()
             except EOFError as error:
-                # Callers handle damage, as they do for an index.
+                # Callers handle CorruptMessage already, as the error of an index rebuild.
                 self.error = CorruptMessage(str(error))
             except Exception as error:
                 self.error = error

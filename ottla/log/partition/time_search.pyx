@@ -168,7 +168,7 @@ def newest_in(Segment segment not None, int64_t start, int64_t end, bint patient
 
 
 cdef int64_t start_of(Segment segment, int64_t timestamp, bint patient) except -1:
-    """A position at or before the first batch with a record as new as `timestamp`."""
+    """A position at or before the first batch that has a record not older than `timestamp`."""
     cdef Py_ssize_t entry
     for again in (False, True):
         segment.open_indexes(patient)

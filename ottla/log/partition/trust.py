@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 FAR = (1 << 63) - 1
 LOOKS_MAX = 16
-"""Entries of a file that are compared with a batch: each comparison costs two small reads."""
+"""How many of a file's newest entries are compared with batches. Each comparison costs two small
+reads."""
 
 
 class BatchFacts(NamedTuple):

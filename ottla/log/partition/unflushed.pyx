@@ -139,7 +139,8 @@ cdef class Unflushed:
         self.tasks.remove(task)
 
     def lose_name(self):
-        """Called before the log's directory is renamed: no task writes into it any more."""
+        """Keeps all tasks from writing the epochs file. Called before the log's directory is
+        renamed, because its old path may belong to another topic afterwards."""
         if self.epochs_file is not None:
             self.epochs_file.close()
             self.epochs_file = None
@@ -167,7 +168,7 @@ cdef class Unflushed:
 
     cdef list files_to_sync(self, SegmentChain chain):
         cdef Segment segment
-        # Retention may have removed a snapshot since.
+        # Retention may have removed a snapshot since its path was noted.
         files = [chain.disk.open(path) for path in self.paths if chain.disk.exists(path)]
         for segment in self.touched(chain):
             files += segment.files_to_sync()

@@ -6,8 +6,8 @@ progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. Th
 version, the time when the round began (ms since 1970), then an offset checkpoint: everything below
 these offsets was checked.
 
-A segment that looks wrong is read a second time, from the medium. If the fault persists, the log
-handles it like damage below the recovery point.
+A segment that looks wrong is read a second time, from the disk instead of the page cache. If the
+fault persists, the log handles it like damage below the recovery point.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Scrub:
         self.saved_ms = clock.now_ms()
 
     def load(self) -> tuple[int, dict[Partition, int]]:
-        """When the round began, and its progress; a new round if that is not known."""
+        """When the round began, and its progress. Without a valid file, a new round begins now."""
         try:
             version, began, offsets = self.storage.disk.read_bytes(self.path).split(b"\n", 2)
             if version == b"0":
@@ -119,7 +119,7 @@ class Scrub:
                     yield 0.0
             yield from self.save_place()
             left_ms = self.began_ms + self.interval_ms - self.clock.now_ms()
-            # The start of the round is wall clock time, which may have been set back since.
+            # `began_ms` is wall clock time: `left_ms` is too long if the clock was set back since.
             yield max(PAUSE_SECONDS_MIN, min(left_ms, self.interval_ms) / 1000)
             self.began_ms, self.places = self.clock.now_ms(), {}
 

@@ -18,7 +18,7 @@ cdef class SegmentScrub:
     cdef int32_t epoch
     cdef bint jumped                    # whether the last batch skipped offsets
     cdef bint epoch_began               # whether the last batch began an epoch
-    cdef int64_t jump_position, jump_offset                 # the state before that batch
+    cdef int64_t jump_position, jump_offset                 # the state before the last batch
     cdef int32_t jump_epoch
     cdef int64_t batch_position         # where the current batch begins
     cdef uint8_t[HEADER_SIZE] header

@@ -113,8 +113,8 @@ def note_aborted(
 def log_start_steps(
     storage: Storage, task: CheckpointTask, paths: Collection[str]
 ) -> Iterator[None]:
-    """Gathers only the log starts of the directories with these paths; if a directory's file of
-    topics is outdated, all its checkpoints."""
+    """Gathers only the log starts of the directories with these paths. If a directory's file of
+    topics is outdated, gathers all checkpoints of this directory instead."""
     for directory in storage.directories:
         if directory.offline is not None or directory.path not in paths:
             continue

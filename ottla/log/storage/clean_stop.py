@@ -58,8 +58,8 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
             _mark_clean(storage, directory)
         directory.close()
     for log in storage.logs.values():
-        # A pending callback could still append to the log, and the next start would take the new
-        # batches for damage. A failed log refuses appends.
+        # From now on the log refuses appends. A pending callback could otherwise append to it, and
+        # the next start would take the new batches for damage.
         log.health.watch(None)
         log.fail("the broker has stopped")
     storage.logs.clear()

@@ -46,7 +46,7 @@ class Deletions:
         """A unique name for a renamed directory."""
         self.renamed += 1
         unique = f"{self.clock.now_ms():016x}{self.renamed:016x}"
-        # A topic name may have 249 bytes.
+        # The name is shortened: a topic name of 249 bytes leaves too little room for the rest.
         return f"{name[: NAME_BYTES_MAX - len(unique) - len(suffix) - 2]}.{unique}-{suffix}"
 
     def add_left(self, paths: Iterable[str]) -> None:

@@ -32,9 +32,9 @@ class StorageRefused(Exception):
 class LogDirectory:
     """A directory whose lock this process holds.
 
-    `clean` says whether the last stop was clean; `closed` has the state of each log that the stop
-    stored. Both are removed from the disk once the directory is open, so that the next start
-    recognizes a crash. A directory that could not be opened is `offline`, and its contents are not
+    `clean` says whether the last stop was clean; `closed` has each log's state at that stop. The
+    files with both are removed once the directory is open, so that the next start recognizes a
+    crash. A directory that could not be opened is `offline`, and its contents are not
     known.
     """
 
@@ -139,7 +139,7 @@ class LogDirectory:
         return dict(known)
 
     def remember_topics(self) -> None:
-        """Adds the topics' file to checkpoints that lack it. Raises OSError."""
+        """Writes the file of the checkpoints' topics if it does not exist. Raises OSError."""
         if self.written_ids is None:
             self.disk.write_atomically(
                 self.file(topic_ids.TOPIC_IDS), topic_ids.encode(self.topic_ids)
@@ -149,7 +149,7 @@ class LogDirectory:
     def claim(self, topic: str, topic_id: bytes | None) -> None:
         """Assigns the entries of a topic name to this id; entries of another id are dropped."""
         if topic_id is None and topic in self.topic_ids:
-            return                      # without an id, the topic counts as the known one
+            return                      # a topic without an id counts as the known topic
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):
             self.forget_topics({topic})
         self.topic_ids[topic] = topic_id

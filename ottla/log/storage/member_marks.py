@@ -156,4 +156,4 @@ def put_aside(directory: LogDirectory, metadata: Partition) -> None:
     closed = closed_logs.encode(directory.closed)
     disk.write_atomically(directory.file(closed_logs.CLOSED_LOGS), closed)
     if disk.exists(directory.file(RESERVE)):
-        disk.unlink(directory.file(RESERVE))        # a cluster's metadata need no space here
+        disk.unlink(directory.file(RESERVE))        # ZooKeeper will have the metadata

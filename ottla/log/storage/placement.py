@@ -102,10 +102,10 @@ class Placement:
             )
 
     def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
-        """The log directory for a new log: the online one with the fewest partitions; a cordoned or
-        full one only if all are. A directory whose checkpoint has a log start for the partition is
-        chosen before all others: a power cut has removed the log's files there, and the log's
-        offsets must not be reused."""
+        """The log directory for a new log: the online one with the fewest partitions. A cordoned or
+        full one is chosen only if no other is online. A directory whose checkpoint has a log start
+        for the partition is chosen before all others: a power cut has removed the log's files
+        there, and the log's offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if len(online) == 1:
             return online[0]

@@ -8,10 +8,10 @@ again after a clean stop:
 
 `epoch` is the broker epoch: it shows whether a directory was restored from an older copy. `boot` is
 the machine's boot id: it shows whether the machine has stopped. A stop of the machine loses
-unflushed writes, the end of a process does not. `away` has the ids of the log directories that were
+unflushed writes; the end of a process does not. `away` has the ids of the log directories that were
 missing during the run, if any were. A start writes the file only after the broker has registered.
-Suppose a start after a power failure wrote it earlier, and then failed to register: the next start
-would find the current boot id, and would not notice the power failure.
+Suppose a start after a power failure wrote the file before that, and then failed to register: the
+next start would find the current boot id, and would not notice the power failure.
 """
 
 from __future__ import annotations

@@ -353,7 +353,8 @@ class Storage:
             return
         if home.offline is not None:
             reached("a topic was deleted whose log directory is offline")
-            # Its files stay. If they reappear, they belong to no topic, or to an older one.
+            # The log's files stay. When the directory works again, they belong to no topic, or to
+            # an older topic of the same name.
             self.forget(key)
             return
         name = f"{topic}-{partition}"
@@ -372,7 +373,7 @@ class Storage:
         except OSError as error:
             if not is_passing(error):
                 self.fail(home, f"{name} could not be renamed for its deletion: {error}")
-                self.forget(key)        # as for a topic whose log directory is offline
+                self.forget(key)        # as above: the log directory is offline now
                 raise StorageFailed(str(home.offline)) from error
             # A full disk may have no space for a new name: the directory keeps its name until its
             # files are removed.

@@ -131,7 +131,7 @@ cdef class Unflushed:
         return 0
 
     def knows(self, task):
-        """Whether a task is still under way: it was not completed or dropped."""
+        """Whether a task is still under way: neither completed nor dropped."""
         return task in self.tasks
 
     def give_up(self, task):

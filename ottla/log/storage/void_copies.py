@@ -28,7 +28,8 @@ def begin(
     path = home.file(f"{key[0]}-{key[1]}")
     home.disk.makedirs(path)
     ids = sorted(each.directory_id for each in away if each.directory_id)
-    # Written first: without a topic id, the directory does not count as a copy.
+    # This file is written before the topic id: without an id, the directory does not count as a
+    # copy.
     home.disk.write_atomically(f"{path}/{BEGUN_WITHOUT}", "\n".join(ids).encode())
     if topic_id is not None:
         metadata = partition_metadata(topic_id)

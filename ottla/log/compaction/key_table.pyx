@@ -125,7 +125,7 @@ cdef class KeyOffsets:
             self.allocate(slots_for(keys))
 
     cdef KeyEntry *find(self, const uint8_t *key, Py_ssize_t size) noexcept nogil:
-        """The entry of a key, or the free entry where it would go."""
+        """The entry of a key, or the free entry that this key would get."""
         cdef uint64_t low, high, slot
         cdef KeyEntry *entry
         siphash(key, size, self.secret_low, self.secret_high, &low, &high)

@@ -196,7 +196,7 @@ cdef class Producers:
         return -1
 
     cdef tuple update(self, const uint8_t *batch, Py_ssize_t size):
-        """Records a batch that is in the log now, whether `check` has seen it or not.
+        """Notes a batch that is in the log now, whether `check` has seen it or not.
 
         If the batch aborts a transaction, returns (producer id, first offset, last offset, last
         stable offset) of the transaction, otherwise None.
@@ -264,7 +264,7 @@ cdef class Producers:
         return lowest
 
     cdef int64_t first_open(self) except -2:
-        """The first offset of an open transaction, -1 if there is none."""
+        """The first offset of the oldest open transaction, -1 if there is none."""
         for first in self.open_transactions.values():
             return first
         return -1
@@ -305,7 +305,7 @@ cdef class Producers:
             self.open_transactions[state.producer_id] = state.transaction_start
 
     def replay(self, bytes batch):
-        """Records a batch that is in the log; returns what `update` returns."""
+        """Notes a batch that is in the log; returns what `update` returns."""
         return self.update(<const uint8_t *>batch, len(batch))
 
     def values(self):

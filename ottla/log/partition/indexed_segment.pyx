@@ -1,8 +1,8 @@
 """One data file of a partition with its offset index and its time index: lookups and rebuilds.
 
 Files are opened when needed, and may be closed between two calls (`open_files`). The log file is
-authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A segment of at most one
-index interval has no indexes: scanning its few batches costs less than opening a file.
+authoritative; an index that contradicts it is rebuilt (`index_rebuilds`). A segment of at most
+index.interval.bytes has no indexes: scanning its few batches costs less than opening a file.
 
 A lookup that finds a wrong index raises RebuildNeeded if the caller is `patient`: the caller waits
 for a thread and repeats its call. For any other caller the index is rebuilt at once.
@@ -206,7 +206,7 @@ cdef class IndexedSegment(Openable):
         """Whether the last entry of the time index has the segment's highest timestamp.
 
         A crash may have lost the last entries, or the file may belong to another segment. The
-        headers from the entry's batch on are read: usually those of one index interval.
+        headers from the entry's batch on are read: usually those in index.interval.bytes.
         """
         cdef int64_t position = 0
         try:

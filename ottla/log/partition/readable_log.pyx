@@ -316,7 +316,7 @@ cdef class ReadableLog:
 
     @property
     def last_stable_offset(self):
-        """The first offset of an open transaction; the log's end if there is none."""
+        """The first offset of the oldest open transaction; the log's end if there is none."""
         cdef int64_t first = (
             self._producers.first_open() if self.at_rest is None else self.at_rest.first_open)
         return self.log_end_offset if first < 0 else first

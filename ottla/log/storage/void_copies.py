@@ -1,4 +1,4 @@
-"""Records which log directories were missing when a partition's log was begun.
+"""Remembers which log directories were missing when a partition's log was begun.
 
 While a log directory has failed, a replica in it may be removed from the broker and assigned to it
 again: a new log begins in another directory. Once the failed directory works again, it still has

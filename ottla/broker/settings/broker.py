@@ -166,7 +166,8 @@ class BrokerSettings(ListenerSettings):
         help="Maximum size of the metadata of a committed offset.")
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms", GroupSettings, at_least=1,
-        help="How long a group's request waits for the in-sync replicas; then its client retries.")
+        help="How long a group's request waits for the in-sync replicas. After this time the client"
+        " gets an error after which it retries.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
         help="How long the committed offsets of a group without members are kept, and those of"

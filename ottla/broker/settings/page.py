@@ -39,9 +39,10 @@ Without a file a broker listens on `PLAINTEXT://localhost:9092` and keeps its da
 A topic's setting has the first of these values that is set:
 
 1. the value set on the topic itself;
-2. the broker's property in the setting's row, changed at run time for this broker;
-3. this property, changed at run time for all brokers;
-4. this property in the broker's file;
+2. the value of the broker's property (it is in the same row of the table below) that was set at run
+   time for this broker;
+3. the value of this property that was set at run time for all brokers;
+4. the value of this property in the broker's file;
 5. the default.
 """
 

@@ -150,10 +150,10 @@ class TopicConfig(Settings):
         help="Reserve the space of a segment when it is created.")
     remote_copy_lag_bytes: Long = setting(
         "remote.copy.lag.bytes", -1, at_least=-1, synonyms=("log.remote.copy.lag.bytes",),
-        help="Tiered storage: bytes that follow a segment before it is copied.")
+        help="Tiered storage: how many bytes must follow a segment before it is copied.")
     remote_copy_lag_ms: Long = setting(
         "remote.copy.lag.ms", 0, at_least=-1, synonyms=("log.remote.copy.lag.ms",),
-        help="Tiered storage: time before a segment is copied.")
+        help="Tiered storage: how old a segment must be before it is copied.")
     remote_log_copy_disable: bool = setting(
         "remote.log.copy.disable", False, help="Tiered storage: stop copying.")
     remote_log_delete_on_disable: bool = setting(

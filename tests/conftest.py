@@ -14,7 +14,7 @@ from ottla.broker.log_output import Output
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
-# Asserts of helpers, too, say what they compared, and hold with `python -O`.
+# Asserts in helper modules, too, say what they compared, and are checked with `python -O`.
 FOLDERS = (each for each in Path(__file__).parent.iterdir() if each.is_dir())
 pytest.register_assert_rewrite(*(f"tests.{each.name}" for each in FOLDERS))
 
@@ -23,8 +23,8 @@ settings.register_profile("ottla", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("ottla")
 
 
-# Between the phases of a test pytest has no handler; Python would then write a broker's warnings to
-# the terminal.
+# Between the phases of a test pytest has no log handler. Without this one, Python would then write
+# a broker's warnings to the terminal.
 logging.getLogger("ottla").addHandler(logging.NullHandler())
 
 
@@ -36,8 +36,8 @@ LONGEST = (
     "tools/kafka_names/test_golden.py", "tools/cli/test_confirmation.py",
     "spark_interop/test_lanes.py", "broker/cluster/test_zookeeper_contents.py", "test_tidy.py",
 )
-"""The files that take longest come first: no worker is left with one of them while the others have
-nothing to do any more. (`make test` has xdist keep this order.)"""
+"""The files whose tests take longest. They run first, so that at the end no worker is still busy
+with one of them while the others have nothing to do. (`make test` has xdist keep this order.)"""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,9 +55,9 @@ def log_levels() -> dict[logging.Logger, int]:
 
 @contextlib.contextmanager
 def log_as_before() -> Iterator[None]:
-    """Log levels that are set in this time, and logs that begin in it, as with `ottla server
-    start`, end with it. Otherwise the lines of the next tests' brokers would be written to the
-    terminal."""
+    """Restore the log levels that are set within this block, and close the logs that are opened in
+    it (as `ottla server start` does). Otherwise the log lines of the brokers of later tests would
+    be written to the terminal."""
     before = log_levels()
     yield
     for handler in [each for each in logging.root.handlers if isinstance(each, Output)]:
@@ -70,7 +70,7 @@ def log_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def log_of_a_test_alone() -> Iterator[None]:
-    """Each test has its own levels, and its own log if it starts one."""
+    """Restore log levels and close logs after each test."""
     with log_as_before():
         yield
 

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: runs seeds, reports those that break a promise, shortens one.
+"""`python -m tests.simulation`: runs seeds, reports those that break a promise, shortens a run.
 
     python -m tests.simulation --seeds 1-1000
     python -m tests.simulation --seed 77 --trace
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of strings are iterated in the order of their hashes.
+        # Hashes of strings must be the same in each run: they decide the order in a set.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     kind = Kind(arguments.brokers, arguments.long)
@@ -77,7 +77,7 @@ def one(run: Run, kind: Kind, trace: bool, shortened: bool) -> int:
 
 def many(seeds: range, kind: Kind, jobs: int, first: bool) -> int:
     """Run seeds in several processes; print one line for each that breaks a promise, and the table
-    of marks. Enough seeds have to reach every mark that has no excuse."""
+    of marks. SEEDS_ENOUGH seeds or more must reach every mark that has no excuse."""
     began, count, broken, reached = time.monotonic(), 0, 0, Reached()
     with Pool(kind, min(jobs, len(seeds))) as pool:
         for ran in pool.run(map(Run, seeds)):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 IDS_MAX = 16
 TIMEOUTS_MS = (50, 200, 500, 1000, 2000)
-"""Some end while the disk is full, or while too few replicas are in sync."""
+"""Timeouts of these transactions. With several values, some time out while the disk is full, or
+while too few replicas are in sync."""
 
 
 class Mortal(Transactional):
@@ -41,11 +42,11 @@ class Mortal(Transactional):
                 ):
                     break
         for key, _ in transaction.offsets:
-            self.story.offsets.of(key)          # so that it is checked: there is none
+            self.story.offsets.of(key)          # so that the end checks that nothing is committed
 
 
 async def abandon(story: Story) -> None:
-    """Begin such transactions, one after the other."""
+    """Begin transactions that nobody ends, one after the other."""
     chance = Random(f"abandoned {story.world.seed}")
     for at in range(IDS_MAX):
         await asyncio.sleep(chance.expovariate(0.1 / story.pace))

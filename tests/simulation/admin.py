@@ -33,7 +33,7 @@ FIRST_SETTINGS = (
     ("cleanup.policy", "compact,delete"), ("retention.ms", "1000"), ("segment.bytes", "1000"),
     ("message.timestamp.type", "LogAppendTime"), ("file.delete.delay.ms", "0"),
 )
-"""Of topics that are created with a setting of their own."""
+"""A topic that is created with a setting of its own has one of these."""
 SETTINGS = (
     ("retention.ms", "1000"), ("retention.ms", "3600000"), ("retention.ms", "-1"),
     ("retention.bytes", "2000"), ("retention.bytes", "-1"),
@@ -63,7 +63,7 @@ UNBOUND = 1 << 62
 
 
 class Admin:
-    """Creates and deletes topics, one task for each name."""
+    """Creates and deletes topics: one task for each topic name."""
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.random = story, story.random
@@ -89,7 +89,8 @@ class Admin:
         ))()
 
     async def recreate(self, later: float = 0.3) -> None:
-        """Delete a topic if it exists, and create it again, at once or (by this chance) later."""
+        """Delete a topic if it exists, and create it again: at once, or with the probability
+        `later` some time later."""
         name = self.random.choice(NAMES)
         if name in self.story.busy:
             return
@@ -122,7 +123,8 @@ class Admin:
             self.story.busy.discard(topic.name)
 
     async def delete(self, topic: TopicModel, refusals: int = 1000) -> None:
-        """DeleteTopics until the outcome is certain; a disk may fail it a few times."""
+        """Repeat DeleteTopics until the outcome is certain; it may fail a few times because of the
+        disk."""
         topic.state, asked_in = GOING, self.story.model.incarnation
         made, named = DeleteTopicsRequest, self.random.random() < 0.3
         self.story.on_deletion()
@@ -152,7 +154,8 @@ class Admin:
             await asyncio.sleep(0.5)
 
     async def create(self, name: str) -> None:
-        """CreateTopics until the outcome is certain, or the same by asking for metadata."""
+        """Repeat CreateTopics, or Metadata requests that create the topic, until the outcome is
+        certain."""
         if self.random.random() < 0.1:
             topic_id, count = await self.identify(name, create=True)
             self.created(name, topic_id, count)
@@ -188,7 +191,7 @@ class Admin:
             topic.settings[setting] = {value, *others}
 
     def created(self, name: str, topic_id: bytes, count: int) -> TopicModel:
-        """The topic is there."""
+        """Note in the model that the topic exists."""
         if topic_id in self.story.model.by_id:
             raise Violation(f"{name} was deleted, and is there again with its id")
         topic = self.story.model.new_topic(name, topic_id, count)
@@ -198,7 +201,7 @@ class Admin:
         return topic
 
     async def identify(self, name: str, create: bool = False) -> tuple[bytes, int]:
-        """The id of a topic that is there, or is created by this question."""
+        """The id of a topic that exists, or that this Metadata request creates."""
         while True:
             try:
                 answer = await self.session.call(MetadataRequest(
@@ -271,7 +274,7 @@ class Admin:
                 topic.settings[name] = {value}
 
     async def configure_all(self) -> None:
-        """Change a setting of the broker on which topics without an own one depend."""
+        """Change a setting of the broker that applies to topics without a setting of their own."""
         property_name, name, value = self.random.choice(OF_THE_BROKER)
         self.story.model.everywhere(name, value)
         made, removed = IncrementalAlterConfigsRequest, self.random.random() < 0.4
@@ -289,7 +292,8 @@ class Admin:
             raise Violation(f"{property_name}={value} of the broker: {code.name}")
 
     async def delete_records(self) -> None:
-        """DeleteRecords of a topic, or now and then of several at almost the same time."""
+        """Send DeleteRecords for one topic, or sometimes for several topics at almost the same
+        time."""
         topic, apart = self.some_topic(), self.story.apart
         if topic is None:
             return
@@ -310,7 +314,8 @@ class Admin:
                 raise error
 
     async def delete_records_of(self, topic: TopicModel, session: Session | None = None) -> None:
-        """DeleteRecords of some partition up to some batch, or of all that it has."""
+        """Send DeleteRecords for a random partition, up to a random batch or for all its
+        records."""
         session = session or self.session
         partition = self.random.choice(topic.partitions)
         known = [b.base_offset for b in partition.batches if b.base_offset >= 0]
@@ -332,7 +337,8 @@ class Admin:
         if topic.state != LIVE:
             return
         if not whole or part.error_code != ErrorCode.KAFKA_STORAGE_ERROR:
-            # Otherwise all records may be deleted, although the disk refused to note that.
+            # In the other case all records may be deleted, although the disk refused to store the
+            # new log start.
             partition.late_deletions.remove(offset)
         if part.error_code == 0:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
@@ -342,13 +348,13 @@ class Admin:
                 check_start_kept(world.server, world.disk, key, part.low_watermark)
 
     async def move_internal(self) -> None:
-        """Move a partition in which coordinators have their state."""
+        """Move a partition of an internal topic between log directories."""
         name, index = self.random.choice(INTERNAL), self.random.randrange(2)
         if len(self.story.options.directories) > 1:
             await self.moved(name, [index], lambda: True)
 
     async def move(self) -> None:
-        """Move some partitions of a topic, all at once."""
+        """Move some partitions of a topic between log directories, all at once."""
         topic = self.some_topic()
         if topic is None or len(self.story.options.directories) < 2:
             return
@@ -359,7 +365,8 @@ class Admin:
         await self.moved(topic.name, [each.index for each in chosen], lambda: topic.state == LIVE)
 
     async def moved(self, name: str, indexes: list[int], there: Callable[[], bool]) -> None:
-        """AlterReplicaLogDirs, which is not refused as long as the topic is there."""
+        """Send AlterReplicaLogDirs, which must not be refused as long as `there` says that the
+        topic exists."""
         made = AlterReplicaLogDirsRequest
         answer = await self.session.call(made(dirs=[made.Dir(
             path=self.random.choice(self.story.options.directories),

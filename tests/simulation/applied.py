@@ -1,4 +1,5 @@
-"""A broker's partitions are what its metadata image says, once it has followed the image."""
+"""Checks that a broker's partitions are as its metadata image says, once the broker has applied the
+image to them."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def applied(server: Server) -> MetadataImage | None:
-    """The image that the broker has followed to the end; None while it follows one."""
+    """The image that the broker has applied to all its partitions; None while it applies one."""
     metadata = server.metadata_log
     if metadata.shower is not None or metadata.unseen:
         return None
@@ -21,8 +22,8 @@ def applied(server: Server) -> MetadataImage | None:
 
 
 def check_applied(server: Server, image: MetadataImage) -> None:
-    """Check which partitions there are, their settings, leaders and in-sync sets. Those whose disk
-    has failed are left out."""
+    """Check which partitions exist, and their settings, leaders and in-sync sets. Partitions whose
+    disk has failed are left out."""
     replicas, node_id = server.replicas, server.replicas.node_id
     for partition in replicas:
         if partition.topic not in image.topics and partition.log.offline is None:

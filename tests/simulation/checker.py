@@ -1,4 +1,4 @@
-"""Compares what is read with what was promised. Raises a Violation for each difference."""
+"""Compares what clients read with what the broker promised. Raises a Violation for a difference."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 SET_OF_TOPIC = 1
-"""What DescribeConfigs calls the source of a setting that was set of the topic itself."""
+"""The source that DescribeConfigs names for a setting that was set on the topic itself."""
 DEAR_SHARE = 0.02
-"""Of the looks at live objects at which logs are read again."""
+"""The share of the checks of live objects that also read logs again, which is expensive."""
 ABORTED_TRIES = 25
-"""Looks, each 0.2 s after the one before, until every transaction has been aborted."""
+"""How many times to check, every 0.2 s, whether all transactions have been aborted."""
 
 
 async def check_partition(story: Story, session: Session, partition: PartitionModel) -> None:
@@ -66,7 +66,7 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
         return
     again, before = await content(session, partition, 0, story.random), everything.records
     if partition.topic.compacted:
-        # A replica may compact between these two, as well.
+        # A replica may compact its log between the two complete readings, too.
         left = {read.offset for read in again.records}
         before = [read for read in before if read.offset in left]
     if again.start == everything.start and again.records != before:
@@ -74,8 +74,8 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
 
 
 async def check_settings(session: Session, topic: TopicModel) -> None:
-    """Check that the settings of a topic are what they were set to, and that it has no others: an
-    earlier topic of its name may have had them."""
+    """Check that the settings of a topic are those that were set on it, and that it has none that
+    were set on an earlier topic of the same name."""
     made = DescribeConfigsRequest
     answer = await session.call(made(resources=[
         made.Resource(resource_type=2, resource_name=topic.name, configuration_keys=None)
@@ -101,8 +101,8 @@ async def check_groups(session: Session) -> None:
 
 
 async def check_transactions(session: Session) -> None:
-    """Check that every transaction has ended, in the coordinator's state too; only the abort of
-    one that has just expired may still be under way."""
+    """Check that every transaction has ended, also in the coordinator's state. Only the abort of a
+    transaction that has just timed out may still be under way."""
     states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
     for _ in range(ABORTED_TRIES):
         answer = await session.call(ListTransactionsRequest(state_filters=states), 1)
@@ -116,7 +116,8 @@ async def check_transactions(session: Session) -> None:
 
 
 def check_soundness(partition: PartitionModel, read: Content) -> None:
-    """Check for no foreign records, no duplicates, the right order, and every promise kept."""
+    """Check that a partition has no foreign records and no duplicates, that the order is right, and
+    that every promise is kept."""
     last = -1
     places: dict[Batch, int] = {}
     newest: dict[str, tuple[int, int]] = {}
@@ -221,18 +222,18 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
 
 
 def hidden(batch: Batch) -> bool:
-    """Whether it is invisible to read_committed readers, so that compaction drops it."""
+    """Whether a batch is invisible to read_committed readers, so that compaction drops it."""
     return batch.transaction is not None and batch.transaction.fate != COMMITTED
 
 
 def undecided(batch: Batch) -> bool:
-    """Whether its visibility to read_committed readers is unknown. An aborted one is no reason
-    to drop an older record of its key."""
+    """Whether it is unknown if read_committed readers see a batch. If it was aborted, compaction
+    must not drop an older record of its key because of it."""
     return batch.transaction is not None and batch.transaction.fate not in (COMMITTED, ABORTED)
 
 
 def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, Read]) -> None:
-    """Check that what a tombstone deleted does not reappear once the tombstone is gone."""
+    """Check that records which a tombstone deleted do not reappear once the tombstone is gone."""
     oldest: dict[bytes | None, int] = {}
     for record in read.data:
         if not hidden(_known(partition, record)[0]):
@@ -252,8 +253,8 @@ def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, 
 
 
 def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
-    """Whether a newer record of the key existed, and a power cut or a deletion removed it; or
-    the newer one was a tombstone."""
+    """Whether a newer record of the key existed that a power cut or a deletion removed, or that was
+    a tombstone."""
     if partition.topic.tombstones_go and any(
         key == each and value.startswith(TOMBSTONE) and batch.base_offset + at > offset
         for batch in partition.batches if batch.base_offset >= 0
@@ -270,8 +271,9 @@ def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int)
 def newer_has_aged(
     partition: PartitionModel, key: bytes | None, offset: int, start: int, now_ms: int
 ) -> bool:
-    """Whether a newer record of the key existed, and time retention removed it (`compact,delete`
-    where the wall clock went back: the newer record has the older time)."""
+    """Whether a newer record of the key existed, and retention by time removed it. This happens
+    with `compact,delete` if the wall clock went back, so that the newer record has the older
+    time."""
     return any(
         key == each and offset < batch.base_offset + at < start and aged(batch, at, now_ms)
         for batch in partition.batches if batch.base_offset >= 0
@@ -280,7 +282,8 @@ def newer_has_aged(
 
 
 def check_isolation(partition: PartitionModel, every: Content, committed: Content) -> None:
-    """Check that aborted records are invisible, committed ones visible, and none stay undecided."""
+    """Check that read_committed readers see no aborted record and all committed ones, and that no
+    record stays undecided."""
     if committed.end != every.end:
         raise Violation(
             f"{partition!r}: a transaction is open at {committed.end}, the log ends at {every.end}"
@@ -315,8 +318,8 @@ def _known(partition: PartitionModel, record: Read) -> tuple[Batch, int]:
 async def check_times(
     story: Story, session: Session, partition: PartitionModel, read: Content
 ) -> None:
-    """Check that look-ups by time find the first record that is not older. There is no verdict if
-    retention or compaction has removed records meanwhile."""
+    """Check that look-ups by time find the first record that is not older than the time. Nothing is
+    checked if retention or compaction has removed records meanwhile."""
     if not read.records:
         return
 
@@ -408,7 +411,7 @@ def check_live(story: Story) -> None:
 
 def check_forgotten(story: Story) -> None:
     """Check that no group has an offset of a topic that was deleted while this process served. If
-    the log refuses that, it is tried again after minutes."""
+    the log refuses the removal of an offset, the broker tries again only after minutes."""
     if {"disk full", "io error"} & {*story.options.faults}:
         return
     server, now = story.world.server, story.model.incarnation
@@ -427,8 +430,8 @@ def check_forgotten(story: Story) -> None:
 
 
 def check_size_left(story: Story, partition: Partition) -> None:
-    """Check that retention by size, where nothing else may have moved a log start, has left as much
-    as it is to leave."""
+    """Check that retention by size has not removed too much, in partitions in which nothing else
+    may have moved the log start."""
     topic = story.model.by_id.get(partition.topic_id)
     if topic is None or topic.compacted or topic.retention_ms_least < RETENTION_MS:
         return
@@ -443,7 +446,7 @@ def check_size_left(story: Story, partition: Partition) -> None:
 
 
 def check_disk(story: Story) -> None:
-    """Check that deleted things are gone from the disk."""
+    """Check that the files of deleted topics and segments are gone from the disk."""
     live = {
         f"{partition.topic.name}-{partition.index}"
         for topic in story.model.live() for partition in topic.partitions

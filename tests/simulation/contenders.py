@@ -1,6 +1,6 @@
-"""Clients that contend for the offsets of one group, and for transactional ids: commits, reads,
-deletions and transactions at once. Nothing is expected of a single answer; `histories/` checks
-whether some order explains all of them."""
+"""Clients that contend for the offsets of one group, and for transactional ids. They commit, read
+and delete offsets, and run transactions, all at the same time. A single answer is not checked;
+`histories/` checks whether an order of the requests explains all answers."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 GROUP = "contended"
 CONTENDERS = 4
 IDS = ("contended0", "contended1")
-"""Each transactional id is that of two contenders."""
+"""The transactional ids; two contenders share each."""
 HEARD_SHARE = 0.75
-"""How many answers to InitProducerId and EndTxn a contender heeds; it repeats those to EndTxn."""
+"""The share of answers to InitProducerId and EndTxn that a contender does not ignore. It repeats an
+EndTxn whose answer it has ignored."""
 LOST = {
     ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -41,7 +42,7 @@ LOST = {
 
 
 class Contender:
-    """One of them."""
+    """One of the contending clients."""
 
     def __init__(self, story: Story, at: int, second: bool, values: count[int]) -> None:
         self.story, self.second, self.values = story, second, values
@@ -52,7 +53,7 @@ class Contender:
         self.holds = False
 
     async def act(self) -> None:
-        """One request, or two that belong together; its answer may be lost."""
+        """Send one random request, or two that belong together; an answer may be lost."""
         topics = self.story.model.live()
         if not topics:
             return
@@ -99,7 +100,7 @@ class Contender:
         ]), 0)
 
     async def initialise(self) -> None:
-        """Take the transactional id, as another process or as the one that has it."""
+        """InitProducerId, as a new process or as the process that owns the transactional id."""
         recovers = self.chance.random() < 0.5
         answer = await self.session.call(InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -130,8 +131,8 @@ class Contender:
         self.look(answer.topics[0].partitions[0].error_code)
 
     async def end(self) -> None:
-        """End the transaction, and once more if that answer counts as lost: then otherwise,
-        perhaps."""
+        """End the transaction. If the answer counts as lost, end it once more: in the same way, or
+        in the other one."""
         answer = await self.session.call(EndTxnRequest(
             transactional_id=self.transactional_id, producer_id=self.producer[0],
             producer_epoch=self.producer[1], committed=self.chance.random() < 0.7,
@@ -140,7 +141,7 @@ class Contender:
             await self.end()
 
     def takes(self, answer: Any) -> bool:
-        """Go on with the epoch that the answer gives; False if it counts as lost."""
+        """Continue with the epoch in the answer; False if the answer counts as lost."""
         if answer.error_code == 0:
             if self.chance.random() > HEARD_SHARE:
                 return False
@@ -151,13 +152,14 @@ class Contender:
         return True
 
     def look(self, code: int) -> None:
-        """Who has lost the id begins anew, now and then only: others go on asking."""
+        """If the id belongs to another process now, sometimes begin anew; otherwise continue with
+        requests that must be refused."""
         if code in LOST and self.chance.random() < 0.7:
             self.producer, self.holds = (-1, -1), False
 
 
 async def contend(story: Story) -> None:
-    """Some of them act at once, again and again."""
+    """Let some of the contenders act at the same time, again and again."""
     chance, values = Random(f"contention {story.world.seed}"), count(10_000)
     second = chance.random() < 0.5
     each = [Contender(story, at, second, values) for at in range(CONTENDERS)]
@@ -168,6 +170,7 @@ async def contend(story: Story) -> None:
 
 
 async def read_at_last(story: Story, session: Session) -> None:
-    """What they have left is what the last of their requests has left."""
+    """Read the offsets of the contenders at the end of the run, so that the histories include
+    them."""
     for topic in story.model.live():
         await fetch_offset(story, session, GROUP, topic, 0)

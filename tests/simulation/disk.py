@@ -1,4 +1,5 @@
-"""The simulated machine's disk: tests/log/faulty_disk.py, on which processes start and end.
+"""The disk of a simulated machine: the disk of tests/log/faulty_disk.py, used by one process after
+another.
 
 Each process of the broker has a view of its own (`reopened`): calls of a killed process have no
 effect. Used space is counted; a directory may be missing for a while, or fail permanently.
@@ -13,7 +14,8 @@ from tests.log.faulty_disk import FaultyDisk, FaultyFile, Inode, PowerCut
 
 
 class ProcessEnds(PowerCut, KeyboardInterrupt):
-    """The process ends inside a call of the disk; asyncio passes a KeyboardInterrupt on."""
+    """The process ends inside a call of the disk. This is a KeyboardInterrupt because asyncio
+    re-raises those."""
 
 
 class SimFile(FaultyFile):
@@ -31,7 +33,7 @@ class SimFile(FaultyFile):
 
 
 class SimDisk(FaultyDisk):
-    """What one process sees of the medium."""
+    """The view that one process has of the medium."""
 
     file_type = SimFile
     ended = ProcessEnds
@@ -54,7 +56,7 @@ class SimDisk(FaultyDisk):
         self.booted_ms = self.now_ms()
 
     def reopened(self) -> SimDisk:
-        """The view of the next process; this one has no effect any more."""
+        """A view for the next process. From now on, calls of this view have no effect."""
         new = SimDisk.__new__(SimDisk)
         new.__dict__.update(self.__dict__)
         new.stop_at, new.stopped, new.errors, new.locks = None, False, {}, set()
@@ -110,7 +112,7 @@ class SimDisk(FaultyDisk):
         self.absent[directory] = inside
 
     def give_back(self, directory: str) -> None:
-        """Mount it again: what was written in its place meanwhile is hidden."""
+        """Mount the directory again. Files that were written in its place meanwhile are hidden."""
         self._forget(directory)
         kept = self.absent.pop(directory)
         self.names.update(kept)

@@ -1,4 +1,4 @@
-"""The faults that a run goes through, by name; each leaves a broker that serves."""
+"""The faults of a run, by name. After each fault the broker serves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ async def power_cut(story: Story, tasks: Tasks) -> None:
 
 
 async def hit_twice(story: Story, tasks: Tasks) -> None:
-    """The power fails while what a killed process left is recovered, served and flushed."""
+    """Kill the process, and cut the power while the next process recovers, serves and flushes the
+    logs."""
     if story.options.transactions and story.apart.random() < 0.5:
         await hit_at_an_end(story, tasks)
         return
@@ -68,8 +69,8 @@ async def hit_twice(story: Story, tasks: Tasks) -> None:
 
 
 async def hit_at_an_end(story: Story, tasks: Tasks) -> None:
-    """The process is killed as a transaction ends, and the power fails while the next one completes
-    that end from what it has recovered."""
+    """Kill the process while a transaction ends, and cut the power while the next process completes
+    this end from its recovered logs."""
     world, chance = story.world, story.apart
     asked = asyncio.get_running_loop().create_future()
     story.offsets.on_end = lambda: asked.done() or asked.set_result(None)
@@ -87,7 +88,7 @@ async def hit_at_an_end(story: Story, tasks: Tasks) -> None:
 
 
 async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
-    """The power fails at the moment in which a client receives something."""
+    """Cut the power at the moment at which a client receives an answer."""
     world, left = story.world, story.random.randrange(1, 40)
     heard = asyncio.get_running_loop().create_future()
 
@@ -125,7 +126,7 @@ async def clean_stop(story: Story, tasks: Tasks) -> None:
 async def disk_full(story: Story, tasks: Tasks) -> None:
     disk = story.world.disk
     disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
-    # Transactions that nobody ends time out meanwhile.
+    # During a longer time without space, transactions that nobody ends time out.
     longer = story.apart.choice((0.0, 1.0)) if story.options.abandons else 0.0
     await story.pass_time(story.options.rounds_seconds + longer, tasks)
     if story.random.random() < 0.5:
@@ -164,7 +165,7 @@ async def directory_missing(story: Story, tasks: Tasks) -> None:
 
 
 async def io_error(story: Story, tasks: Tasks) -> None:
-    """A directory fails one kind of call; whatever follows, a restart restores everything."""
+    """Have one kind of call fail in a log directory. A restart must restore everything."""
     world, disk = story.world, story.world.disk
     disk.failing = story.random.choice(story.options.directories)
     disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
@@ -176,7 +177,7 @@ async def io_error(story: Story, tasks: Tasks) -> None:
 
 
 async def end_somehow(story: Story) -> None:
-    """The process, or the machine, ends while its disk is not well."""
+    """Kill the process, or cut the power, while a disk does not work."""
     world, how = story.world, story.apart.random()
     if how < 0.3 and world.up:
         await world.stop_cleanly()
@@ -186,7 +187,7 @@ async def end_somehow(story: Story) -> None:
 
 
 async def garbled(story: Story, tasks: Tasks) -> None:
-    """After a clean stop files that can be rebuilt from the log are changed."""
+    """Change files that can be rebuilt from the log, after a clean stop."""
     await story.stop()
     disk, random, spoiled = story.world.disk, story.random, set()
     names = sorted(
@@ -214,8 +215,8 @@ async def garbled(story: Story, tasks: Tasks) -> None:
 
 
 async def read_by_indexes(story: Story, names: set[str]) -> None:
-    """Read the partitions with these names from the middle of their segments on, before anything
-    else finds that their indexes are wrong."""
+    """Read the partitions with these names, starting in the middle of segments, before anything
+    else notices that the indexes are wrong."""
     session, chance = story.session("reader by indexes"), story.apart
     for partition in [each for topic in story.model.live() for each in topic.partitions]:
         if f"{partition.topic.name}-{partition.index}" not in names:
@@ -238,7 +239,7 @@ def spoil(inode: Inode, how: int, name: str, random: Random) -> None:
     elif how == 4 or not name.endswith(".index"):
         inode.content[:] = bytes(size)
     else:
-        # Each entry leads to where another one should: there is a batch, but not the right one.
+        # Each entry gets the position of another one: there is a batch, but not the right one.
         step = random.choice((-1, 1))
         places = [bytes(inode.content[at + 4 : at + 8]) for at in range(0, size - 7, 8)]
         for at in range(len(places)):
@@ -251,7 +252,7 @@ async def clock_jump(story: Story, tasks: Tasks) -> None:
     story.model.wall_ms_most = max(story.model.wall_ms_most, story.world.wall_ms())
     story.world.jumped_ms += hours * 3_600_000
     if hours == 30:
-        story.model.everywhere("delete.retention.ms", "0")      # by default they stay for a day
+        story.model.everywhere("delete.retention.ms", "0")      # by default tombstones stay a day
 
 
 async def break_links(story: Story, tasks: Tasks) -> None:
@@ -278,7 +279,7 @@ async def pass_at_pace(story: Story, pace: float, seconds: float, tasks: Tasks) 
 
 
 async def hit_at_a_deletion(story: Story, tasks: Tasks) -> None:
-    """The process is killed, or the power fails, as a topic is deleted and created again."""
+    """Kill the process, or cut the power, while a topic is deleted and created again."""
     chance = story.apart
     asked = asyncio.get_running_loop().create_future()
     story.on_deletion = lambda: asked.done() or asked.set_result(None)
@@ -293,8 +294,8 @@ async def hit_at_a_deletion(story: Story, tasks: Tasks) -> None:
 
 
 async def settings_changed(story: Story, tasks: Tasks) -> None:
-    """The broker stops or is killed, and begins with other settings, and perhaps with another log
-    directory, or the same ones in another order."""
+    """Stop or kill the broker, and start it with other settings, sometimes with another log
+    directory or with its log directories in another order."""
     world, chance, options = story.world, story.apart, story.options
     if chance.random() < 0.5:
         await story.stop()

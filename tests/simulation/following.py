@@ -1,4 +1,4 @@
-"""A consumer with a fetch session (KIP-227), which must get everything in time."""
+"""A consumer with a fetch session (KIP-227), which must get every record in time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Follower:
             await asyncio.sleep(2.0 if self.may_rest() else 0.01)
 
     def may_rest(self) -> bool:
-        """Whether there is time; in a short life only once everything has been read."""
+        """Whether the consumer may pause; in a short life only once it has read everything."""
         return self.story.calm and (self.story.options.thorough or not self.behind())
 
     async def subscribe(self) -> None:
@@ -130,7 +130,7 @@ class Follower:
         return found
 
     async def catch_up(self) -> None:
-        """Check that everything has arrived, once no client writes."""
+        """Check that all records arrive, once no client writes."""
         await self.story.world.until(
             lambda: not self.behind(), f"a consumer gets {self.behind()}", CAUGHT_UP_SECONDS
         )

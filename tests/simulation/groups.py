@@ -1,4 +1,4 @@
-"""Clients of groups: offsets committed and deleted, members of both protocols."""
+"""Clients of groups: they commit and delete offsets, and are members of both protocols."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ if TYPE_CHECKING:
 
 NONE = -1
 RETENTION_MS = 60_000
-"""Where offsets expire at all."""
+"""The time after which offsets expire, in runs in which they expire."""
 
 
 @dataclass
 class Pending:
-    """An offset in an open transaction, which was committed at `asked_ms` by the wall clock or
-    later; `cleared` if a deletion overtook it."""
+    """An offset that was committed in an open transaction. The commit was requested at `asked_ms`
+    by the wall clock; `cleared` if a deletion may have removed the offset."""
 
     transaction: Transaction
     asked_ms: int
     cleared: bool = False
     written: bool = False
-    """The commit was answered."""
+    """Whether the commit was answered."""
     overtaken: bool = False
-    """Then a deletion was asked for."""
+    """Whether a deletion was requested after the answer to the commit."""
     ended: bool = False
-    """The end of the transaction was asked for."""
+    """Whether the end of the transaction was requested."""
     gone: bool = False
-    """The deletion was answered before that: nothing of the offset may be left."""
+    """Whether the deletion was answered before the end of the transaction was requested: then
+    nothing of the offset may be left."""
     overwriting: bool = False
-    """After the commit was answered another one of the same offset was asked for."""
+    """Whether another commit of the same offset was requested after the answer to this one."""
     overwritten: bool = False
-    """That one was answered before the end of the transaction was asked for: it wins, whenever the
-    marker comes."""
+    """Whether that other commit was answered before the end of the transaction was requested: then
+    it wins, whenever the marker is written."""
 
 
 class Offsets:
@@ -71,18 +72,18 @@ class Offsets:
         self.pending: dict[OffsetKey, Pending] = {}
         self.blurred: set[tuple[str, str, int]] = set()
         self.going: set[str] = set()
-        """Groups with a deletion under way, or possibly so."""
+        """Groups with a deletion that is under way, or that may be."""
         self.deleting: set[str] = set()
         self.haunted: set[OffsetKey] = set()
-        """Those with a deletion under way, or one of unknown outcome."""
+        """Offsets with a deletion that is under way, or whose outcome is unknown."""
         self.clearings: Counter[OffsetKey] = Counter()
-        """How often their deletion was asked for."""
+        """By offset, how often a deletion was requested."""
         self.commits: Counter[OffsetKey] = Counter()
-        """How often their commit was answered."""
+        """By offset, how often a commit was answered."""
         self.values = count(5000)
-        """Offsets that are committed once in a run."""
+        """The numbers to commit; each is committed once in a run."""
         self.on_end: Callable[[], object] = lambda: None
-        """Called when the end of a transaction is asked for."""
+        """Called when the end of a transaction is requested."""
 
     def blur(self, key: OffsetKey) -> None:
         """A request by name was concurrent with the topic's deletion: it may apply to the next
@@ -90,7 +91,7 @@ class Offsets:
         self.blurred.add((key[0], key[1].name, key[2]))
 
     def may_be(self, key: OffsetKey, offset: int) -> bool:
-        """Whether this is a possible offset of a group."""
+        """Whether OffsetFetch may return this offset."""
         if (key[0], key[1].name, key[2]) in self.blurred:
             return True
         known = self.of(key)
@@ -100,8 +101,10 @@ class Offsets:
         return offset in known.possible
 
     def in_doubt(self, key: OffsetKey, clearings: int) -> bool:
-        """Whether a deletion may apply to an offset of that time, or has been asked for since there
-        were so many `clearings`: one may have begun and ended while an answer was on its way."""
+        """Whether a deletion may apply to a commit that was sent when the offset had had
+        `clearings` deletions: one of unknown outcome, or one that was requested after the commit
+        was sent. The latter may have begun and ended while the answer to the commit was on its
+        way."""
         return key in self.haunted or key[0] in self.going or self.clearings[key] != clearings
 
     def of(self, key: OffsetKey) -> GroupOffset:
@@ -117,7 +120,7 @@ class Offsets:
         return True
 
     async def delete_group(self, session: Session, group: str) -> None:
-        """DeleteGroups of one group, one at a time."""
+        """DeleteGroups of one group; a group has at most one such request at a time."""
         if group in self.deleting:
             return
         self.deleting.add(group)
@@ -131,21 +134,21 @@ class Offsets:
             self.deleting.discard(group)
 
     def wrote(self, key: OffsetKey) -> None:
-        """The commit of an offset in an open transaction was answered, unless the transaction has
-        been decided meanwhile."""
+        """Note that the commit of an offset in a transaction was answered; nothing is noted if the
+        transaction has ended meanwhile."""
         if key in self.pending:
             self.pending[key].written = True
 
     def ends(self, transaction: Transaction) -> None:
-        """The end of a transaction is asked for."""
+        """Note that the end of a transaction is requested."""
         self.on_end()
         for key, _ in transaction.offsets:
             if key in self.pending:
                 self.pending[key].ended = True
 
     def decided(self, transaction: Transaction) -> None:
-        """A transaction has ended. One of unknown outcome is named again later on: what it held may
-        be another one's by then."""
+        """Note that a transaction has ended. This is called again when an unknown outcome becomes
+        known; by then another transaction may hold the offsets."""
         for key, offset in transaction.offsets:
             pending = self.pending.get(key)
             if pending is None or pending.transaction is not transaction:
@@ -166,7 +169,7 @@ class Offsets:
                     known.possible.add(NONE)
 
     async def overwrite(self, session: Session, key: OffsetKey) -> None:
-        """Commit an offset that an open transaction holds, outside of it."""
+        """Commit an offset outside of the open transaction that holds it."""
         pending = self.pending.get(key)
         if pending is None or not pending.written or pending.cleared:
             return
@@ -177,7 +180,7 @@ class Offsets:
     def clearing(
         self, group: str, topic: TopicModel | None, index: int | None
     ) -> dict[OffsetKey, tuple[set[int], int]]:
-        """A deletion is requested: the offsets concerned may be gone from now on."""
+        """Note that a deletion is requested: from now on the offsets concerned may be gone."""
         keys = [
             key for key in {**self.known, **self.pending}
             if key[0] == group and topic in (None, key[1]) and index in (None, key[2])
@@ -185,7 +188,7 @@ class Offsets:
         if topic is None or index is None:
             self.going.add(group)
         elif (group, topic, index) not in keys:
-            keys.append((group, topic, index))      # one that is committed meanwhile
+            keys.append((group, topic, index))      # it may be committed meanwhile
         for key in keys:
             self.of(key).possible.add(NONE)
             self.haunted.add(key)
@@ -196,7 +199,8 @@ class Offsets:
         return {key: (set(self.of(key).possible), self.commits[key]) for key in keys}
 
     def cleared(self, keys: dict[OffsetKey, tuple[set[int], int]]) -> None:
-        """It has happened; what was committed meanwhile may be after it."""
+        """Note that the deletion was executed. Offsets that were committed meanwhile may have been
+        committed after it."""
         for key, (before, commits) in keys.items():
             self.haunted.discard(key)
             pending = self.pending.get(key)
@@ -208,7 +212,7 @@ class Offsets:
 
 
 async def commit_simply(story: Story, name: str) -> None:
-    """Commits, fetches and deletes offsets of groups without members."""
+    """Commit, fetch and delete offsets of groups without members."""
     session, random, offsets = story.session(name), story.random, story.offsets
     other = story.session(f"{name}2")
     while not story.over:
@@ -222,7 +226,7 @@ async def commit_simply(story: Story, name: str) -> None:
         chosen = random.random()
         try:
             if chosen < 0.2:
-                # Commits of one turn share a batch.
+                # The broker gathers the commits of one turn of its loop in a batch.
                 keys = [(f"s{at}", topic, index) for at in range(2) for topic in topics
                         for index in range(len(topic.partitions))]
                 done = await asyncio.gather(*(
@@ -240,7 +244,8 @@ async def commit_simply(story: Story, name: str) -> None:
                 await check_offset(story, session, key)
             elif chosen < 0.9:
                 unclear = (group, topic.name, index) in offsets.blurred
-                offsets.blur(key)       # until it is certain which topic it applied to
+                # Until the deletion is answered it may apply to this topic or to the next one.
+                offsets.blur(key)
                 keys = offsets.clearing(group, topic, index)
                 made = OffsetDeleteRequest
                 answer = await session.call(made(group_id=group, topics=[
@@ -262,7 +267,8 @@ async def commit_simply(story: Story, name: str) -> None:
 async def commit_twice(
     story: Story, sessions: tuple[Session, Session], key: OffsetKey
 ) -> None:
-    """Two writers of one offset: either may be the last one, but the same for every reader."""
+    """Two clients commit one offset at the same time. Either commit may be the last one, but every
+    reader must see the same."""
     offsets = story.offsets
     group = key[0]
     if key in offsets.held or key in offsets.haunted or group in offsets.going:
@@ -278,7 +284,8 @@ async def commit_twice(
 async def told_alike(
     story: Story, sessions: tuple[Session, Session], key: OffsetKey, wanted: list[int]
 ) -> None:
-    """Commit these concurrently, and check which of them is returned."""
+    """Commit these two offsets concurrently, and check that both sessions then read the same
+    one."""
     offsets, (group, topic, index) = story.offsets, key
     before, clearings = set(offsets.of(key).possible), offsets.clearings[key]
     codes = await asyncio.gather(*(
@@ -303,7 +310,8 @@ async def commit(
     story: Story, session: Session, key: OffsetKey, offset: int,
     generation: int = -1, member: str = "", shared: bool = False,
 ) -> ErrorCode:
-    """One commit, and its effect on the model; `shared` with another one of the same key."""
+    """Send one commit, and apply its effect to the model. `shared`: another commit of the same
+    offset is sent at the same time."""
     offsets = story.offsets
     group, topic, index = key
     if not shared:
@@ -324,13 +332,13 @@ async def commit(
                     )
                 ])],
             ),
-            # Members of the new protocol have it since version 9.
+            # Members of KIP-848's protocol have OffsetCommit since version 9.
             story.random.choice((7, 8, 9)),
         )
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
         offsets.commits[key] += 1
         if code == ErrorCode.NONE:
-            # A deletion was requested meanwhile: either may have been the last.
+            # A deletion was requested meanwhile: the commit or the deletion may have been the last.
             haunted = haunted or offsets.in_doubt(key, clearings)
             known.possible = {offset, NONE} if haunted else {offset}
             known.committed_ms = min(asked_ms, story.world.wall_ms())
@@ -348,8 +356,9 @@ async def commit(
 async def fetch_offset(
     story: Story, session: Session, group: str, topic: TopicModel, index: int
 ) -> tuple[ErrorCode, int]:
-    """OffsetFetch of one partition, by name. In a cluster the marker of a commit that was answered
-    may still wait for its broker: consumers ask for stable offsets (KIP-447)."""
+    """OffsetFetch of one partition, by the topic's name. In a cluster it asks for stable offsets
+    (KIP-447), as consumers do, because the marker of a committed transaction may not have been
+    written yet although EndTxn was answered."""
     made, stable = OffsetFetchRequest, not story.coordinators_stay
     while True:
         answer = await session.call(
@@ -376,7 +385,7 @@ async def fetch_offset(
 
 
 async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
-    """Check that each committed offset is a possible one."""
+    """Check that the committed offset is a possible one."""
     group, topic, index = key
     if key in story.offsets.held:
         return
@@ -468,8 +477,9 @@ async def be_new(story: Story, name: str) -> None:
     while not story.over:
         await asyncio.sleep(random.expovariate(0.3 / story.pace))
         joining, told = epoch == 0, random.random() < story.options.restless
-        # Long: an idle member may be silent for minutes before it gives up a partition. A new value
-        # alone makes the member's own record newer than that of its assignment.
+        # The timeout is long because an idle member may be silent for minutes before it gives up a
+        # partition. A new timeout alone makes the member's own record newer than that of its
+        # assignment.
         patience = chance.choice((300_000, 400_000)) if chance.random() < 0.3 else -1
         if told:
             wanted = random.choice((["a"], ["a", "b"], ["b", "c"]))

@@ -1,9 +1,9 @@
-"""How long one turn of the broker's loop takes, in counted work instead of time.
+"""How long one turn of the broker's loop takes, estimated from counted work.
 
-Everything is the same on every machine: a line of the broker's Python counts as LINE_SECONDS, and
-what compiled code does is counted by what goes through it: bytes read from and written to the disk,
-syncs on the loop, bytes decompressed. The broker's clock shows this work, so that work in slices
-ends its slices by it.
+The estimate is the same on every machine. A line of the broker's Python counts as LINE_SECONDS. The
+work of compiled code is counted in bytes that are read from and written to the disk, syncs on the
+loop, and decompressed bytes. The broker's clock shows the estimated time, so that work in slices
+ends its slices accordingly.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from tests.simulation.options import Options
 from tests.simulation.world import World
 
 PRODUCT = f"{Path(ottla.__file__).parent}{os.sep}"
-"""The folder of the code whose lines count. A checkout may be named ottla, too, and has .venv."""
+"""The folder of the code whose lines count. The separator at the end matters: the folder of the
+checkout may be named ottla, too, and has a .venv, whose lines do not count."""
 LINE_SECONDS = 1e-7
 """A line of Python: about 15 million a second."""
 READ_SECONDS = 2e-6
 """A read or a write of a file, plus BYTE_SECONDS."""
 BYTE_SECONDS = 0.5e-9
 SYNC_SECONDS = 0.005
-"""A sync on the loop; a thread's cost nothing here."""
+"""A sync on the loop; a sync in a thread is not counted."""
 DECOMPRESSED_BYTE_SECONDS = 3e-9
 
 
@@ -80,7 +81,7 @@ class HoldsWorld(World):
         self.work = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count work of the turn, unless a thread does it."""
+        """Count work for the current turn, unless a thread does it."""
         if self.in_turn:
             self.work += seconds
 

@@ -17,7 +17,7 @@ from tests.simulation.marks import Reached
 from tests.simulation.pool import Kind, Pool, Ran, Run
 
 RARE_SHARE = 0.1
-"""A mark is rare that fewer of the runs reach."""
+"""A mark is rare if less than this share of the runs reaches it."""
 VARIATIONS = 3
 WAITING_MAX = 100
 SHORTENED_MAX = 3
@@ -26,18 +26,20 @@ REPORT_SECONDS = 30.0
 
 
 class Curiosity:
-    """Which run comes next: in turn a new seed, and a variation of what has reached something."""
+    """Chooses the next run: alternately a new seed, and a variation of a run that has reached
+    something new."""
 
     def __init__(self, first: int) -> None:
         self.next_seed, self.count = first, 0
         self.known = Counter[str]()
         self.pairs = set[tuple[str, str]]()
         self.waiting = deque[Run]()
-        """The latest first: they are forgotten where there are too many."""
+        """The variations that are still to run, the latest first; if there are too many, the oldest
+        are dropped."""
         self.turn = False
 
     def note(self, ran: Ran) -> bool:
-        """Whether this run has reached something new, so that it will be varied."""
+        """Note what a run has reached; True if that is new, so that the run will be varied."""
         self.count += 1
         self.known.update(ran.marks.keys())
         rare = sorted(mark for mark in ran.marks if self.known[mark] <= self.count * RARE_SHARE)
@@ -61,7 +63,7 @@ class Curiosity:
 
 
 class Hunt:
-    """One hunt; `directory` has what all of them have found."""
+    """One hunt; `directory` has the findings of all hunts."""
 
     def __init__(self, directory: Path, kind: Kind) -> None:
         self.directory, self.kind = directory, kind
@@ -75,7 +77,7 @@ class Hunt:
         self.to_shorten = deque[Run]()
 
     def run(self, seconds: float, jobs: int) -> None:
-        """Run for so long, and until what was begun then has ended."""
+        """Begin runs for so many seconds, and wait until all of them have ended."""
         reported = 0.0
         with Pool(self.kind, jobs) as pool:
             for ran in pool.run(self._runs(self.began + seconds)):
@@ -90,7 +92,7 @@ class Hunt:
             yield self.to_shorten.popleft() if self.to_shorten else self.curiosity.next()
 
     def note(self, ran: Ran) -> None:
-        """Keep what has come of a run."""
+        """Keep the outcome of a run."""
         if ran.run.shortened:
             self._keep(ran)
             return
@@ -111,7 +113,7 @@ class Hunt:
         (self.directory / f"{name}.txt").write_text("\n".join(text) + "\n")
 
     def report(self) -> None:
-        """Write what was found so far, and where the next hunt goes on."""
+        """Write what was found so far, and where the next hunt continues."""
         count, minutes = self.curiosity.count, (time.monotonic() - self.began) / 60
         broken = sum(map(len, self.broken.values()))
         lines = [

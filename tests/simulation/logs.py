@@ -1,5 +1,6 @@
 """Compares a log with its files: its transactions, its state at rest, its copy in another
-directory, its durable log start. After a kill, compares the log's producers with those before it.
+directory, its durable log start. After a kill, compares the log's producers with those before the
+kill.
 
 The files are read directly from the simulated disk, so that the broker does not notice.
 """
@@ -51,8 +52,8 @@ def data_files(log: PartitionLog) -> list[bytes]:
 
 
 def check_log_transactions(partition: Partition) -> None:
-    """Check that a log knows the transactions that its batches show: the first open one, and each
-    one that was aborted."""
+    """Check that a log knows the first open transaction and all aborted transactions of its
+    batches."""
     log, right = partition.log, Producers()
     if log.offline is not None or log.damage is not None:
         return
@@ -84,7 +85,7 @@ def check_log_transactions(partition: Partition) -> None:
 
 
 def check_rest(partition: Partition, files: list[bytes]) -> None:
-    """Check what a log at rest knows of its files."""
+    """Check that the known state of a log at rest matches its files."""
     log = partition.log
     if not at_rest(log) or not log.segment_count:
         return
@@ -96,12 +97,12 @@ def check_rest(partition: Partition, files: list[bytes]) -> None:
 def check_aborted(
     partition: Partition, first: int, aborted: dict[int, tuple[int, int]], told: Iterable[Any]
 ) -> None:
-    """Compare the aborted transactions of a log that is awake with those that its batches show, by
-    the offset of their markers."""
+    """Compare the aborted transactions that a log knows with those in its batches, by the offsets
+    of their markers. The log is not at rest."""
     log = partition.log
     if at_rest(log):
         return
-    # Batches that were removed are not among those that were read.
+    # Compaction may have removed the batches of aborted transactions that the log still knows.
     whole = log.first_dirty_offset == 0 and not log.config.compacts
     seen: dict[int, tuple[int, int]] = {}
     for each in told:
@@ -137,13 +138,13 @@ def check_started(server: Server) -> None:
 
 
 def check_copy(move: Move) -> None:
-    """Check that a log's copy is whole, as the log is about to continue there."""
+    """Check that the copy of a log is complete when the log is about to continue in it."""
     disk, log = move.disk, move.log
     for segment in log.segments:
         for suffix in COPIED:
             path = segment.path(suffix)
             if suffix == ".txnindex" and segment.aborted.distrusted:
-                continue                            # it is made anew
+                continue                            # the broker creates this file again
             if content(disk, path) != content(disk, move.inside(path)):
                 raise Violation(
                     f"{move.name} moves to {move.target.path}: {suffix} of {segment.base_offset} is"
@@ -156,7 +157,7 @@ def check_copy(move: Move) -> None:
 
 
 def checking_copies(failures: list[BaseException]) -> Callable[[Move], None]:
-    """`Move.continue_in_copy`, which first notes a copy that is not whole."""
+    """A replacement of `Move.continue_in_copy` that first notes a copy which is not complete."""
     unchecked = Move.continue_in_copy
 
     def continue_in_copy(move: Move) -> None:
@@ -176,7 +177,7 @@ def content(disk: Any, path: str) -> bytes | None:
 
 
 def check_start_kept(server: Server, disk: SimDisk, key: tuple[str, int], offset: int) -> None:
-    """Check that the log start that DeleteRecords has answered is on the medium."""
+    """Check that the log start in an answer to DeleteRecords is on the medium."""
     home = server.storage.homes.get(key)
     if home is None or home.offline is not None:
         return
@@ -189,15 +190,15 @@ def check_start_kept(server: Server, disk: SimDisk, key: tuple[str, int], offset
 
 
 class BeforeAKill:
-    """The producers of each log before a kill, which loses nothing that was written: the next
-    process has to know them."""
+    """The producers of each log before a kill. A kill loses nothing that was written, so the next
+    process has to know these producers."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, int, bytes], list[tuple[int, int, int, int]]] = {}
 
     def note(self, machine: Machine) -> None:
-        """Note the producers of a process that is about to end. If it ends within a call, or on a
-        disk that is not well, none are noted: a start may find others."""
+        """Note the producers of a process that is about to end. Nothing is noted if it ends within
+        a call, or if a disk does not work: then the next start may find other producers."""
         self.known.clear()
         server, disk = machine.server, machine.disk
         unwell = disk.errors or disk.capacity is not None

@@ -1,5 +1,5 @@
-"""A client that asks about everything while others change it: the answers must be true, and name
-nothing that has been deleted."""
+"""A client that sends read-only requests while others change things. The answers must be true, and
+must not name anything that has been deleted."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ SHAKEN = {"disk full", "io error", "directory missing"}
 
 
 class Looker:
-    """One such client."""
+    """The client."""
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.random, self.name = story, story.random, name
         self.session = story.session(name)
 
     async def look(self) -> None:
-        """One random question."""
+        """Send one random request."""
         await self.random.choice((
             self.describe, self.describe, self.list_topics, self.use_an_old_id,
             self.fetch_in_another_epoch, self.look_up_a_time, self.limit,
@@ -58,7 +58,8 @@ class Looker:
         return self.random.choice(self.random.choice(topics).partitions) if topics else None
 
     async def describe(self) -> None:
-        """An API that only looks; whatever is there, it does not fail inside."""
+        """Call an API that changes nothing. It must not fail with an unknown error, whatever
+        exists."""
         partition = self.some_partition()
         if partition is None:
             return
@@ -90,7 +91,8 @@ class Looker:
                     raise Violation(f"{type(request).__name__} fails inside, {place}: {request}")
 
     async def list_topics(self) -> None:
-        """Every topic that is there, with all its partitions, and none that was deleted."""
+        """Check that Metadata lists every existing topic with all its partitions, and no deleted
+        topic."""
         model = self.story.model
         there = [(topic, len(topic.partitions)) for topic in model.live()]
         gone = {topic.topic_id: topic for topic in model.topics if topic.state == GONE}
@@ -108,7 +110,7 @@ class Looker:
                 raise Violation(f"{topic.name} with {count} partitions is listed as {found}")
 
     async def use_an_old_id(self) -> None:
-        """Fetch and produce by the id of a topic that was deleted: its name may be there again."""
+        """Fetch and produce by the id of a deleted topic. A new topic may have the same name."""
         gone = [topic for topic in self.story.model.topics if topic.state == GONE]
         if not gone:
             return
@@ -145,7 +147,7 @@ class Looker:
             raise Violation(f"a produce by the id of {topic.name}, deleted, is answered {part}")
 
     async def fetch_in_another_epoch(self) -> None:
-        """A fetch that names the leader epoch before the present one, or the next one."""
+        """Send a fetch that names the leader epoch before the current one, or the one after it."""
         partition = self.some_partition()
         if partition is None:
             return
@@ -174,7 +176,7 @@ class Looker:
             raise Violation(f"{partition!r}: a fetch in epoch {epoch} is answered {code.name}")
 
     async def look_up_a_time(self) -> None:
-        """ListOffsets by time, while records come and go."""
+        """ListOffsets by time, while records are written and deleted."""
         partition = self.some_partition()
         if partition is None or not partition.batches:
             return
@@ -185,7 +187,7 @@ class Looker:
                 raise Violation(f"{partition!r}: asked for {time}, {part} is older")
 
     async def limit(self) -> None:
-        """A quota for a producer, or none any more."""
+        """Set a quota for a producer, or remove it."""
         made, removed = AlterClientQuotasRequest.Entry, self.random.random() < 0.5
         await self.session.call(AlterClientQuotasRequest(entries=[made(
             entity=[made.Entity(entity_type="client-id", entity_name="p0")],

@@ -1,8 +1,9 @@
 """The broker's own loop, driven by a World: time passes only when the world advances it.
 
-It is asyncio's loop with the real poller on real socket pairs; the only differences are that it
-never waits, and that a thread's work is an event of the world. What asyncio does in every turn and
-for every callback is written anew here without debug mode, because it took half of a run's time.
+It is asyncio's loop with the real poller on real socket pairs. It differs in two points: it never
+waits, and the work of a thread is an event of the world. The code that asyncio executes in every
+turn and for every callback is replaced here by code without debug mode, because it took half of a
+run's time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NEVER = float("inf")
 
 
 class SimClock(Clock):
-    """The times of one process in a world."""
+    """The clock of one process in a world."""
 
     def __init__(self, world: World, wall_ms: Callable[[], int] | None = None) -> None:
         self.world, self.wall_ms = world, wall_ms or world.wall_ms
@@ -55,11 +56,13 @@ class SimExecutor:
         self.shutdown()
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Done at once: used at the start, before any client is served."""
+        """Call the function at once. This is used at the start, before the broker serves
+        clients."""
         return _Done(function(*arguments))
 
     def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """Finish what has begun, which is the first of the queue, and usually the rest."""
+        """Finish the call that has begun, which is the first of the queue, and unless they are
+        cancelled also the others."""
         begun = True
         while self.queue:
             work = self.queue.popleft()
@@ -107,10 +110,10 @@ class Work:
 
 
 class SimHandle:
-    """A scheduled callback: what asyncio's handles promise, without their debug mode.
+    """A scheduled callback, with the interface of asyncio's handles, without their debug mode.
 
-    Nothing but a loop makes them, by `NEW` and an assignment of each field, as a call of `__init__`
-    takes longer than the rest: 8,000 are made in a run.
+    A loop creates one by `NEW` and an assignment of each field: a run has 8,000 handles, and a call
+    of `__init__` would take longer than everything else about a handle.
     """
 
     __slots__ = ("arguments", "callback", "context", "due_at", "loop", "scheduled")
@@ -135,7 +138,7 @@ class SimHandle:
             self.callback, self.arguments = None, ()
 
     def __lt__(self, other: SimHandle) -> bool:
-        """Two timers of one moment: neither is less, as with asyncio's."""
+        """False: of two timers with the same time neither is less, as in asyncio."""
         return False
 
 
@@ -143,12 +146,12 @@ NEW = object.__new__
 
 
 class SimLoop(BrokerLoop):
-    """One process: killed, it never runs again."""
+    """The loop of one process. After a kill it never runs again."""
 
     def __init__(
         self, world: World, sockets: bool = True, wall_ms: Callable[[], int] | None = None
     ) -> None:
-        """`wall_ms` is the wall clock of its machine, the world's if there is none."""
+        """`wall_ms` is the wall clock of the process's machine, by default the world's."""
         super().__init__(SimClock(world, wall_ms))
         self.world, self.dead = world, False
         self.poked = True
@@ -159,7 +162,7 @@ class SimLoop(BrokerLoop):
         self.sockets = sockets
         self.ready = self._ready
         self.timers: list[tuple[float, SimHandle]] = []
-        """A heap."""
+        """The timers, as a heap."""
         self.timers_cancelled = 0
 
     def call_soon(                      # type: ignore[override]
@@ -190,18 +193,20 @@ class SimLoop(BrokerLoop):
         return self.call_at(self.time() + delay, callback, *arguments, context=context)
 
     def due(self) -> float:
-        """When this loop has something to do next."""
+        """The time at which this loop next has something to do."""
         if self.ready or self.poked or self.poller.soon:
             return 0.0
         return self.timers[0][0] if self.timers else NEVER
 
     def turn(self) -> None:
-        """One turn: the sockets, the timers that are due, and every callback that is ready then.
+        """Run one turn: the sockets, the timers that are due, and every callback that is then
+        ready.
 
-        The clock is read as often as by asyncio, as each reading advances it.
+        The clock is read as often as in asyncio, because each reading advances it.
         """
         world, ready, timers = self.world, self.ready, self.timers
-        # While callbacks are ready only what has arrived since can be ready on a socket.
+        # While callbacks are ready, a socket can be ready only if something has arrived since the
+        # last turn.
         looks = self.sockets and (self.poked or not ready or bool(self.poller.soon))
         self.poked = False
         if world.turned is not self:                # setting it is a system call
@@ -236,8 +241,9 @@ class SimLoop(BrokerLoop):
                 self.call_exception_handler({"message": message, "exception": error})
 
     def _pass_over_closed(self, ready: list[tuple[int, int]]) -> None:
-        """epoll may tell of a connection that one of the same look has closed; asyncio passes over
-        it, too. Nothing else that nobody serves is watched in a simulation."""
+        """Skip connections that were closed while another connection of the same epoll result was
+        served; asyncio skips these, too. In a simulation, no other watched descriptor is without
+        a handler."""
         for fd, _ in ready:
             try:
                 self._selector._selector.modify(fd, 0)
@@ -246,7 +252,8 @@ class SimLoop(BrokerLoop):
             raise RuntimeError("only the sockets of connections are ready in a simulation")
 
     def _forget_cancelled(self) -> None:
-        """Remove cancelled timers from the front of the heap, or all if most are."""
+        """Remove cancelled timers from the front of the heap, or all of them if most timers are
+        cancelled."""
         timers = self.timers
         if len(timers) > 100 and self.timers_cancelled / len(timers) > 0.5:
             timers[:] = [each for each in timers if each[1].callback is not None]
@@ -258,7 +265,7 @@ class SimLoop(BrokerLoop):
             heappop(timers)
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
-        """Execute it at some later moment; one thread's calls keep their order."""
+        """Call the function at a later moment; the calls of one thread keep their order."""
         future = self.create_future()
         work = Work(self, future, lambda: function(*arguments))
         executor.queue.append(work)
@@ -275,7 +282,7 @@ class SimLoop(BrokerLoop):
         return future
 
     def kill(self) -> None:
-        """Nothing in it runs any more."""
+        """End this loop: none of its callbacks runs any more."""
         self.dead = True
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False
@@ -283,8 +290,8 @@ class SimLoop(BrokerLoop):
 
 @contextlib.contextmanager
 def running(loop: SimLoop | None) -> Iterator[None]:
-    """Make `loop` the running one, for what constructs tasks and futures outside of a turn; or
-    none, as in a thread."""
+    """Make `loop` the running loop of asyncio within a block, for code that creates tasks and
+    futures outside of a turn. With None there is no running loop, as in a thread."""
     before = asyncio._get_running_loop()
     asyncio._set_running_loop(loop)
     try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Machine:
-    """A broker's process starts and ends; the disk stays."""
+    """A machine. The broker's process starts and ends; the disk stays."""
 
     def __init__(self, world: World, node_id: int, seed: int) -> None:
         self.world, self.node_id = world, node_id
@@ -36,11 +36,11 @@ class Machine:
 
     @property
     def excused_end(self) -> str | None:
-        """Why the broker may end or refuse to start."""
+        """Why the broker may end or refuse to start; None if it may not."""
         return self.world.excused_end
 
     def wall_ms(self) -> int:
-        """Its wall clock."""
+        """The time of the machine's wall clock."""
         return self.world.wall_ms() + self.jumped_ms
 
     def begin_broker(self) -> None:
@@ -67,18 +67,20 @@ class Machine:
         return Server(config, self.disk, loop.poller.clock)
 
     def poke(self) -> None:
-        """Something has arrived for the broker: its loop runs a turn."""
+        """Have the broker's loop run a turn, because something has arrived."""
         if self.loop is not None:
             self.loop.poked = True
 
     def _process_stopped(self) -> None:
-        """The disk ends the process inside a call: what it has sent is on its way."""
+        """Called when the disk ends the process inside a call. Bytes that the process has sent
+        still arrive."""
         self.died = True
         for link in self.world.links_of(self):
             link.pull()
 
     def kill(self) -> None:
-        """kill -9, between two calls or inside one that the disk has ended."""
+        """kill -9: between two calls of the disk, or inside a call in which the disk has ended the
+        process."""
         if self.loop is None:
             return
         self.world.on_kill(self)
@@ -101,14 +103,14 @@ class Machine:
             world.at(max(link.on_way_back + 1e-7, world.now), link.end)
 
     def cut_power(self) -> None:
-        """The machine stops: unsynced data may be lost."""
+        """Cut the machine's power: data that were not synced may be lost."""
         self.kill()
         self.world.note("power cut" if self.name == "broker" else f"{self.name}: power cut")
         self.disk = self.disk.reopened()
         self.disk.cut_power()
 
     async def stop_cleanly(self) -> None:
-        """SIGTERM; awaited by the clients' loop."""
+        """Stop the broker with SIGTERM; the clients' loop awaits this."""
         server, loop = self.server, self.loop
         assert server is not None and loop is not None
         self.up = False
@@ -125,7 +127,7 @@ class Machine:
         self._bury()
 
     def is_well(self) -> bool:
-        """Whether it serves, and `look` has nothing to notice."""
+        """Whether the broker serves, and `look` would notice nothing new."""
         loop, server = self.loop, self.server
         return (
             self.up and self.starting is None and not self.died
@@ -134,7 +136,7 @@ class Machine:
         )
 
     def look(self) -> None:
-        """Notice that the broker serves, or has ended by itself."""
+        """Notice that the broker has begun to serve, or has ended by itself."""
         loop, server, world = self.loop, self.server, self.world
         if loop is None or server is None:
             return

@@ -1,7 +1,7 @@
 """The table of marks: how many of a thousand seeds reach each rare branch.
 
 A mark is a call `reached("what happens here")` (`ottla/wire/marks.pyx`) in the broker or in the
-simulator. Its text stands in one place; the list is read from the sources. `unreached.toml` has
+simulator. Each text occurs once; the list of marks is read from the sources. `unreached.toml` has
 the marks that a thousand seeds of one broker, or of three, need not reach, each with its reason.
 """
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXCUSES = Path(__file__).parent / "unreached.toml"
 CALL = re.compile(r'\breached\(\s*"([^"\n]+)"\s*\)')
 SEEDS_ENOUGH = 1000
-"""Fewer seeds may miss marks."""
+"""A run of at least so many seeds fails if it misses a mark."""
 
 
 @cache
@@ -38,7 +38,8 @@ def marks() -> dict[str, str]:
 
 @cache
 def excuses(brokers: int) -> dict[str, str]:
-    """Marks and files (or folders) of marks that runs need not reach, with the reasons."""
+    """The marks that runs need not reach, and files or folders whose marks they need not reach,
+    each with its reason."""
     found, told = {}, tomllib.loads(EXCUSES.read_text())
     for group in (*told["one_broker" if brokers == 1 else "several_brokers"], *told["both"]):
         found |= dict.fromkeys(group["marks"], group["because"])
@@ -62,17 +63,17 @@ class Reached:
         """How often it was reached."""
 
     def add(self, times: dict[str, int]) -> None:
-        """One seed has reached these, so often each."""
+        """Add the marks that one seed has reached, with how often it has reached each."""
         self.seeds.update(times.keys())
         self.times.update(times)
 
     def missed(self, brokers: int) -> list[str]:
-        """Marks that were not reached, and have to be."""
+        """Marks that were not reached and have no excuse."""
         return [m for m in marks() if not self.seeds[m] and not excuse(m, brokers)]
 
     def table(self, count: int, brokers: int) -> list[str]:
-        """A line for each mark that these runs can reach: seeds of a thousand, times, text. The
-        rarest first."""
+        """A line for each mark that these runs can reach: how many of a thousand seeds reach it,
+        how often, and its text. The rarest mark comes first."""
         shown = [m for m in marks() if self.seeds[m] or not excuse(m, brokers)]
         lines = [f"{'seeds of 1000':>13} {'times':>9}  mark"]
         for mark in sorted(shown, key=lambda m: (self.seeds[m], m)):

@@ -1,5 +1,6 @@
-"""Groups of several members: classic ones that join, restart, fall silent and leave, some of them
-static; members of KIP-848's protocol that share partitions; and a static one.
+"""Groups of several members: classic members that join, restart, fall silent and leave, some of
+them static; members of KIP-848's protocol that share partitions; and a static member of that
+protocol.
 
 The leader of a generation writes a random number and the member's id into each assignment. So a
 member notices an assignment that is from another leader or generation, or for another member.
@@ -44,28 +45,29 @@ STALE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class Together(Peace):
-    """A classic group: by generation, who has led it and what was assigned to whom."""
+    """A classic group: for each generation, its leader and its assignments."""
 
     def __init__(self, story: Story, group_id: str, forgotten: bool, stays: bool) -> None:
-        """`forgotten`: the group expires while it is empty, and begins again with generation 1.
-        `stays`: no coordinator that was replaced may answer from what it knew."""
+        """`forgotten`: an empty group expires, and begins again with generation 1. `stays`: the
+        coordinator does not move, so that no replaced coordinator answers from outdated state."""
         super().__init__(story, group_id, MEMBERS)
         self.forgotten, self.stays = forgotten, stays
         self.newest = -1
-        """The newest generation of which a member has got its assignment: that is recorded."""
+        """The newest generation of which a member has got its assignment. Such a generation is in
+        the log."""
         self.led_by: dict[int, bytes] = {}
         self.assigned: dict[tuple[int, bytes], str] = {}
         self.gone: dict[str, int] = {}
-        """Ids under which nobody asks any more: the last generation that each was in."""
+        """For each member id that is not used any more, the last generation that it was in."""
         self.told: dict[int, set[str]] = {}
-        """The members of each generation, as its leader knows them: static ones by instance."""
+        """The members of each generation according to its leader; static members by instance id."""
 
     def __repr__(self) -> str:
         each = [(member.instance or member.id, member.generation) for member in self.members]
         return f"{each}, its leader knows {self.told.get(self.members[0].generation)}"
 
     def is_whole(self) -> bool:
-        """Whether the members that are left are in one generation, and nobody else is."""
+        """Whether exactly the members that are left are in one generation."""
         generation = self.members[0].generation
         return generation >= 0 and (
             all(each.generation == generation for each in self.members)
@@ -73,9 +75,10 @@ class Together(Peace):
         )
 
     def note(self, generation: int, assignment: bytes, member: ClassicMember) -> None:
-        """A member was given this. Each generation has one leader's assignments, each of them for
-        one member. A static one keeps what an id got of which it was not told: that answer was
-        lost, and its instance came back to a stable group."""
+        """Check the assignment that a member has got. A generation has the assignments of one
+        leader, each for one member. A static member may get an assignment that was made for
+        another member id of its instance: the answer with that id was lost, and the instance came
+        back to a stable group."""
         leader, _, assigned = assignment.partition(b" ")
         name, ids = member.name, member.ids
         same = member.instance is not None and assigned.startswith(f"{member.instance}-".encode())
@@ -93,8 +96,9 @@ class Together(Peace):
 
 
     def joined(self, generation: int, newest: int, name: str, members: Iterable[str]) -> None:
-        """A member is in this generation; `newest` was known when it asked. Its leader is told the
-        members: those that have joined it."""
+        """Check an answer to JoinGroup. The generation may not be older than `newest`, the newest
+        known one when the request was sent. Only the leader gets `members`: none of them may be an
+        id that has not been used since an earlier generation."""
         if generation < newest and self.stays and not self.forgotten:
             raise Violation(
                 f"{self.group_id} was in generation {newest}, {name} joins generation {generation}"
@@ -108,7 +112,7 @@ class Together(Peace):
 
 
 class ClassicMember:
-    """One member of such a group."""
+    """One member of a classic group."""
 
     def __init__(self, story: Story, together: Together, number: int, static: bool) -> None:
         self.story, self.together, self.number = story, together, number
@@ -120,10 +124,10 @@ class ClassicMember:
         self.ids: set[str] = set()
         self.joined_in = -1
         self.unclear = ""
-        """An id with a JoinGroup that was not answered, and may be served later."""
+        """A member id whose last JoinGroup was not answered; the request may be served later."""
         self.protocols = PROTOCOLS
         self.leaves = False
-        """Whether it does not care for an assignment any more."""
+        """Whether the member leaves for good, and does not ask for an assignment any more."""
         together.members.append(self)
 
     async def work(self) -> None:
@@ -140,15 +144,15 @@ class ClassicMember:
             await self.together.rest(self, self._stay)
 
     async def _stay(self) -> None:
-        """One heartbeat, and what a client does if its answer says that the group rebalances."""
+        """Send a heartbeat. If the answer says that the group rebalances, do what a client does."""
         if self.generation >= 0:
             await self._beat()
         if self.generation < 0:
             await self._join()
 
     async def _retire(self) -> None:
-        """Join with other protocols, so that the group rebalances, and leave for good while its
-        leader assigns, perhaps."""
+        """Join with other protocols, so that the group rebalances, and leave for good, possibly
+        while the leader is computing assignments."""
         self.leaves, before = True, self.joined_in
         self.protocols = self.protocols[::-1]
         for _ in range(4):
@@ -163,7 +167,7 @@ class ClassicMember:
         await self.together.leave(self, lambda: self._leave(leaving))
 
     async def _leave(self, member_id: str) -> bool:
-        """LeaveGroup; whether that is certain now."""
+        """Send LeaveGroup; whether the member has certainly left."""
         made = LeaveGroupRequest
         answer = await self.session.call(made(group_id=self.together.group_id, members=[
             made.Member(member_id=member_id, group_instance_id=self.instance)
@@ -219,7 +223,7 @@ class ClassicMember:
 
     async def _act(self) -> None:
         chosen = self.chance.random()
-        if chosen < 0.05:                   # a restart: a static one comes back as itself
+        if chosen < 0.05:                   # a restart: a static member keeps its instance id
             self._forget()
             self.protocols = PROTOCOLS[:: self.chance.choice((1, -1))]
         elif chosen < 0.08:
@@ -244,13 +248,14 @@ class ClassicMember:
             self.id = "" if code in AWAY else self.id
 
     def _forget(self) -> None:
-        """Nobody asks under this id any more."""
+        """Note that the member's id is not used any more."""
         if self.instance is None and self.id not in ("", self.unclear):
             self.together.gone[self.id] = self.joined_in
         self.id, self.generation = "", -1
 
     async def _sync_late(self) -> None:
-        """A SyncGroup that was sent generations ago: it gets no assignment."""
+        """Send a SyncGroup of an earlier generation, as if it had been delayed. It must get no
+        assignment."""
         old = self.together.newest - 1
         if old < 1 or self.together.forgotten or not self.together.stays:
             return
@@ -265,15 +270,15 @@ class ClassicMember:
 
 
 def classic_members(story: Story) -> list[ClassicMember]:
-    """The members of one group; every second one is static."""
+    """The members of one classic group; every second member is static."""
     forgotten = RETENTION in story.options.settings
     together = Together(story, "together", forgotten, story.coordinators_stay)
     return [ClassicMember(story, together, at, at % 2 == 1) for at in range(MEMBERS)]
 
 
 async def be_static(story: Story, name: str) -> None:
-    """A static member of KIP-848's protocol, which leaves for now and comes back with another
-    member id: it gets what it had."""
+    """A static member of KIP-848's protocol that leaves temporarily and comes back with another
+    member id: it must get the partitions that it had."""
     session, chance = story.session(name), Random(f"static {name} {story.world.seed}")
     made, group, lives, epoch = ConsumerGroupHeartbeatRequest, f"s-{name}", 0, 0
     while not story.over:
@@ -302,11 +307,11 @@ async def be_static(story: Story, name: str) -> None:
 
 Owned = set[tuple[bytes, int]]
 SHARED = ("a", "b", "t")
-"""The topics that they subscribe to."""
+"""The topics to which the members of the KIP-848 group subscribe."""
 
 
 class Sharers(Peace):
-    """A group of KIP-848's protocol: what each of its members holds, as the members know it."""
+    """A group of KIP-848's protocol: the partitions of each member, as the members know them."""
 
     def __init__(self, story: Story, group_id: str) -> None:
         super().__init__(story, group_id, MEMBERS)
@@ -316,7 +321,7 @@ class Sharers(Peace):
         return f"{each} of {self.story.partitions_of(SHARED)} partitions"
 
     def is_whole(self) -> bool:
-        """Whether the members that are left have one epoch, and share all partitions."""
+        """Whether the members that are left have the same epoch and together own all partitions."""
         epoch, members = self.members[0].epoch, self.members
         held = [partition for each in members for partition in each.held]
         return epoch > 0 and len(held) == len({*held}) == self.story.partitions_of(SHARED) and (
@@ -324,8 +329,8 @@ class Sharers(Peace):
         )
 
     def take(self, member: Sharer, wanted: Owned) -> None:
-        """A member was given these. Nobody else holds one of them who was heard lately: members
-        give up what they hold before another one gets it."""
+        """Check the partitions that a member has got. No other member whose session lasts may still
+        own one of them: a member gives up a partition before another member gets it."""
         for other in self.members:
             both = other.held & wanted
             if both and other is not member and self.story.is_heard(other.heard_at):
@@ -336,7 +341,7 @@ class Sharers(Peace):
 
 
 class Sharer:
-    """A member that gives partitions up some heartbeats after it is asked to."""
+    """A member that gives up partitions some heartbeats after the coordinator asks for them."""
 
     def __init__(self, story: Story, group: Sharers, number: int) -> None:
         self.story, self.group, self.name = story, group, f"{group.group_id}{number}"
@@ -359,7 +364,7 @@ class Sharer:
                     await self.beat(-1)
                     self.leave()
                 elif chosen < 0.08:
-                    self.leave()            # a restart: the group has to notice by its session
+                    self.leave()            # a restart: only its session's end tells the group
                 else:
                     await self.beat(self.epoch)
             except Broken:
@@ -373,7 +378,7 @@ class Sharer:
             await self.group.rest(self, lambda: self.beat(self.epoch))
 
     async def _bury(self, life: int) -> None:
-        """Remove a former member, if it is still there."""
+        """Have a former member leave the group, if the group still has it."""
         made, code = ConsumerGroupHeartbeatRequest, ErrorCode.NOT_COORDINATOR
         while code in AGAIN:
             with contextlib.suppress(Broken):
@@ -382,15 +387,15 @@ class Sharer:
                 ), 1)).error_code)
 
     def leave(self) -> None:
-        """Be another member from now on."""
+        """Use another member id from now on."""
         self.lives, self.epoch = self.lives + 1, 0
         self.held, self.given = set(), set()
 
     async def beat(self, epoch: int) -> bool:
-        """One heartbeat, and what its answer means; whether the coordinator has served it."""
+        """Send a heartbeat and follow its answer; whether the coordinator has served it."""
         made, joins, asked_at = ConsumerGroupHeartbeatRequest, epoch == 0, self.story.world.now
         if self.chance.random() < 0.7:
-            self.held &= self.given         # given up before the group hears of it
+            self.held &= self.given         # give up partitions before the heartbeat says so
         topics: dict[bytes, list[int]] = {}
         for topic_id, index in sorted(self.held):
             topics.setdefault(topic_id, []).append(index)
@@ -422,6 +427,6 @@ class Sharer:
 
 
 def sharers(story: Story) -> list[Sharer]:
-    """The members of one group."""
+    """The members of the KIP-848 group."""
     group = Sharers(story, "shared")
     return [Sharer(story, group, at) for at in range(MEMBERS)]

@@ -17,7 +17,7 @@ COMMITTED, ABORTED = "committed", "aborted"
 
 @dataclass(eq=False)
 class Transaction:
-    """One transaction; its fate is COMMITTED or ABORTED once that is certain."""
+    """One transaction. Its fate is COMMITTED or ABORTED once this is certain."""
 
     name: str
     fate: str = OPEN
@@ -31,7 +31,7 @@ class Batch:
 
     partition: PartitionModel
     producer: str
-    number: int                     # ascends by producer and partition
+    number: int                     # ascends within a producer and partition
     values: list[bytes]
     keys: list[bytes | None]
     timestamps: list[int]
@@ -42,9 +42,9 @@ class Batch:
     base_offset: int = -1
     durable: bool = False
     lost_ok: bool = False
-    incarnation: int = 0            # of the broker, when it was sent first
-    appended_ms: int = -1           # as the answer says, where the topic has LogAppendTime
-    by_name: bool = False           # it may reach the next topic with that name
+    incarnation: int = 0            # of the broker, when the batch was first sent
+    appended_ms: int = -1           # according to the answer, if the topic has LogAppendTime
+    by_name: bool = False           # sent by name: it may reach the next topic with that name
 
 
 @dataclass(eq=False)
@@ -54,10 +54,10 @@ class PartitionModel:
     topic: TopicModel
     index: int
     batches: list[Batch] = field(default_factory=list)
-    delete_asked: int = 0           # DeleteRecords that may have happened
-    delete_acked: int = 0           # and that have certainly happened
+    delete_asked: int = 0           # DeleteRecords may have deleted records below this offset
+    delete_acked: int = 0           # DeleteRecords has certainly deleted records below this offset
     places: dict[tuple[int, int], bytes] = field(default_factory=dict)
-    """What any reader has read, by leader epoch and offset: later reads must agree."""
+    """By leader epoch and offset, what readers have read: later reads must return the same."""
 
     def __repr__(self) -> str:
         return f"{self.topic.name}({self.topic.number})-{self.index}"
@@ -69,12 +69,12 @@ class PartitionModel:
 
     @property
     def late_deletions(self) -> list[int]:
-        """Offsets of DeleteRecords by this name and index whose outcome is not known, or not yet:
-        they may reach any later topic of the name."""
+        """Offsets of DeleteRecords requests for this topic name and partition whose outcome is not
+        known (yet): the requests may reach any later topic of this name."""
         return self.topic.late_deletions.setdefault(self.index, [])
 
     def known(self, value: bytes | None) -> tuple[Batch, int] | None:
-        """What was sent with this value, if it may be in this partition."""
+        """The batch and the index of the record with this value, if it may be in this partition."""
         found = self.topic.by_value.get(value or b"")
         if found is None:
             return None
@@ -93,7 +93,7 @@ class PartitionModel:
 
 
 TOMBSTONE = b"-"
-"""How the identity of a record without a value begins, which a header holds."""
+"""The beginning of the identity of a record without a value; a header contains this identity."""
 
 
 def identity(record: Record) -> bytes | None:
@@ -105,12 +105,13 @@ def identity(record: Record) -> bytes | None:
 
 LIVE, GOING, GONE = "live", "going", "gone"
 RETENTION_MS = 7 * 86_400_000
-"""Without a setting of the topic: longer than any run."""
+"""The retention time of topics without a setting of their own: longer than any run."""
 
 
 @dataclass(eq=False)
 class TopicModel:
-    """One incarnation of a topic. GOING: a deletion was requested."""
+    """One incarnation of a topic: a topic that is created again has another one. In the state GOING
+    a deletion was requested."""
 
     name: str
     number: int
@@ -119,27 +120,30 @@ class TopicModel:
     partitions: list[PartitionModel] = field(default_factory=list)
     state: str = LIVE
     gone_in: int = -1
-    """The incarnation of the broker that has deleted it, if a single one was asked for that."""
-    retention_ms_least: int = RETENTION_MS       # the least ever requested
-    retention_bytes_least: int = -1              # also; -1: never
+    """The incarnation of the broker that has deleted the topic, if all requests for that went to
+    the same one."""
+    retention_ms_least: int = RETENTION_MS       # the lowest value ever requested
+    retention_bytes_least: int = -1              # the lowest value ever requested; -1: none was
     compacted: bool = False
     tombstones_go: bool = False                 # delete.retention.ms was 0 for a while
     append_time: bool = False                   # message.timestamp.type was LogAppendTime
     settings: dict[str, set[str]] = field(default_factory=dict)
-    """What each setting that was changed may be by now."""
+    """The possible values of each setting that was changed."""
     late_deletions: dict[int, list[int]] = field(default_factory=dict)
-    """By partition; shared by all topics of the name."""
+    """By partition, as `PartitionModel.late_deletions`; shared by all topics of the name."""
     indexed_whole: bool = False
     changing: dict[str, int] = field(default_factory=dict)
-    """Changes of a setting that are under way, or of unknown outcome."""
+    """By setting, the number of changes that are under way or whose outcome is unknown."""
 
     def may_be_set(self, name: str, value: str) -> None:
-        """A client has asked for this setting, of this topic or of one of its name before it."""
+        """Note that a client has requested this value of a setting, for this topic or for an
+        earlier one of its name."""
         self.may_follow(name, value)
         self.settings.setdefault(name, {"default"}).add(value)
 
     def may_follow(self, name: str, value: str) -> None:
-        """This topic may be treated as this setting says, its own or the broker's."""
+        """Note that the broker may treat this topic according to this setting, which is the topic's
+        own or the broker's."""
         if value == "default":
             return
         if name == "retention.ms" and value != "-1":
@@ -163,11 +167,11 @@ OffsetKey = tuple[str, TopicModel, int]
 
 @dataclass
 class GroupOffset:
-    """What OffsetFetch may return: -1 is none."""
+    """The offsets that OffsetFetch may return; -1 if there may be none."""
 
     possible: set[int] = field(default_factory=lambda: {-1})
     committed_ms: int = 0
-    """By the wall clock, when the oldest of the possible ones was committed, or before."""
+    """A time of the wall clock that is not after the commit of the oldest possible offset."""
 
 
 class Model:
@@ -187,8 +191,9 @@ class Model:
         self.of_all: list[tuple[str, str]] = []
         """Settings that the broker may have for all topics."""
         self.late_changes: list[tuple[str, str, str]] = []
-        """Topic, setting and value that were asked for by name and may reach the topic's successor:
-        they are not answered, or were answered after its deletion was asked for."""
+        """Topic, setting and value of changes that were requested by the topic's name and may reach
+        the next topic of this name: they are not answered, or were answered after the deletion of
+        the topic was requested."""
 
     def new_topic(self, name: str, topic_id: bytes, partitions: int) -> TopicModel:
         topic = TopicModel(name, len(self.topics), topic_id, self.by_value)
@@ -209,7 +214,8 @@ class Model:
         return any(name == "index.interval.bytes" for name, _ in self.of_all)
 
     def everywhere(self, name: str, value: str) -> None:
-        """The broker was asked to have this setting for topics without an own one."""
+        """Note that the broker was asked to use this setting for topics without one of their
+        own."""
         self.of_all.append((name, value))
         for topic in self.topics:
             topic.may_follow(name, value)
@@ -221,7 +227,7 @@ class Model:
         return [b for topic in self.topics for p in topic.partitions for b in p.batches]
 
     def power_was_cut(self) -> None:
-        """Only what was flushed is still promised."""
+        """Give up the promises about everything that was not flushed."""
         for batch in self.batches():
             if not batch.durable and not (batch.fate == ACKED and batch.acks == -1):
                 batch.lost_ok = True

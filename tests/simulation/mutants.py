@@ -1,10 +1,10 @@
 """`python -m tests.simulation.mutants`: breaks the broker on purpose, and shows that the simulator
 notices.
 
-Each mutant changes one or a few places in a copy of the project. The simulator must find a broken
-promise with it within SEEDS_MAX seeds; without it, all promises are kept. The seed that found it
-last, in the table of mutants/README.md, is tried first, so that a renewal takes minutes. Where no
-seed finds it, the test that its file names has to.
+Each mutant changes one or a few places in a copy of the project. With a mutant, the simulator must
+find a broken promise within SEEDS_MAX seeds; without mutants, all promises are kept. The seed that
+found a mutant last (see the table of mutants/README.md) is tried first, so that a renewal of the
+table takes minutes. If no seed finds a mutant, the test that the mutant's file names has to fail.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ RULE = "| --- | --- | --- | --- | --- | --- |\n"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A name, the promise that it breaks, its changes (a file, a text in it, its replacement),
-    and the test that fails with it where seeds do not find it, if there is one."""
+    """A mutant: its name, the promise that it breaks, its changes (a file, a text in the file, the
+    replacement), and, if seeds do not find the mutant, the test that fails with it."""
 
     name: str
     promise: str
@@ -51,8 +51,8 @@ class Mutant:
 
 
 def mutants() -> list[Mutant]:
-    """All mutants, from the files of mutants/ and mutants/cluster/: one in each file, its parts
-    after lines of ====."""
+    """All mutants. Each file of mutants/ and mutants/cluster/ has one; lines that begin with ====
+    separate its parts."""
     found = []
     for path in sorted((Path(__file__).parent / "mutants").glob("**/*.txt")):
         head, *parts = re.split(r"^====.*\n", path.read_text(), flags=re.MULTILINE)
@@ -68,8 +68,8 @@ def mutants() -> list[Mutant]:
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome for a mutant: the seed that has found it, -1 if none has; how many were tried;
-    the broken promise, or the test that fails instead, "" if nothing has found it."""
+    """The outcome for a mutant: the seed that has found it (-1 if none has), how many seeds were
+    tried, and the broken promise or the test that fails instead ("" if nothing has found it)."""
 
     seed: int
     tried: int
@@ -81,7 +81,7 @@ class Found:
 
 
 def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int, known: int) -> Found:
-    """Check whether a mutant is found, by the seed `known` first; the copy is restored
+    """Try whether a mutant is found, first with the seed `known`. The copy is restored
     afterwards."""
     texts = mutant.texts()
     for path, text in texts.items():
@@ -129,13 +129,13 @@ def fails(test: str, copy: Path) -> bool:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """The copy's modules, loaded by the interpreter that runs this."""
+    """The environment in which this interpreter imports the copy's modules."""
     return {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
 
 
 def put(path: Path, text: str) -> None:
-    """Change a file. Its compiled form is deleted: a text of the same size and second would
-    be taken for the old one."""
+    """Write a file, and delete its compiled form. Otherwise Python would use the old compiled form
+    if both texts had the same size and were written in the same second."""
     path.write_text(text)
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         compiled.unlink()

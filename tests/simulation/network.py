@@ -29,8 +29,8 @@ PIECES_MAX = 6
 
 
 def pieces_of(data: bytes, world: World) -> Iterator[bytes]:
-    """The bytes as a network may deliver them: at once, or in pieces of any size. Sizes of each
-    order of magnitude are equally likely."""
+    """The bytes as a network may deliver them: whole, or in pieces of any size. Small, medium and
+    large sizes (by order of magnitude) are equally likely."""
     chance, at = world.pieces.random, 0
     if world.options.pieces_share and chance() < world.options.pieces_share:
         for _ in range(PIECES_MAX - 1):
@@ -43,13 +43,13 @@ def pieces_of(data: bytes, world: World) -> Iterator[bytes]:
 
 
 def pair(world: World) -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets: the world's, and a broker's, which on some seeds takes only some
-    thousand bytes before the world has received them."""
+    """Two connected sockets: the world's and a broker's. On some seeds the broker's socket accepts
+    only some thousand bytes until the world has received them."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
     if world.options.narrow:
-        far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)      # as little as the system has
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)      # becomes the system's minimum
     return near, far
 
 
@@ -66,8 +66,8 @@ class Link:
         self.near, self.far = pair(world)
         machine.server.listeners[0].admit(self.far, (host, 40_000))
         self.fd = self.near.fileno()
-        self.unsent = bytearray()           # has arrived; the broker's socket was full
-        self.on_way = 0.0                   # when the last piece arrives, either way
+        self.unsent = bytearray()           # arrived while the broker's socket was full
+        self.on_way = 0.0                   # when the last piece arrives, in each direction
         self.on_way_back = 0.0
         self.received = bytearray()
         self.waiting: deque[
@@ -132,8 +132,8 @@ class Link:
         self.machine.poke()
 
     def pull(self, everything: bool = True) -> None:
-        """Receive what the broker has sent; it reaches the client later. The end of the stream is
-        looked for only where it may have come."""
+        """Receive the bytes that the broker has sent; they reach the client later. With
+        `everything` false, the end of the stream is not looked for."""
         if self.broken or self.deaf_until > self.world.now:
             return
         while True:

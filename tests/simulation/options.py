@@ -12,48 +12,53 @@ FAULTS = (
     "hit twice", "stop cut short", "cut at an answer", "hit at a deletion", "settings changed",
 )
 SETTLED_SECONDS = 70.0
-"""Longer than any transaction, any session, any delay of a deletion, any round of retention."""
+"""Longer than any transaction, any session, any delay of a deletion and any interval of
+retention."""
 ENDINGS = ("kill", "power cut", "clean stop")
 SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
-"""What a recovery has left unfinished often shows only after a second one and a clean stop."""
+"""Combinations of endings; a short life has one of them. Most short lives have all endings, because
+a defect of a recovery often shows only after a second recovery and a clean stop."""
 ABANDONS_SHARE = 0.15
-"""How many short lives have transactions that nobody ends."""
+"""The share of short lives that have transactions that nobody ends."""
 FULL_AT_LAST_SHARE = 0.4
-"""In how many of these the disk is full at last."""
+"""The share of these lives in which a full disk is the last fault."""
 SLOW_LOADS_SHARE = 0.15
-"""How many short lives have coordinators that take long to load."""
+"""The share of short lives that have coordinators that take long to load."""
 SLOW_IMAGES_SHARE = 0.15
-"""How many short lives have brokers that take long to follow a change of the metadata."""
+"""The share of short lives that have brokers that take long to follow a change of the metadata."""
 IMPATIENT_SHARE = 0.2
-"""How many short lives have producers that send a batch again before they have an answer."""
+"""The share of short lives that have producers that send a batch again before they have an
+answer."""
 CONTENDERS_SHARE = 0.25
-"""How many short lives have clients that contend for one group and one transactional id."""
+"""The share of short lives that have clients that contend for a group and transactional ids."""
 LONG_SHARE = 0.05
-"""How many lives are long; README.md has what long and short ones find."""
+"""The share of long lives; README.md says what long and short lives find."""
 MEMBERS_SHARE = 0.25
-"""How many short lives have groups of several members."""
+"""The share of short lives that have groups of several members."""
 SWARM_SHARE = 0.3
-"""How many short lives have few features, and much of each."""
+"""The share of short lives that have few features, and much of each."""
 PIECES_SHARES = (0.0, 0.0, 0.05, 0.5)
-"""How much of what is sent at once arrives in pieces, drawn for each seed."""
+"""The share of messages that arrive in pieces; each seed draws one of these."""
 NARROW_SHARE = 0.2
-"""How many short lives have brokers whose sockets take little at a time."""
+"""The share of short lives that have brokers whose sockets accept little at a time."""
 UNJOURNALED_SHARE = 0.3
-"""How many short lives have disks that keep only the names in a directory that was synced."""
+"""The share of short lives whose disks have no journal: a sync of a directory makes only the names
+in this directory durable."""
 MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 SLOW_MOVES_SHARE = 0.3
-"""How many short lives with two log directories have moves between them that take seconds."""
+"""The share of the short lives with two log directories in which moves between them take
+seconds."""
 
 
 @dataclass
 class Options:
-    """Drawn from a seed by `draw`; printed with a failing seed."""
+    """The options of a run, drawn from a seed by `draw`; printed with a seed that fails."""
 
     directories: list[str] = field(default_factory=lambda: ["/d0"])
     settings: dict[str, str] = field(default_factory=dict)
-    slow_share: float = 0.0                 # of clock readings that take longer than a slice
+    slow_share: float = 0.0                 # the share of clock readings longer than a slice
     slow_network: float = 0.0
-    pieces_share: float = 0.0               # of what is sent at once that arrives in pieces
+    pieces_share: float = 0.0               # the share of messages that arrive in pieces
     slow_threads: float = 0.0
     cold_share: float = 0.0
     faults: list[str] = field(default_factory=list)     # in order
@@ -64,36 +69,36 @@ class Options:
     admins: int = 1
     groups: int = 1
     lookers: int = 0
-    own_keys: bool = False                  # a key for each producer, beside the common ones
+    own_keys: bool = False                  # a key for each producer, besides the common keys
     restless: float = 0.1                   # how often a member subscribes to something else
-    wide: bool = False                      # transactions write all partitions of one topic
-    rivals: float = 0.0                     # transactions that end beside a second producer
+    wide: bool = False                      # transactions write to all partitions of a topic
+    rivals: float = 0.0                     # the share that ends while a second producer begins
     metadata_snapshot_after: int = 20_000
     metadata_segment_bytes: int = 1 << 30
-    scrub_after_seconds: float = 30.0       # a start; the broker's own
+    scrub_after_seconds: float = 30.0       # from a start to the scrub; 30 s is the broker's own
     # What makes a life long; `cut_short` draws less.
     endings: list[str] = field(default_factory=lambda: [*ENDINGS])
-    thorough: bool = True                   # checks before and after each, which read all twice
-    relief_pace: float = 0.02               # of clients after a full disk
+    thorough: bool = True                   # checks before and after each ending read all twice
+    relief_pace: float = 0.02               # the pace of clients after a full disk
     idle_seconds: tuple[float, ...] = (10.0, 60.0, 120.0)
-    transaction_ms: tuple[int, ...] = (2000, 20_000)    # after which one is aborted
+    transaction_ms: tuple[int, ...] = (2000, 20_000)    # transaction timeouts
     settled_seconds: float = SETTLED_SECONDS
     members: bool = False                   # groups of several members
     contenders: bool = False                # clients of one group and one transactional id
     abandons: bool = False                  # transactions that nobody ends
-    small: bool = False                     # whether bounds are small that `small.py` draws
+    small: bool = False                     # whether `small.py` makes some limits small
     impatient: bool = False                 # producers that do not wait for an answer
     slow_loads: bool = False                # whether coordinators take long to load
-    slow_images: bool = False               # whether changes of the metadata are followed late
-    narrow: bool = False                    # whether a broker's sockets take little at a time
-    journaled: bool = True                  # whether a sync of a directory keeps earlier names, too
-    slow_moves: bool = False                # moves between log directories take seconds
+    slow_images: bool = False               # whether brokers follow the metadata slowly
+    narrow: bool = False                    # whether a broker's sockets accept little at a time
+    journaled: bool = True                  # whether a directory's sync keeps all earlier renames
+    slow_moves: bool = False                # whether moves between log directories take seconds
     swap_bytes: int = 4 << 20               # how much of a log a move may leave for its last step
-    drawn_from: int = 0                     # the seed that has given them
+    drawn_from: int = 0                     # the seed from which the options were drawn
 
     @classmethod
     def draw(cls, seed: int, long: bool | None = None) -> Options:
-        """Draw everything that is random; `long` is drawn, too, if it is not given."""
+        """Draw all random options; `long` is drawn, too, if it is None."""
         life = random.Random(f"life {seed}")
         drawn = life.random() < LONG_SHARE
         options = cls.draw_long(seed)
@@ -102,11 +107,12 @@ class Options:
             options.draw_slow_moves(random.Random(f"slow moves {seed}"))
         options.draw_late(seed)
         if options.abandons and life.random() < FULL_AT_LAST_SHARE:
-            options.faults[-1] = "disk full"        # no restart sets the timers anew
+            options.faults[-1] = "disk full"        # no restart follows, which would reset timers
         return options
 
     def draw_late(self, seed: int) -> None:
-        """Draw, apart, what was added to short lives of any number of brokers."""
+        """Draw, from a generator of their own, the features that were added later to short lives
+        with any number of brokers."""
         self.drawn_from = seed
         chance = random.Random(f"contenders {seed}")
         self.contenders = self.small and chance.random() < CONTENDERS_SHARE
@@ -120,7 +126,8 @@ class Options:
         self.journaled = not self.small or names.random() >= UNJOURNALED_SHARE
 
     def draw_slow_moves(self, chance: random.Random) -> None:
-        """Have moves between log directories take so long that something happens meanwhile."""
+        """Draw whether moves between log directories take so long that other things happen
+        meanwhile."""
         if len(self.directories) < 2 or chance.random() >= SLOW_MOVES_SHARE:
             return
         self.slow_moves, self.swap_bytes = True, 200
@@ -176,18 +183,18 @@ class Options:
         return options
 
     def possible_faults(self) -> tuple[str, ...]:
-        """Those that this run's directories allow."""
+        """The faults that are possible with this run's log directories."""
         if len(self.directories) > 1:
             return FAULTS
         return tuple(fault for fault in FAULTS if fault != "directory missing")
 
     def cut_short(self, life: random.Random) -> None:
-        """Keep the faults, and have less of what is alike in every run: of work between faults, of
-        waiting, of checks at the end."""
+        """Make this a short life. The faults stay. The parts that are similar in every run become
+        shorter: work between faults, waits, and checks at the end."""
         self.thorough, self.relief_pace = False, 1.0
         self.rounds_seconds = life.choice([0.1, 0.2, 0.2, 0.3])
         self.endings = [*life.choice(SHORT_ENDINGS)]
-        # Less is written, so that segments and snapshots have to be as much smaller.
+        # A short life writes less, so segments and snapshots must be smaller, too.
         if self.settings["log.segment.bytes"] == str(1 << 14):
             self.settings["log.segment.bytes"] = "2048"
         if self.metadata_snapshot_after < 20_000:
@@ -204,8 +211,8 @@ class Options:
         self.narrow = life.random() < NARROW_SHARE
 
     def swarm(self, life: random.Random) -> None:
-        """Have few features, and much of each: one fault again and again, some kinds of clients and
-        no others. What always happens beside everything else hides what two things do together."""
+        """Have few features, and much of each: one fault again and again, and only some kinds of
+        clients. A feature that is always active can hide a defect that needs only two others."""
         self.faults = [life.choice(self.possible_faults())] * len(self.faults)
         self.producers = life.choice([1, 1, 4])
         self.transactions = life.choice([0, 1, 4])
@@ -213,7 +220,7 @@ class Options:
         self.admins = life.choice([0, 1, 3])
 
     def widen(self, chance: random.Random) -> None:
-        """Draw what was added to the simulation of one broker later."""
+        """Draw the features that were added later to the simulation of one broker."""
         self.lookers, self.own_keys = chance.choice([0, 1]), True
         self.restless, self.rivals = chance.choice([0.1, 0.01]), 0.1
         if chance.random() < 0.15:

@@ -1,6 +1,6 @@
-"""The end of a run for a group of several members. One of them leaves for good, perhaps. The others
-are left in peace: they only join and send heartbeats. Soon the group has to be whole, which means
-that exactly the members that are left have everything."""
+"""The end of a run for a group of several members. In some runs one member leaves for good. The
+others are left in peace: they only join and send heartbeats. Soon the group has to be *whole*:
+exactly the remaining members are in it, and own all partitions."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 PEACE_SECONDS = 100.0
 """Longer than any session and any rebalance."""
 BEAT_SECONDS = 1.0
-"""The longest time between two heartbeats: a rebalance waits for three."""
+"""The longest time between two heartbeats; a rebalance waits three times as long for a member."""
 LEAVER_SHARE = 0.6
-"""In how many groups a member leaves for good."""
+"""The share of groups in which a member leaves for good."""
 TIDY_SHARE = 0.8
-"""In how many groups members that died are removed, and not awaited until their sessions end."""
+"""The share of groups from which dead members are removed by requests; in the others they stay
+until their sessions end."""
 
 
 class Peace(ABC):
-    """A group, and which of its members are at rest."""
+    """A group, and which of its members are at rest: between two requests."""
 
     def __init__(self, story: Story, group_id: str, members: int) -> None:
         self.story, self.group_id = story, group_id
         chance = Random(f"peace {group_id} {story.world.seed}")
         self.leaver = chance.randrange(members) if chance.random() < LEAVER_SHARE else -1
         """The number of the member that leaves for good."""
-        # The sessions of a cluster's run would take too long.
+        # In a cluster's run it would take too long to wait for the end of sessions.
         self.tidy = chance.random() < TIDY_SHARE or not story.coordinators_stay
         self.members: list[Any] = []
         self.at_rest: set[Any] = set()
@@ -45,7 +46,7 @@ class Peace(ABC):
 
     @abstractmethod
     def is_whole(self) -> bool:
-        """Whether the members that are left have everything."""
+        """Whether exactly the remaining members are in the group, and own all partitions."""
 
     def settled(self) -> bool:
         """Whether the group was whole at a moment at which all of its members were at rest."""
@@ -61,7 +62,7 @@ class Peace(ABC):
         world, wait = self.story.world, 0.1
         self.deadline = world.now + PEACE_SECONDS
         while not self.settled():
-            # In a cluster the story limits the time that everything may take at the end.
+            # In a cluster the story limits the time of the end of a run instead.
             late = world.now > self.deadline and self.at_rest.issuperset(self.members)
             if late and self.story.coordinators_stay:
                 raise Violation(

@@ -1,4 +1,4 @@
-"""Processes that run seeds: each is told one run at a time, and answers with its outcome."""
+"""Processes that run seeds: each gets one run at a time, and answers with the run's outcome."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from tests.simulation.options import Options
 from tests.simulation.run import outcome, shorten
 
 PROCESSOR_SECONDS_MAX = 60
-"""Many times what a run takes."""
+"""The limit of a run's CPU time: many times as much as a run takes."""
 SHORTENING_SECONDS_MAX = 1200
 TRACE_LINES = 400
-"""The last ones of a shortened run; the whole trace is a run with --trace."""
+"""How many lines to keep of a shortened run's trace: the last ones. A run with --trace prints
+all."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What is the same for all runs of a pool."""
+    """The options that all runs of a pool share."""
 
     brokers: int = 1
     long: bool = False
@@ -36,12 +37,12 @@ class Kind:
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its seed, and the seed that gives its options if that is another one."""
+    """One run: its seed and, if its options come from another seed, that seed (`like`)."""
 
     seed: int
     like: int = 0
     shortened: bool = False
-    """Whether to leave out of it what its violation does not need."""
+    """Whether to leave out everything that its violation does not need."""
 
     def options(self, kind: Kind) -> Options:
         """The options of the run."""
@@ -56,7 +57,7 @@ class Run:
 
 @dataclass
 class Ran:
-    """What came of a run."""
+    """The outcome of a run."""
 
     run: Run
     violation: str = ""
@@ -64,20 +65,21 @@ class Ran:
     """The violation without figures and names."""
     marks: dict[str, int] = field(default_factory=dict)
     options: str = ""
-    """Those that are left, if it was shortened."""
+    """The remaining options, if the run was shortened."""
     trace: list[str] = field(default_factory=list)
 
 
 def drawn(seed: int, kind: Kind) -> Options:
-    """The options that a seed gives for one broker, with a long life if that is wanted, or for a
-    cluster."""
+    """The options that a seed gives for one broker or a cluster; for a long life if `kind` says
+    so."""
     if kind.brokers == 1:
         return Options.draw(seed, kind.long or None)
     return ClusterOptions.draw(seed, kind.long or None, kind.brokers)
 
 
 def vary(options: Options, seed: int) -> None:
-    """Change a little, by chance: one fault for another, or twice, or their order."""
+    """Change the options a little at random: replace or repeat a fault, or change the order of the
+    faults."""
     chance, faults = Random(f"variation {seed}"), options.faults
     at, how = chance.randrange(len(faults)), chance.random()
     if how < 0.3:
@@ -91,7 +93,7 @@ def vary(options: Options, seed: int) -> None:
 
 
 class Pool:
-    """So many worker processes, for the time of a `with`."""
+    """A number of worker processes, which exist within a `with` block."""
 
     def __init__(self, kind: Kind, jobs: int) -> None:
         self.kind, self.jobs = kind, jobs
@@ -111,8 +113,8 @@ class Pool:
         self.selector.close()
 
     def run(self, runs: Iterator[Run]) -> Iterator[Ran]:
-        """Run these, and give what came of each. A worker that dies is replaced; that it died is
-        what came of its run."""
+        """Run these runs, and yield the outcome of each. A worker that dies is replaced; its death
+        is the outcome of its run."""
         idle = [self._worker() for _ in range(self.jobs)]
         while True:
             while idle and (run := next(runs, None)) is not None:
@@ -154,18 +156,19 @@ def _stdout(worker: subprocess.Popen[str]) -> IO[str]:
 
 
 class TooLong(KeyboardInterrupt):
-    """A run does not end, perhaps within one call; asyncio passes a KeyboardInterrupt on."""
+    """A run does not end, possibly because one call does not. This is a KeyboardInterrupt because
+    asyncio re-raises those."""
 
 
 def end_run(*_: object) -> None:
-    """A signal handler."""
+    """The handler of the signal that says that a run takes too long."""
     raise TooLong
 
 
 def work(kind: Kind) -> None:
-    """A worker process: a line for each run that it is told."""
+    """A worker process: reads runs from standard input, and prints a line for each."""
     signal.signal(signal.SIGVTALRM, end_run)
-    gc.freeze()                     # a collection after each run looks at what the run has left
+    gc.freeze()                     # so that the collection after each run covers only the run
     first = True
     for line in sys.stdin:
         run = Run(**json.loads(line))
@@ -179,12 +182,12 @@ def work(kind: Kind) -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         if first:
             first = False
-            gc.freeze()             # modules that were imported late, and caches
+            gc.freeze()             # freeze caches and modules that the first run has imported
         print(json.dumps(told), flush=True)
 
 
 def answer(run: Run, kind: Kind) -> dict[str, object]:
-    """What a worker answers about a run, without the run."""
+    """The outcome of a run as a worker prints it, without the run itself."""
     options = run.options(kind)
     found = outcome(run.seed, options)
     told: dict[str, object] = {

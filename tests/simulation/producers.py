@@ -1,5 +1,5 @@
-"""Clients that produce: with every value of acks and every codec, plain or idempotent, and in
-transactions."""
+"""Clients that produce: with every value of acks and every codec; plain, idempotent and
+transactional."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ AGAIN = {
 FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 FORGOTTEN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 TWICE_SHARE = 0.3
-"""How many of the batches that an impatient producer sends alone come twice."""
+"""The share of single batches that an impatient producer sends twice."""
 AMID_A_WRITE_SHARE = 0.1
-"""How many writes an impatient transactional producer leaves unanswered."""
+"""The share of writes during which an impatient transactional producer dies."""
 AMID_A_WRITE_PACE = 1000.0
 ABORT_AMID_A_WRITE_SHARE = 0.1
-"""How many writes an impatient transactional producer leaves unanswered, and aborts."""
+"""The share of writes during which an impatient transactional producer aborts the transaction."""
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
@@ -67,14 +67,14 @@ class Producer:
         self.random = story.random
         self.session = story.session(name)
         self.other = story.session(f"{name} again")
-        """By which a batch comes that is sent twice at once, or while its producer does something
-        else."""
+        """A second connection: for the copy of a batch that is sent twice at the same time, or for
+        a batch that is sent while its producer does something else."""
         self.numbers: dict[PartitionModel, int] = {}
         self.sequences: dict[PartitionModel, int] = {}
         self.id, self.epoch = -1, -1
         self.keys = [b"k0", b"k1", b"k2", b"k3"]
         if story.options.own_keys:
-            # The fate of all that has this key is known in the end.
+            # At the end, the fates of all records with this key are known.
             self.keys.append(b"k" + name.encode())
         self.since = 0                  # the incarnation of the broker that gave the epoch
 
@@ -137,7 +137,7 @@ class Producer:
     async def send(
         self, batch: Batch, data: bytes, version: int, link: Link | None = None
     ) -> ErrorCode:
-        """One attempt; the outcome is recorded in the batch."""
+        """Try once to send a batch; the outcome is recorded in the batch."""
         answer = await self.session.call(self.request(batch, data, version), version, link)
         part = answer.responses[0].partition_responses[0]
         code = ErrorCode(part.error_code)
@@ -165,8 +165,8 @@ class Producer:
         return self.since == self.model.incarnation and not shaken
 
     async def begin(self, timeout_ms: int = 5000, recovers: bool = False) -> bool:
-        """Get a producer id; True once there is one. With `recovers` it sends the old one
-        (KIP-360)."""
+        """Get a producer id; False if the run is over before that. With `recovers` the request
+        names the present id and epoch (KIP-360)."""
         recovers = recovers and self.id >= 0
         request = InitProducerIdRequest(
             transactional_id=self.transactional, transaction_timeout_ms=timeout_ms,
@@ -189,7 +189,8 @@ class Producer:
 
 
     def takes(self, producer_id: int, epoch: int) -> None:
-        """InitProducerId has given an id and an epoch: no other producer has both."""
+        """Take the id and the epoch of an answer to InitProducerId; no other producer may have
+        both."""
         if producer_id == self.id and epoch <= self.epoch and self.story.coordinators_stay:
             raise Violation(f"{self.name} had epoch {self.epoch} of its id, and gets {epoch}")
         owner = self.model.producer_ids.get(producer_id)
@@ -202,17 +203,17 @@ class Producer:
 
 
 async def produce_plainly(story: Story, name: str) -> None:
-    """Batches without an id: each is sent once, and its fate may stay unknown."""
+    """Produce batches without a producer id. Each is sent once, and its fate may stay unknown."""
     producer = Producer(story, name)
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
-        # Now and then several are sent at once.
+        # Sometimes several batches are sent at the same time.
         count = story.random.choice((1, 1, 1, 4))
         await asyncio.gather(*(produce_one(producer) for _ in range(count)))
 
 
 async def produce_one(producer: Producer) -> None:
-    """One batch, sent once."""
+    """Send one batch once."""
     story, partition = producer.story, producer.choose()
     if partition is None:
         return
@@ -227,17 +228,17 @@ async def produce_one(producer: Producer) -> None:
             return
         code = await producer.send(batch, data, version)
         if code != ErrorCode.NONE:
-            # What was refused is not in the log: a failed write is rolled back. After a
-            # timeout, or a failure of the disk that came later, it may be.
+            # A refused batch is not in the log: a failed write is rolled back. After a timeout, or
+            # a failure of the disk after the write, the batch may be in the log.
             batch.fate = REFUSED if code in GONE else UNKNOWN
     except Broken:
         batch.fate = UNKNOWN
 
 
 async def produce_idempotently(story: Story, name: str) -> None:
-    """One batch at a time, repeated until it is acknowledged.
+    """Produce idempotently; a batch is repeated until it is acknowledged.
 
-    Topics are identified by their ids: by name, a repeated batch could reach the next topic.
+    Requests name topics by their ids: by name, a repeated batch could reach the next topic.
     """
     producer = Producer(story, name)
     if not await producer.begin():
@@ -245,11 +246,11 @@ async def produce_idempotently(story: Story, name: str) -> None:
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
         if story.random.random() < 0.05 and not await producer.begin():
-            return                      # another one, with an id of its own
+            return                      # another producer follows, with an id of its own
         partition = producer.choose()
         if partition is None:
             continue
-        # As in stock clients, up to five are in flight.
+        # As in stock clients, up to five batches are in flight.
         count = story.random.choice((1, 1, 2, 5))
         flight = [producer.batch(partition, -1, True) for _ in range(count)]
         while flight:
@@ -261,15 +262,16 @@ async def send_in_order(
 ) -> list[tuple[Batch, bytes]]:
     """Send batches of one partition without waiting in between; returns those to be sent again.
 
-    All take one connection, so that none overtakes an earlier one: a broker that does not know the
-    producer accepts any first sequence, as Kafka does, and refuses those before it from then on.
+    All are sent on one connection, so that no batch overtakes an earlier one. If it did, a broker
+    that does not know the producer would accept its sequence as the first one, as Kafka does, and
+    refuse the earlier batches from then on.
     """
     story, first = producer.story, flight[0][0]
     partition = first.partition
     link = await producer.session.connected()
     sent = [producer.send(batch, data, 13, link) for batch, data in flight]
     if story.options.impatient and len(flight) == 1 and story.random.random() < TWICE_SHARE:
-        # As after a time-out: either answer counts.
+        # The batch is sent on a second connection, too, as after a time-out. Either answer counts.
         sent.append(producer.send(*flight[0], 13, await producer.other.connected()))
     codes = await asyncio.gather(*sent, return_exceptions=True)
     for code in codes:
@@ -307,10 +309,10 @@ class Transactional(Producer):
         self.later_commits = Random(f"later commits {story.world.seed} {name}")
         self.aborts = Random(f"aborts {story.world.seed} {name}")
         self.topic: TopicModel | None = None
-        """The one whose partitions a wide transaction writes, one after the other."""
+        """The topic to whose partitions a wide transaction writes, one after the other."""
         self.turn = 0
         self.unanswered: asyncio.Future[Any] | None = None
-        """A write that its producer has left, because it died or aborted."""
+        """A write whose answer the producer did not await, because it died or aborted."""
 
     def group(self) -> str:
         """The group whose offset is committed in a transaction."""
@@ -368,13 +370,13 @@ class Transactional(Producer):
         return batch, data
 
     async def deliver(self, batch: Batch, data: bytes) -> bool:
-        """Send a batch until the answer is final; whether it was taken."""
+        """Send a batch until the answer is final; whether the batch was accepted."""
         partition = batch.partition
         version = 12 if self.second else self.random.choice((7, 11))
         for _ in range(20):
             code = await self.send(batch, data, version)
             if partition.topic.state != LIVE:
-                # By name it may have reached the next topic, with a sequence of this one.
+                # Sent by name, it may have reached the next topic, with a sequence of this one.
                 return False
             if code not in AGAIN:
                 break
@@ -442,7 +444,7 @@ class Transactional(Producer):
         """Run one transaction; False if the producer must start again."""
         random = self.random
         if self.unanswered is not None:
-            # The request of the dead producer is still under way: wait for its end.
+            # The request of the dead producer is still under way: wait until it has ended.
             with contextlib.suppress(Broken):
                 await self.unanswered
             self.unanswered = None
@@ -458,7 +460,7 @@ class Transactional(Producer):
             for _ in range(random.choice((1, 2, 4))):
                 if self.story.options.impatient and random.random() < AMID_A_WRITE_SHARE:
                     if (made := await self.prepare(transaction)) is not None:
-                        # It dies, and comes back while its batch is on its way.
+                        # The producer dies, and comes back while its batch is on its way.
                         self.unanswered = asyncio.ensure_future(self.deliver(*made))
                         await asyncio.sleep(random.expovariate(AMID_A_WRITE_PACE))
                     return False
@@ -474,11 +476,11 @@ class Transactional(Producer):
                     return False
                 await asyncio.sleep(random.expovariate(1 / self.story.pace))
                 if random.random() < 0.1:
-                    # Something else happens to topics while the transaction is open.
+                    # Change topics while the transaction is open.
                     with contextlib.suppress(Broken):
                         await self.meanwhile()
             if random.random() < 0.1:
-                return False                    # a producer that stops, and comes back
+                return False                    # the producer stops, and comes back
             if not transaction.batches and not transaction.offsets:
                 transaction.fate = ABORTED
                 return True
@@ -505,13 +507,13 @@ class Transactional(Producer):
             return False
         finally:
             if transaction.fate == OPEN:
-                # Once the next InitProducerId is answered it has ended, either way.
+                # When the next InitProducerId is answered, the transaction has certainly ended.
                 transaction.fate = UNKNOWN if asked else "to abort"
 
     async def abort_amid_a_write(self, transaction: Transaction) -> bool:
-        """Abort while a batch is on its way, as after a time-out: the batch may come to its leader
-        after the marker, and must not begin a transaction then. The producer starts again, since it
-        cannot know which sequence is the next one."""
+        """Abort while a batch is on its way, as after a time-out. If the batch reaches its leader
+        after the marker, it must not begin a transaction. The producer starts again, because it
+        cannot know which sequence number is the next one."""
         if (made := await self.prepare(transaction)) is not None:
             version = 12 if self.second else self.aborts.choice((7, 11))
             self.unanswered = asyncio.ensure_future(
@@ -528,8 +530,8 @@ class Transactional(Producer):
 
 
 async def end_beside_a_rival(producer: Transactional, commit: bool) -> ErrorCode:
-    """EndTxn while another process comes up with the same transactional id. Once that one has its
-    epoch, nothing more of this one is accepted; then this one takes the other's part."""
+    """EndTxn while another process starts with the same transactional id. Once the other process
+    has its epoch, no request of this one may be accepted. This producer then takes over the id."""
     story, old = producer.story, (producer.id, producer.epoch)
     session = story.session(f"{producer.name}'")
     request = InitProducerIdRequest(
@@ -563,7 +565,7 @@ async def end_beside_a_rival(producer: Transactional, commit: bool) -> ErrorCode
 
 
 async def write_late(producer: Transactional) -> None:
-    """A producer whose transactional id is another's by now sends one more batch."""
+    """Send one more batch by a producer whose transactional id belongs to another producer now."""
     partition = producer.choose()
     if partition is None:
         return

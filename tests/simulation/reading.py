@@ -1,4 +1,4 @@
-"""Reading a whole partition as a consumer of either isolation level does."""
+"""Reads a complete partition as a consumer does, with either isolation level."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST, LARGEST = -2, -1, -3
 NEAR = 60
-"""Offsets of some batches."""
+"""How many offsets a few batches have."""
 
 
 @dataclass(slots=True)
 class Read:
-    """One record as it was read; `control` for markers, which a consumer does not return."""
+    """One record as it was read. `control` is true for markers, which a consumer does not
+    return."""
 
     offset: int
     timestamp: int
@@ -111,7 +112,8 @@ async def fetch(
 async def read_as_of_old(
     session: Session, partition: PartitionModel, chance: random.Random
 ) -> None:
-    """Fetch as clients before 0.11 do, and check that every record was sent, and is in order."""
+    """Fetch as clients before 0.11 do; check that every record was sent, and that the order is
+    right."""
     version, made = chance.choice((0, 1, 2, 3)), FetchRequest.Topic
     known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
     offset = chance.choice([0, *known])
@@ -141,7 +143,7 @@ async def read_as_of_old(
 async def content(
     session: Session, partition: PartitionModel, isolation: int, chance: random.Random
 ) -> Content:
-    """Everything from the log start to what was the end when this began."""
+    """All records from the log start to the end that the log had when this function was called."""
     start = (await ask_offset(session, partition, EARLIEST, isolation)).offset
     end = (await ask_offset(session, partition, LATEST, isolation)).offset
     found, offset, stalled = Content(start, end), start, 0
@@ -152,7 +154,7 @@ async def content(
             await asyncio.sleep(0.1)
             continue
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            # Retention has overtaken this reader.
+            # Retention has removed the records at this offset.
             start = (await ask_offset(session, partition, EARLIEST, isolation)).offset
             if start <= offset:
                 raise Violation(f"{partition!r}: {offset} is out of range of {start}-{end}")
@@ -180,7 +182,8 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
     )
     views = list(batches(part.records or b""))
     last = max((view.last_offset for view in views), default=offset)
-    # The bound is the index's next entry, as in Kafka: close if every batch has one.
+    # The answer lists aborted transactions up to the next entry of the index, as in Kafka. If every
+    # batch has an entry, this is close to the last record.
     if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
         raise Violation(
             f"{partition!r}: records up to {last} come with an aborted transaction from"

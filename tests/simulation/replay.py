@@ -1,4 +1,5 @@
-"""What a broker has in memory is what its logs give when they are read again."""
+"""Checks that the state which a broker has in memory is the one that its logs give when they are
+read again."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ READ_BYTES = 1 << 24
 
 
 def bytes_of(partition: Partition, start: int = 0) -> bytes:
-    """The whole log of a partition, or all from this offset on."""
+    """The batches of a partition from this offset on."""
     return bytes_in(partition.log, start)
 
 
 def bytes_in(log: PartitionLog, start: int = 0) -> bytes:
-    """The same for a log."""
+    """The batches of a log from this offset on."""
     data, offset = b"", max(log.log_start_offset, start)
     while offset < log.log_end_offset:
         piece = bytes(log.read_bytes(offset, READ_BYTES))
@@ -38,8 +39,8 @@ def bytes_in(log: PartitionLog, start: int = 0) -> bytes:
 
 
 def check_image(server: Server) -> None:
-    """Check that the image of a standalone broker is what its log gives, once nothing is being
-    decided."""
+    """Check that the metadata image of a standalone broker is the one that its metadata log gives.
+    Nothing is checked while a decision is under way."""
     metadata = server.metadata_log
     log, image = metadata.store.log, metadata.image
     if metadata.writer is not None or image is not metadata.decided or log.offline is not None:
@@ -57,12 +58,12 @@ def check_image(server: Server) -> None:
 
 
 def check_producers(partition: Partition) -> None:
-    """Check that a log's producers are those that its batches show, as far as they are known."""
+    """Check that the producers that a log knows are those of its batches."""
     log = partition.log
     if log.offline is not None or log.log_start_offset > 0 or log.first_dirty_offset > 0:
-        return                              # batches that were removed count, too
+        return                              # the log also knows producers of removed batches
     if log.config.compacts or log.aborted_sizes() is None:
-        return                              # a pass is under way, perhaps; or it is at rest
+        return                              # compaction may be under way, or the log is at rest
     right = Producers()
     try:
         for view in batches(bytes_of(partition)):

@@ -1,4 +1,4 @@
-"""Runs one seed, and shortens one that breaks a promise."""
+"""Runs one seed, and shortens a run that breaks a promise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SWITCHES = (
     "impatient", "wide", "directory_moves", "settings_change", "deletions", "follower_reads",
     "snapshots",
 )
-"""Options of features that a shorter run may do without, and of shares that may be none of it."""
+"""Options that `shorten` may set to false, and shares that it may set to 0."""
 SHARES = ("slow_share", "slow_network", "slow_threads", "cold_share", "pieces_share", "rivals")
 
 
@@ -53,7 +53,7 @@ def outcome(seed: int, options: Options) -> Outcome:
     found = Outcome(seed, 0)
     with Patches(world):
         count_in(found.marks)
-        gc.disable()                # the effects of finalizers must not depend on when they run
+        gc.disable()                # a collection could run finalizers at varying moments
         try:
             world.run(story_of(world))
         except Exception as error:
@@ -69,10 +69,11 @@ def outcome(seed: int, options: Options) -> Outcome:
 
 
 def run_alone(seed: int, brokers: int = 1, long: bool = False) -> subprocess.CompletedProcess[str]:
-    """One run in a process of its own, for tests: its trace, and 1 as status after a violation.
+    """Run one seed in a process of its own, for tests; standard output has the trace, and the exit
+    status is 1 after a violation.
 
-    A world replaces clocks and random numbers of the whole process; a thread that another test has
-    left running would draw from them.
+    A world replaces clocks and random numbers of the whole process. In the process of the tests, a
+    thread that another test has left running would use them, too.
     """
     return python_alone(
         "-m", "tests.simulation", "--trace", "--seed", str(seed), "--brokers", str(brokers),
@@ -81,7 +82,7 @@ def run_alone(seed: int, brokers: int = 1, long: bool = False) -> subprocess.Com
 
 
 def python_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python in a process of its own, with hashes that are the same in each."""
+    """Run Python in a process of its own. Hashes of strings are the same in each such process."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
         cwd=ROOT, capture_output=True, check=False, text=True, timeout=300,
@@ -90,7 +91,7 @@ def python_alone(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def world_of(seed: int, options: Options) -> World:
-    """One machine, or a cluster."""
+    """The world of a run: one machine, or a cluster."""
     if isinstance(options, ClusterOptions):
         from tests.simulation.cluster.world import ClusterWorld
 

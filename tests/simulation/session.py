@@ -1,4 +1,5 @@
-"""A client's connection that reconnects: calls with a deadline, new links after broken ones."""
+"""A client's connection that reconnects: calls have a deadline, and a new link replaces a broken
+one."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ PATIENCE_SECONDS = 120.0
 
 
 async def within(seconds: float, future: asyncio.Future[Any], loop: SimLoop) -> Any:
-    """What asyncio.wait_for does, in the same turns of the loop, for a future that is there: it is
-    the most frequent call of the clients."""
+    """The same as asyncio.wait_for, in the same turns of the loop, but only for futures: this is
+    the most frequent call of the clients, so it must be fast."""
     waiter = loop.create_future()
 
     def wake(_: object = None) -> None:
@@ -48,8 +49,8 @@ class Session:
         return self.link
 
     async def call(self, request: Any, version: int, link: Link | None = None) -> Any:
-        """Send a request. Broken: there was no answer; Violation: a serving broker did not
-        answer."""
+        """Send a request. Raises Broken if there was no answer because the link broke or the broker
+        does not serve, and Violation if a serving broker did not answer."""
         link = link or await self.connected()
         future = link.ask(request, version)
         try:

@@ -1,5 +1,5 @@
-"""Brokers that take long to follow a change of the metadata: requests meet the image before it, and
-several changes become visible at once."""
+"""Brokers that take long to follow a change of the metadata. Meanwhile they serve requests with the
+former image, and then several changes become visible at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = (0.0, 0.0, 0.001, 0.01, 0.1, 0.5)
 
 
 def follow_late(seed: int, put: Callable[[Any, str, Any], None]) -> None:
-    """Have the work of a broker's partitions after a change of the metadata take longer."""
+    """Have a broker take longer to apply a change of the metadata to its partitions."""
     chance = Random(f"slow images {seed}")
 
     async def in_late_slices(steps: Iterable[None]) -> None:
@@ -24,7 +24,7 @@ def follow_late(seed: int, put: Callable[[Any, str, Any], None]) -> None:
         slices = Slices()
         for number, _ in enumerate(chain((None,), steps)):
             if number == wait_at and seconds:
-                await asyncio.sleep(0)          # from here on a task does the work, and may wait
+                await asyncio.sleep(0)          # after this a task continues, which may wait
                 await asyncio.sleep(seconds)
             if slices.over:
                 await slices.pause()

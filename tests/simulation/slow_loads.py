@@ -1,5 +1,5 @@
-"""Coordinators that take long to load: seconds in which clients, markers and deletions meet a shard
-that is not there yet."""
+"""Coordinators that take long to load: for seconds, requests of clients, transaction markers and
+deletions reach a shard that is not loaded yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = (0.0, 0.01, 0.1, 1.0)
 
 
 def slow_down(seed: int, put: Callable[[Any, str, Any], None]) -> None:
-    """Have each load pause before it reads the log, and after that."""
+    """Have each load pause before and after it reads the log."""
     chance = Random(f"slow loads {seed}")
     read_log, committed = LogCoordinator.read_log, LogCoordinator.until_committed
 

@@ -1,7 +1,7 @@
-"""Bounds that a run makes small, so that rare branches are taken: what fits into a batch, a turn, a
-read, a request. And time-outs between brokers that are over at once now and then.
+"""Limits that a run makes small, so that rare branches are taken: on the sizes of batches, turns of
+the loop, reads and requests. Also time-outs between brokers, some of which expire at once.
 
-The bounds are constants of modules that limit work and waiting; no promise depends on their size.
+The limits are constants of modules that bound work and waiting; no promise depends on their values.
 Half of the short lives make some of them small. A separate random generator chooses them, so that
 the other seeds run as before.
 """
@@ -34,11 +34,11 @@ from ottla.replication import cluster_store
 from ottla.replication.controller import adoption, brokers, configs, producer_ids
 
 SHARE = 0.5
-"""How many seeds make some of them small."""
+"""The share of short lives that make some limits small."""
 
 
 class Bound(NamedTuple):
-    """One bound: its name, the modules that have it, and the small values."""
+    """One limit: its name, the modules that have it, and its small values."""
 
     name: str
     owners: tuple[Any, ...]
@@ -46,14 +46,14 @@ class Bound(NamedTuple):
 
 
 class TimeOut(NamedTuple):
-    """A time-out of one broker that waits for another: its name, and the modules that have it."""
+    """A time-out of a broker that waits for another one: its name, and the modules that have it."""
 
     name: str
     owners: tuple[Any, ...]
 
 
 class Hurried(float):
-    """A time that is over almost at once in some of the cases in which it is added to a moment."""
+    """A duration that is sometimes almost 0 when it is added to a time."""
 
     chance: random.Random
     share: float
@@ -101,7 +101,7 @@ BOUNDS = (
 
 
 def drawn(seed: int) -> Iterator[tuple[Bound, float]]:
-    """The bounds that a seed makes small, and how small: none of them, or half of them."""
+    """The limits that a seed makes small, with their values: half of all limits, or none."""
     chance = random.Random(f"small bounds {seed}")
     if chance.random() >= SHARE:
         return
@@ -111,7 +111,7 @@ def drawn(seed: int) -> Iterator[tuple[Bound, float]]:
 
 
 def make_small(seed: int, put: Callable[[Any, str, Any], None]) -> None:
-    """Replace the bounds of a seed by `put(module, name, value)`."""
+    """Make the limits of a seed small, by `put(module, name, value)`."""
     for bound, value in drawn(seed):
         for owner in bound.owners:
             put(owner, bound.name, value)
@@ -119,7 +119,7 @@ def make_small(seed: int, put: Callable[[Any, str, Any], None]) -> None:
 
 
 def hurry(seed: int, put: Callable[[Any, str, Any], None]) -> None:
-    """Replace some of the time-outs of a seed."""
+    """Have some time-outs between brokers sometimes expire at once."""
     chance = random.Random(f"time-outs {seed}")
     share = chance.choice((0.0, 0.02, 0.2))
     for each in TIME_OUTS if share else ():

@@ -58,7 +58,7 @@ SESSION_SECONDS = 25.0
 class Story:
     """The clients of one run, and what they share."""
 
-    coordinators_stay = True            # they move in a cluster, and forget what is not in the log
+    coordinators_stay = True            # in a cluster they move, and lose state that is in no log
 
     def __init__(self, world: World) -> None:
         self.world, self.options = world, world.options
@@ -68,19 +68,20 @@ class Story:
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
-        self.over = False               # the clients finish
-        self.finished = False           # so do the consumers that read to the end
+        self.over = False               # the clients finish what they have begun
+        self.finished = False           # the consumers that read to the end finish, too
         self.followers: list[Follower] = []
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int, int]] = {}
-        """By partition: the incarnation of the broker, the high watermark and the log start."""
+        """By partition, at the last check: the incarnation of the broker, the high watermark and
+        the log start."""
         self.followed: MetadataImage | None = None
-        """The image with which the broker's partitions were compared last."""
+        """The image with which the broker's partitions were last compared."""
         self.before = BeforeAKill()
-        if "disk full" not in self.options.faults:      # it may lose snapshots of producers
+        if "disk full" not in self.options.faults:      # with it producers' snapshots may be lost
             world.on_kill = self.before.note
         self.on_deletion: Callable[[], object] = lambda: None
-        """Called when the deletion of a topic is asked for."""
+        """Called when the deletion of a topic is requested."""
 
     # Called by clients
 
@@ -89,22 +90,22 @@ class Story:
         return Session(self.world, name)
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
-        """A member was removed: that is allowed only after a silence."""
+        """Note that a member was removed: this is allowed only after a silence."""
         if self.is_heard(heard_at):
             raise Violation(f"member {name} was heard just now, and is answered {code.name}")
 
     def is_heard(self, heard_at: float) -> bool:
-        """Whether a member's session lasts certainly that was heard then."""
+        """Whether the session of a member that was heard at this time certainly lasts."""
         return self.world.now - heard_at < SESSION_SECONDS
 
     def partitions_of(self, names: Iterable[str]) -> int:
-        """How many partitions there are of topics with these names."""
+        """How many partitions the topics with these names have."""
         there = [each for each in self.model.topics if each.state != GONE and each.name in names]
         return sum(len(each.partitions) for each in there)
 
     @property
     def calm(self) -> bool:
-        """Whether little happens, so that it is enough to look now and then."""
+        """Whether little happens, so that rare checks are enough."""
         return self.pace >= 1 or (self.over and not self.options.thorough)
 
     # The run
@@ -146,7 +147,7 @@ class Story:
         check_histories(self)
 
     async def find_coordinators(self) -> None:
-        """The first requests of every client, which create the internal topics."""
+        """Send the requests with which every client begins; they create the internal topics."""
         session = self.session("first")
         for kind, keys in ((0, ["s0", "s1"]), (1, ["t0", "t1"])):
             while True:
@@ -209,7 +210,7 @@ class Story:
             raise Violation(f"{violation}: {'; '.join(left)}") from None
 
     async def watch(self) -> None:
-        """Check the broker's own objects now and then."""
+        """Check the broker's own objects regularly."""
         while True:
             await asyncio.sleep(2.0 if self.calm else 0.05)
             self.model.wall_ms_most = max(self.model.wall_ms_most, self.world.wall_ms())
@@ -218,13 +219,13 @@ class Story:
     # The broker
 
     def cut_power(self) -> None:
-        """The machine stops: of what was promised, that which was flushed is left."""
+        """Cut the machine's power: only promises about flushed data remain."""
         self.world.cut_power()
         self.before.known.clear()
         self.model.power_was_cut()
 
     async def start(self) -> None:
-        """Have the broker serve. It may be killed while it recovers, now and then."""
+        """Start the broker until it serves. Sometimes it is killed while it recovers."""
         for attempt in range(4):
             self.model.incarnation += 1
             self.world.begin_broker()
@@ -260,8 +261,8 @@ class Story:
     # The final checks
 
     async def reckon(self, when: str, whole: bool = True) -> None:
-        """Check every promise, while no client writes; or, if not `whole`, those that take no
-        reading, for some of what a restart hides."""
+        """Check every promise, while no client writes. If not `whole`, only the checks that read no
+        partition are made; they find some defects that a restart would hide."""
         try:
             for link in list(self.world.links.values()):
                 link.deaf_until = 0.0
@@ -294,8 +295,8 @@ class Story:
             await again(lambda: read_at_last(self, session))
 
     async def check_disk(self) -> None:
-        """Check that leftovers are removed within two minutes, now that no client writes: offsets
-        expire in the first one, and are compacted then."""
+        """Check that leftovers are removed within two minutes, now that no client writes. Offsets
+        expire in the first minute, and are compacted after that."""
         end = self.world.now + 120
         while True:
             try:
@@ -318,7 +319,7 @@ class Story:
 
 
 async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Check, and repeat that if a link broke meanwhile."""
+    """Run a check, and repeat it if a link broke meanwhile."""
     for _ in range(5):
         try:
             await check()
@@ -328,7 +329,7 @@ async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def _places(task: asyncio.Task[None]) -> str:
-    """Where a client waits, innermost last."""
+    """The places in the code at which a client waits, the innermost last."""
     places, awaited = [], task.get_coro()
     while awaited is not None and hasattr(awaited, "cr_frame") and awaited.cr_frame is not None:
         places.append(f"{awaited.cr_code.co_name}:{awaited.cr_frame.f_lineno}")
@@ -337,7 +338,7 @@ def _places(task: asyncio.Task[None]) -> str:
 
 
 async def read_along(story: Story, name: str) -> None:
-    """A concurrent consumer: everything it sees must be true."""
+    """A consumer that reads while clients write: every record that it sees must be right."""
     session, chance = story.session(name), story.random
     while not story.over:
         await asyncio.sleep(chance.expovariate(0.5 / story.pace))

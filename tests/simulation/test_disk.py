@@ -1,4 +1,5 @@
-"""The disk without a journal: a power cut leaves the names in directories that were synced."""
+"""The disk without a journal: after a power cut, only synced directories surely have their
+names."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from tests.log.faulty_disk import FaultyDisk
 
 
 def made(seed: int) -> FaultyDisk:
-    """A disk with a directory that is on the medium."""
+    """A disk without a journal, with a directory that is on the medium."""
     disk = FaultyDisk(seed)
     disk.journaled = False
     disk.makedirs("/d")

@@ -1,5 +1,6 @@
-"""A transaction whose end was decided, but not flushed, when the process was killed; then the power
-fails while the next process completes the end. It must end in all of its partitions in one way."""
+"""A process is killed when the end of a transaction was decided, but not flushed. Then the power
+fails while the next process completes this end. The transaction must be committed in all its
+partitions, or aborted in all of them."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Scene:
                 return answer
 
     async def begin(self) -> None:
-        """A transaction with a record in each partition, about to be committed."""
+        """Begin a transaction with a record in each partition."""
         made = CreateTopicsRequest
         answer = await self.until_done(made(topics=[made.Topic(
             name="a", num_partitions=PARTITIONS, replication_factor=1, assignments=[], configs=[],
@@ -95,8 +96,8 @@ class Scene:
         )
 
     async def decide_and_die(self, syncs: int) -> None:
-        """Have the commit decided: the process is killed before the decision, or what follows it,
-        is on the medium."""
+        """Request the commit, and kill the process after so many syncs: before the decision, or a
+        record that follows it, is on the medium."""
         link = await self.session.connected()
         before, disk = type(self.world.disk).before, self.world.disk
         left = [syncs]
@@ -115,7 +116,8 @@ class Scene:
         del disk.before  # type: ignore[attr-defined]
 
     async def start_and_lose_power(self, operations: int) -> None:
-        """A process that begins to complete the end, until the power fails."""
+        """Start a process, which begins to complete the end, and cut the power after so many
+        operations of the disk."""
         disk = self.world.disk
         self.world.begin_broker()
         disk = self.world.disk
@@ -127,15 +129,15 @@ class Scene:
         self.world.cut_power()
 
     async def fate(self) -> list[bool]:
-        """End the transaction the other way, if that is still possible; returns where it is
-        visible."""
+        """Abort the transaction, if this is still possible; returns for each partition whether its
+        record is visible."""
         for commit in (False, True):
             while True:
                 try:
                     answer = await self.session.call(self.end(commit), 3)
                 except Broken:
                     continue
-                if answer.error_code in (0, 48):        # INVALID_TXN_STATE: the other way
+                if answer.error_code in (0, 48):        # 48, INVALID_TXN_STATE: it was committed
                     break
             if answer.error_code == 0:
                 break

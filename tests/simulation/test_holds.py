@@ -1,8 +1,8 @@
 """No request and no periodic work holds the loop for more than HOLD_SECONDS_MAX, by counted work.
 
-Each case asks one API for SIZE of what it can be asked about; an API that walks all of it in one
-turn takes several times the allowed work. `benchmarks/loop_holds.py` measures the same on a running
-broker, with the parts that are compiled: decoding a request, encoding an answer.
+Each case sends a request about SIZE items to one API. An API that processes all of them in one turn
+takes several times the allowed work. `benchmarks/loop_holds.py` measures the same on a running
+broker, including the compiled parts, such as decoding a request and encoding an answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 def case(function: Case) -> Case:
-    """Register a case: what it yields is measured, what it does between is not."""
+    """Register a case: the steps that it yields are measured, and its work between them is not."""
     CASES[function.__name__] = function
     return function
 
@@ -173,7 +173,8 @@ async def transactions(world: HoldsWorld, session: Session) -> Steps:
 
 @case
 async def a_wide_transaction(world: HoldsWorld, session: Session) -> Steps:
-    """All its partitions are in one record: what surrounds that is divided."""
+    """All partitions of a transaction are in one record, which is processed in one piece. All other
+    work is divided."""
     count = 3 * SIZE
     await make_topic(session, "w", count)
     await find_coordinator(session, 1, "t")
@@ -344,7 +345,7 @@ async def fetch(session: Session, topic: str, offset: int, committed: bool = Fal
 
 
 async def abort(session: Session, topic: str, value: bytes) -> None:
-    """A transaction with one record that is aborted."""
+    """Produce one record in a transaction, and abort the transaction."""
     await find_coordinator(session, 1, "t")
     who = await session.call(m.InitProducerIdRequest(
         transactional_id="t", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1), 4)
@@ -363,7 +364,7 @@ async def abort(session: Session, topic: str, value: bytes) -> None:
 
 
 def spoil(world: HoldsWorld, suffix: str, data: Callable[[int], bytes]) -> None:
-    """Change the content of every index of one kind, which nobody has open."""
+    """Change the content of all index files of one kind, while none of them is open."""
     assert world.server is not None
     partition = world.server.broker.replicas.partition("w", 0)
     assert partition is not None
@@ -377,7 +378,8 @@ def spoil(world: HoldsWorld, suffix: str, data: Callable[[int], bytes]) -> None:
 
 @case
 async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
-    """Each costs a walk through a segment, whoever finds it: a thread's."""
+    """A wrong index is rebuilt from its segment. A thread does this, whatever operation notices
+    the index."""
     count, size = 600, 50_000
     await make_topic(session, "w", 1, segment_bytes=str(200 * size), retention_ms="-1")
     await abort(session, "w", b"x")
@@ -422,7 +424,7 @@ async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
 
 @case
 async def logs_at_rest_without_their_files(world: HoldsWorld, session: Session) -> Steps:
-    """After a stop the first use finds what is missing, whatever that use is."""
+    """After a stop, the first use of a log finds the missing files, whatever operation it is."""
     count, size = 400, 50_000
     await make_topic(session, "w", 1, segment_bytes=str(200 * size), retention_ms="-1")
     await find_coordinator(session, 0, "g")
@@ -463,7 +465,7 @@ async def logs_at_rest_without_their_files(world: HoldsWorld, session: Session) 
             assert world.server is not None
             partition = world.server.broker.replicas.partition("w", 0)
             assert partition is not None
-            assert partition.log.log_end_offset == count + 1    # the repeated batch is known
+            assert partition.log.log_end_offset == count + 1    # the repeated batch was recognized
             assert partition.log.epochs.entries[0][1] <= 1
 
 

@@ -1,4 +1,5 @@
-"""A hunt varies what is new, keeps and shortens what breaks a promise, and goes on where it was."""
+"""A hunt varies runs that reach something new, keeps and shortens runs that break a promise, and
+continues where the previous hunt stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def ran(seed: int, *marks: str, violation: str = "") -> Ran:
 
 
 def seasoned() -> Curiosity:
-    """One that knows which marks are usual."""
+    """A Curiosity that knows which marks are usual."""
     curiosity = Curiosity(1)
     for _ in range(int(2 / RARE_SHARE)):
         assert not curiosity.note(ran(curiosity.next().seed, *USUAL))

@@ -1,4 +1,4 @@
-"""The table of marks tells what seeds reach, and says so when they miss something."""
+"""The table of marks shows what seeds reach, and names the marks that they miss."""
 
 from __future__ import annotations
 

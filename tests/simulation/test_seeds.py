@@ -35,9 +35,9 @@ FOUND = {
     305: "a produce in a transaction to an offline partition closed the connection",
     88: "a look-up by time of append named a record that compaction had removed",
 }
-"""Seeds of the runs in which defects were first seen; all lives were long then. The clients of a
-seed change with this folder; what the broker did wrong then is kept in mutants/, which `make
-mutants` runs."""
+"""Seeds of the runs in which defects were first seen; all lives were long then. What the clients of
+a seed do changes with this folder, so a seed may no longer show its defect. The defects themselves
+are kept in mutants/, which `make mutants` runs."""
 
 
 @pytest.mark.parametrize("seed", sorted(FOUND))
@@ -63,7 +63,8 @@ def test_a_run_as_it_is_drawn_keeps_what_it_broke(seed: int) -> None:
 
 
 def trace_of(seed: int, junk: int) -> str:
-    """A hash of a run in a process of its own, in which objects have other addresses."""
+    """A hash of the trace of a run in a process of its own. `junk` makes objects have other
+    addresses."""
     program = (
         "from tests.simulation.options import Options\n"
         "from tests.simulation.run import outcome\n"

@@ -40,7 +40,7 @@ START_MS = 1_700_000_000_000
 STEPS_MAX = 400_000
 READABLE = select.EPOLLIN
 READY_MOST = 32
-"""Links that are looked at after a turn; the poll reserves memory for as many."""
+"""How many ready links a poll returns at most; it reserves memory for so many."""
 
 
 class SimListener(listening.Listener):
@@ -55,7 +55,7 @@ class SimListener(listening.Listener):
 
 
 class _NoSocket(socket.socket):
-    """A substitute for a listening socket, to which nothing connects."""
+    """A substitute for a listening socket; nothing connects to it."""
 
     def getsockname(self) -> tuple[str, int]:
         return "127.0.0.1", 9092
@@ -82,7 +82,7 @@ class World:
         self.excused_end: str | None = None     # why the broker may end or refuse to start
         self.steps = 0
         self.turned: SimLoop | None = None      # the running loop: that of the last turn
-        self.failures: list[BaseException] = []     # of the broker, logged with a traceback: bugs
+        self.failures: list[BaseException] = []     # that brokers logged with a traceback
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None
         self.on_kill: Callable[[Machine], None] = lambda _: None
@@ -97,7 +97,8 @@ class World:
         return False
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
-        """Replace something by `put(owner, name, value)` until the run is over; a cluster does."""
+        """Replace objects by `put(owner, name, value)` until the run is over. Only a cluster has
+        any to replace."""
 
     # Time
 
@@ -105,8 +106,7 @@ class World:
         return START_MS + int(self.now * 1000) + self.jumped_ms
 
     def spent(self) -> float:
-        """The time, which advances a little with each reading, now and then by more than a
-        slice."""
+        """The time. Each reading advances it a little, sometimes by more than a slice."""
         self.now = now = self.now + (1e-6 if self.chance() >= self.slow_share else 0.003)
         return now
 
@@ -213,9 +213,9 @@ class World:
         task.result()
 
     def drive(self, done: Callable[[], bool], most: int) -> None:
-        """Turns of loops and events, each as a step of its own, in an order that is random where
-        several are due at once. Most of a run's calls are made from here: it calls nothing that it
-        can look up itself."""
+        """Run turns of loops and events, each as one step. If several are due at the same time,
+        their order is random. This loop makes most of a run's calls, so it avoids calls where it
+        can read fields itself."""
         clients, heap, machines = self.clients, self.heap, self.machines
         ready, timers, poll = clients.ready, clients.timers, self.poll.poll
         while not done():
@@ -276,7 +276,7 @@ class World:
             pass                                    # the machine of that disk handles it
 
     def close(self) -> None:
-        """Close descriptors; what is left of dead processes does nothing any more."""
+        """Close all descriptors, and end the remaining tasks of dead processes."""
         for machine in self.machines:
             machine.kill()
         for link in list(self.links.values()):
@@ -289,14 +289,14 @@ class World:
         for loop in [entry[0] for entry in dead] + [self.clients]:
             for task in asyncio.all_tasks(loop):
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()         # now, and not during another run
+                    task.get_coro().close()         # otherwise it may end during a later run
             loop.close()
         for machine in self.machines:
             machine.dead.clear()
 
 
 class TraceHandler(logging.Handler):
-    """The broker's log, as a part of the trace."""
+    """Adds the broker's log lines to the trace."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)
@@ -312,7 +312,8 @@ class TraceHandler(logging.Handler):
 
 
 class Patches:
-    """Replaces random numbers and threads in modules that use Python's by those of a world."""
+    """Replaces Python's random numbers and threads by those of a world, in modules that use
+    them."""
 
     def __init__(self, world: World) -> None:
         self.world, self.undo = world, []

@@ -1,4 +1,4 @@
-"""ZooKeeper in memory: what `ottla.replication.coordination` promises, in one process.
+"""ZooKeeper in memory: implements `ottla.replication.coordination` in one process.
 
 The server has nodes, versions, transaction ids, and sessions, which only the server ends. A
 client's requests, answers and watches each go through `later`, in order, so that a test or a
@@ -39,7 +39,7 @@ Later = Callable[[Callable[[], None]], None]
 
 @dataclass
 class Node:
-    """A node; its children are found by their paths."""
+    """A node. It has no list of children: these are found by their paths."""
 
     data: bytes
     stat: Stat
@@ -60,7 +60,7 @@ class ZooKeeperServer:
     def __init__(self) -> None:
         self.zxid = 0
         self.on_change: Callable[[], object] = lambda: None
-        """Called after each change of nodes, before anybody hears of it."""
+        """Called after each change of nodes, before any watch is triggered."""
         self.nodes: dict[str, Node] = {"/": Node(b"", Stat(0, 0, 0, 0))}
         self.sessions: dict[int, MemoryCoordination] = {}
         self.numbers = count(1)
@@ -74,7 +74,7 @@ class ZooKeeperServer:
         return session
 
     def expire(self, session: int) -> None:
-        """End a session, as a server does that receives nothing in it."""
+        """End a session, as a server does if it receives nothing in the session."""
         client = self.sessions.pop(session, None)
         if client is None:
             return
@@ -85,7 +85,7 @@ class ZooKeeperServer:
         client.session_ended(session)
 
     def backup(self) -> Backup:
-        """What there is, without the nodes of sessions."""
+        """A copy of all nodes except ephemeral ones."""
         owned = {path for path, node in self.nodes.items() if node.stat.owner}
         nodes = {
             path: replace(node, children=node.children - {
@@ -96,7 +96,7 @@ class ZooKeeperServer:
         return nodes, self.zxid
 
     def restore(self, backup: Backup) -> None:
-        """Begin anew with that. All sessions are gone without a word."""
+        """Begin anew with the nodes of a backup. All sessions are gone; no client is notified."""
         nodes, self.zxid = backup
         self.nodes = {path: replace(node) for path, node in nodes.items()}
         self.sessions.clear()
@@ -104,7 +104,7 @@ class ZooKeeperServer:
         self.child_watches.clear()
 
     def forget_watches(self, session: int, client: MemoryCoordination) -> None:
-        """Drop a watch: the client has to read again itself."""
+        """Drop a client's watches: the client has to read again by itself."""
         for known in (*self.data_watches.values(), *self.child_watches.values()):
             for key in [key for key in known if key[0] == session]:
                 del known[key]
@@ -118,14 +118,14 @@ class ZooKeeperServer:
         return node.data, node.stat
 
     def exists(self, session: int, path: str, watch: Watch | None) -> Stat | None:
-        """A node, and a watch on it."""
+        """A node's Stat; also sets a watch on the node."""
         if watch is not None:
             self.data_watches.setdefault(path, {})[session, watch] = None
         node = self.nodes.get(path)
         return None if node is None else node.stat
 
     def children(self, session: int, path: str, watch: Watch | None) -> list[str]:
-        """A node's children, and a watch on them."""
+        """A node's children; also sets a watch on them."""
         node = self.nodes.get(path)
         if node is None:
             raise NoNode(path)
@@ -197,15 +197,16 @@ class ZooKeeperServer:
 class MemoryCoordination:
     """A client's session with a ZooKeeperServer.
 
-    `lose_answers` is how many of the next requests are executed without an answer to the client:
-    its connection breaks in place of the answer, and stays broken until `join`. A `join` that comes
-    before the break does breaks it first: a client connects again whenever its connection breaks.
+    `lose_answers` says how many of the next requests are executed without an answer to the client:
+    its connection breaks instead, and stays broken until `join`. If `join` is called before the
+    break has occurred, it breaks the connection first.
     """
 
     def __init__(
         self, server: ZooKeeperServer, later: Later | None = None, send: Later | None = None
     ) -> None:
-        """`send` takes requests to the server, `later` answers and watches back."""
+        """`send` delivers requests to the server; `later` delivers answers and watches to the
+        client."""
         self.server = server
         self.later: Later = later or (lambda call: _soon(call))
         self.send: Later = send or self.later
@@ -217,10 +218,12 @@ class MemoryCoordination:
         self.waiting: dict[asyncio.Future[Any], None] = {}
         self.missed: dict[Watch, None] = {}
         self.connection = 0
-        """Counts up when the connection breaks: messages of a former one never arrive."""
+        """A number that grows when the connection breaks: messages of a former connection never
+        arrive."""
         self.lose_answers = 0
         self.breaking = False
-        """Whether an answer was lost on this connection, which the client does not know yet."""
+        """Whether this connection has lost an answer, and the client does not know yet that it
+        breaks."""
 
     async def start(self) -> None:
         """Begin a session."""
@@ -228,16 +231,16 @@ class MemoryCoordination:
         self.state = SessionState.CONNECTED
 
     async def make_root(self) -> None:
-        """There is no chroot."""
+        """Do nothing: there is no chroot."""
 
     async def stop(self) -> None:
-        """End it."""
+        """End the session."""
         self.connection += 1
         self.state = SessionState.LOST
         self.server.expire(self.session_id)
 
     def listen(self, listener: Listener) -> None:
-        """Call `listener` with each further state."""
+        """Call `listener` with every new state of the connection."""
         self.listeners.append(listener)
 
     def get(self, path: str) -> PendingAnswer[tuple[bytes, Stat]]:
@@ -258,7 +261,7 @@ class MemoryCoordination:
         return self._ask(lambda session: self.server.multi(session, asked))
 
     def sync(self) -> PendingAnswer[None]:
-        """There is one server, which is always current."""
+        """Do nothing: there is one server, which is always current."""
         return self._ask(lambda session: None)
 
     def _ask(self, request: Callable[[int], Any]) -> Any:
@@ -272,7 +275,7 @@ class MemoryCoordination:
 
         def arrives() -> None:
             if connection != self.connection or self.session_id not in self.server.sessions:
-                return                  # a session that has ended does nothing and is soon notified
+                return                  # the session has ended; its client is soon notified
             try:
                 answer = request(self.session_id)
                 error = None
@@ -303,7 +306,7 @@ class MemoryCoordination:
         return future
 
     def deliver(self, session: int, watch: Watch) -> None:
-        """The server triggers a watch."""
+        """Pass a watch that the server has triggered to the client."""
         connection = self.connection
 
         def arrives() -> None:
@@ -315,7 +318,7 @@ class MemoryCoordination:
         self.later(arrives)
 
     def cut(self) -> None:
-        """The connection breaks; the session stays until the server ends it."""
+        """Break the connection. The session stays until the server ends it."""
         if self.state is not SessionState.CONNECTED:
             return
         self.connection += 1
@@ -336,8 +339,8 @@ class MemoryCoordination:
         self._enter(SessionState.CONNECTED)
 
     def session_ended(self, session: int) -> None:
-        """The server has ended the session: a connected client is notified, and begins
-        another."""
+        """Notify the client, if it is connected, that the server has ended the session. The client
+        then begins another one."""
         if session == self.session_id and self.state is SessionState.CONNECTED:
             self.later(self._begin_again)
 

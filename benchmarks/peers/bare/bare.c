@@ -28,8 +28,8 @@ typedef struct {
     int fd, file;
     size_t have;
     off_t at;
-    size_t left, tail;       // of the reply that is being sent: bytes of the file, bytes behind it
-    bool waiting, polls;     // for room in the socket; for the next batch of its partition
+    size_t left, tail;       // what is still to be sent of a reply: bytes of the file, bytes after them
+    bool waiting, polls;     // waits for room in the socket; waits for the next batch of its partition
     int polled;
     uint8_t correlation[4];
     uint8_t *data;

@@ -1,4 +1,4 @@
-"""The bench of a transaction coordinator, for all tests of this folder."""
+"""A transaction coordinator without a broker, for all tests of this folder."""
 
 from __future__ import annotations
 

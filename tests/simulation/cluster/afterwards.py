@@ -1,7 +1,7 @@
-"""What must work again once everything is healed: nothing may be refused for good.
+"""Checks that transactions work again once everything is repaired.
 
-Clients of a run give up a transaction that makes no progress, as stock clients do. So they would
-not notice that no broker will ever accept a transaction again.
+The clients of a run give up a transaction that makes no progress, as stock clients do. So without
+this check nobody would notice if the brokers refused all transactions for good.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tests.simulation.model import PartitionModel
 
 ATTEMPTS = 5
-"""Leaders may still go back to the preferred replicas."""
+"""How often the transaction is tried: leadership may still be returning to preferred replicas."""
 COMMIT_SECONDS = 60.0
 
 
 async def commit_everywhere(story: ClusterStory) -> None:
-    """By each of the two protocols, a transaction that writes to every partition commits."""
+    """Commit a transaction that writes to every partition, with each of the two protocols."""
     story.over = False                      # the other clients have ended
     for second in (False, True):
         last = Last(story, second)
@@ -47,7 +47,7 @@ class Last(Transactional):
         return self.partition
 
     async def work(self) -> None:
-        """Raises Violation if it does not commit."""
+        """Commit the transaction. Raises Violation if no attempt succeeds."""
         trouble = ""
         for _ in range(ATTEMPTS):
             transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
@@ -60,13 +60,13 @@ class Last(Transactional):
                 trouble = f"a connection ended: {error}"
             if not trouble:
                 return
-            # Another InitProducerId ends it, either way.
+            # The next attempt's InitProducerId aborts the transaction, or completes its commit.
             self.decided(transaction, ABORTED if transaction.fate == "to abort" else UNKNOWN)
             await asyncio.sleep(1.0)
         raise Violation(f"{self.name} cannot commit with every broker well: {trouble}")
 
     async def try_commit(self, transaction: Transaction) -> str:
-        """What was refused, or nothing."""
+        """Try once to commit; returns what was refused, "" if nothing was."""
         self.added.clear()
         transaction.fate = "to abort"
         for topic in self.model.live():

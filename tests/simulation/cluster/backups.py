@@ -1,8 +1,8 @@
-"""ZooKeeper is restored from a backup, which the operator has all brokers accept.
+"""ZooKeeper is restored from a backup, and the operator has all brokers accept the backup.
 
-The brokers' logs also have what was acknowledged after the backup, with later leader epochs and
-producer ids. A backup that lacks a topic, or has replicas elsewhere than they are now, cannot keep
-these records: such a backup is not restored.
+The brokers' logs also have the records that were acknowledged after the backup, with later leader
+epochs and producer ids. If a backup lacks a topic, or names other replicas than there are now, its
+restoration loses such records. So this fault does not restore such a backup.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ ADMIN = "admin-"
 
 
 def places(image: MetadataImage) -> set[tuple[bytes, int, tuple[int, ...], bool]]:
-    """Which partitions there are, where their replicas are, and whether they move; without the
-    topics that an administrator creates amid everything else, which nobody writes to."""
+    """For each partition: its topic id and index, its replicas, and whether it is being reassigned.
+    Topics that an administrator creates during the run are left out, because nobody writes to
+    them."""
     return {
         (topic.topic_id, index, tuple(sorted(state.replicas)),
          state.extra is not None and bool(state.extra.adding or state.extra.removing))
@@ -32,7 +33,7 @@ def places(image: MetadataImage) -> set[tuple[bytes, int, tuple[int, ...], bool]
 
 
 def accept_backup(story: ClusterStory, machine: ClusterMachine) -> None:
-    """What `ottla cluster accept-backup` does to the log directories of a stopped broker."""
+    """Do what `ottla cluster accept-backup` does to the log directories of a stopped broker."""
     machine.disk = machine.disk.reopened()
     for directory in story.options.directories:
         if machine.disk.exists(f"{directory}/{MARK}"):
@@ -40,7 +41,7 @@ def accept_backup(story: ClusterStory, machine: ClusterMachine) -> None:
 
 
 async def restored_backup(story: ClusterStory) -> None:
-    """The same backup is restored once or several times, each time after elections."""
+    """Restore the same backup once or several times, each time after elections."""
     chance, world = story.random, story.world
     await story.until_in_sync()
     before = story.truth.now()
@@ -56,7 +57,8 @@ async def restored_backup(story: ClusterStory) -> None:
                 await story.until_up(machine)
         await story.wait(chance.choice((0.1, 0.5, 3.0)))
         end = world.now + 30
-        while story.admin.busy and world.now < end:     # it looks for the topic that it has created
+        # The administrator looks for the topic that it has created; the backup may lack it.
+        while story.admin.busy and world.now < end:
             await story.pass_time(0.1)
         if story.admin.busy or places(story.truth.now()) != places(before):
             return

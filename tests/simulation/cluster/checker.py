@@ -1,5 +1,5 @@
-"""What must hold for several brokers: one leader in an epoch, no acknowledged record lost,
-the same bytes everywhere."""
+"""Checks of several brokers: an epoch has one leader, no acknowledged record is lost, and all
+replicas have the same bytes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class Leaders:
-    """Which broker has led which partition in which epoch, according to the brokers themselves."""
+    """The leader of each partition in each epoch, as the brokers themselves report it."""
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world
         self.known: dict[tuple[bytes, int, int], int] = {}
         self.waters: dict[tuple[bytes, int, int], int] = {}
         self.committed: dict[tuple[bytes, int], int] = {}
-        """The highest high watermark of any leader that was seen."""
+        """By partition, the highest high watermark that any leader has had."""
         self.newest: dict[tuple[str, int], tuple[int, int]] = {}
 
     def look(self) -> None:
-        """Check for at most one leader of a partition in an epoch (I1), whose high watermark never
-        goes back (I4)."""
+        """Check that a partition has at most one leader in an epoch, and that the leader's high
+        watermark never goes back."""
         for machine in self.world.brokers:
             for partition in partitions_of(machine):
                 if not partition.led_here:
@@ -53,20 +53,20 @@ class Leaders:
                 self.newest[name] = max(self.newest.get(name, (-1, -1)), (key[2], machine.node_id))
 
     def of(self, topic: str, index: int) -> int | None:
-        """The leader of the newest epoch that was seen."""
+        """The leader of a partition in the newest epoch that was seen."""
         found = self.newest.get((topic, index))
         return None if found is None else found[1]
 
 
 def partitions_of(machine: ClusterMachine) -> Iterator[Partition]:
-    """The state of a running broker."""
+    """The partitions of a broker, if it is running."""
     server = machine.server
     if server is not None and machine.up:
         yield from server.replicas
 
 
 def unsettled(world: ClusterWorld) -> str:
-    """What is not as it must be once nothing fails any more; "" if everything is."""
+    """What is not yet as it must be once nothing fails any more; "" if everything is."""
     images: list[MetadataImage] = []
     for machine in world.brokers:
         if not machine.up or machine.server is None:
@@ -101,10 +101,10 @@ def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachi
 def differences(
     world: ClusterWorld, harmed: Collection[tuple[str, int]], cleaned: Collection[str] = ()
 ) -> str:
-    """Which replicas are not equal, byte for byte, or are not committed to their end. Those of
-    partitions with a byte that has changed, or cannot be read, may be damaged: the scrub has to
-    find that, and the others to repair it. `cleaned` are topics of which each replica may remove
-    records by itself, by compaction or retention."""
+    """Which replicas are not equal, byte for byte, or are not committed to their end. `harmed` are
+    partitions in which a byte has changed or cannot be read: a replica of these may be damaged
+    until the scrub finds that and the other replicas repair it. `cleaned` are topics in which each
+    replica may remove records by itself, by compaction or retention."""
     for name, replicas in copies(world).items():
         try:
             problem = differing(name, replicas, name[0] in cleaned)
@@ -122,8 +122,8 @@ def differing(
 ) -> str:
     """The same for one partition."""
     ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
-    # A leader that was replaced may have deleted records before it heard of that: its log start
-    # stays ahead of the others'.
+    # A leader that was replaced may have deleted records before it heard of its successor: its log
+    # start then stays ahead of the log starts of the other replicas.
     start = max(part.log.log_start_offset for _, part in replicas)
     if name[0].startswith("__") or each_cleans:
         equal = len({*ends.values()}) == 1 and not disagree([records_of(p) for _, p in replicas])
@@ -149,14 +149,15 @@ def records_of(partition: Partition) -> dict[int, Any]:
 
 
 def disagree(logs: list[dict[int, Any]]) -> bool:
-    """Whether two replicas have different records at one offset. Each compacts its log by itself,
-    so what one of them lacks is no difference."""
+    """Whether two replicas have different records at one offset. Each replica compacts its log by
+    itself, so a record that one of them lacks is no difference."""
     known: dict[int, Any] = {}
     return any(known.setdefault(at, record) != record for log in logs for at, record in log.items())
 
 
 def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
-    """Check that everything acknowledged or read is there, once, at its offset and in order."""
+    """Check that every record that was acknowledged or read exists once, at its offset, and that
+    the order is right."""
     found = copies(world)
     for part in parts:
         replicas = found.get((part.topic, part.index))
@@ -172,7 +173,7 @@ def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
                 by_offset[record.offset] = record.value or b""
         for value, offset in part.acked.items():
             if value not in at and offset < part.deleted_below:
-                continue                    # deleted; -1: nobody knows where it was
+                continue                    # deleted, or (-1) its offset is not known
             if value not in at:
                 raise Violation(f"{part}: {value[:20]!r} was acknowledged at {offset}, and is lost")
             if offset not in (-1, at[value]):
@@ -187,7 +188,8 @@ def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
 
 
 def _check_starts(part: Part, replicas: list[tuple[ClusterMachine, Partition]]) -> None:
-    """Nothing but DeleteRecords moves a log start here, as far as was asked, and for good."""
+    """Check that only DeleteRecords has moved the log start, not beyond what was requested, and
+    that the log start has not gone back."""
     for machine, partition in replicas:
         start = partition.log.log_start_offset
         if not part.start <= start <= part.deleted_below:

@@ -43,30 +43,30 @@ SOONER_OR_LATER = {*AGAIN, ErrorCode.INVALID_REPLICATION_FACTOR}
 
 @dataclass(eq=False)
 class Part:
-    """A partition, and the promises about it."""
+    """A partition, and what clients were promised about it."""
 
     topic: str
     index: int
     sent: dict[bytes, tuple[str, int]] = field(default_factory=dict)
     acked: dict[bytes, int] = field(default_factory=dict)
-    """The offset that an acknowledgement of acks=all has named; -1 where it named none."""
+    """By value, the offset in the acknowledgement of acks=all; -1 if it named none."""
     seen: dict[int, bytes] = field(default_factory=dict)
-    """What a consumer has read, by its offset."""
+    """By offset, the values that consumers have read."""
     epochs: dict[int, int] = field(default_factory=dict)
-    """The leader epochs of that."""
+    """By offset, the leader epochs of the records that consumers have read."""
     flushed: dict[bytes, int] = field(default_factory=dict)
-    """What was acknowledged while one replica was alone in sync, and which."""
+    """The values that were acknowledged while only one replica was in sync, and its node id."""
     lost_at: float = -1.0
     """When the last good copy lost what its disk did not have."""
     lost_in: int = -1
-    """The leader epoch of that time: until a later one is known a follower may show what is
-    lost."""
+    """The leader epoch at that time. A follower may show lost records until it knows a later
+    epoch."""
     deletions: list[int] = field(default_factory=list)
-    """Up to where each DeleteRecords may have deleted."""
+    """The offset below which each DeleteRecords request may have deleted."""
     start: int = 0
-    """The log start that an answer to one has promised, durable on every live replica."""
+    """The log start that an answer to DeleteRecords has promised: durable on every live replica."""
     start_epoch: int = -1
-    """The newest leader epoch when that was answered."""
+    """The newest leader epoch when that request was answered."""
 
     @property
     def deleted_below(self) -> int:
@@ -74,20 +74,23 @@ class Part:
         return max(self.deletions, default=0)
 
     def deletion(self, offset: int) -> int:
-        """A deletion up to there is asked for; returns its index."""
+        """Note that DeleteRecords up to this offset was requested; returns its index in
+        `deletions`."""
         self.deletions.append(offset)
         return len(self.deletions) - 1
 
     def deleted(self, start: int, epoch: int) -> None:
-        """A deletion was answered: what is before this log start does not come back."""
+        """Note that DeleteRecords was answered: records before this log start must not come
+        back."""
         if start > self.start:
             self.start, self.start_epoch = start, epoch
 
     def lose(
         self, now: float, epoch: int, left: dict[int, bytes], flushed_by: Collection[int]
     ) -> None:
-        """Of what was acknowledged until now this is left: a log, and what these replicas have
-        flushed before they acknowledged it. For requests on their way nothing is promised."""
+        """Give up the promises about lost records. `left` has the records, by offset, of the log
+        that remains; records that the replicas `flushed_by` acknowledged alone stay promised, too.
+        For requests on their way nothing is promised."""
         self.lost_at, self.lost_in = now, epoch
         self.start = 0
         values = {*left.values(), *(v for v, node in self.flushed.items() if node in flushed_by)}
@@ -99,7 +102,7 @@ class Part:
         return f"{self.topic}-{self.index}"
 
     def saw(self, offset: int, value: bytes, epoch: int) -> None:
-        """A consumer has read this: every later read must return the same."""
+        """Note that a consumer has read this value: every later read must return the same."""
         if self.seen.setdefault(offset, value) != value:
             raise Violation(f"{self}: offset {offset} was {self.seen[offset]!r}, and is {value!r}")
         self.epochs[offset] = epoch
@@ -113,12 +116,12 @@ class Client:
         self.links: dict[int, Link] = {}
         self.leaders: dict[tuple[str, int], int] = {}
         self.epochs: dict[tuple[str, int], int] = {}
-        """Their leader epochs."""
+        """The leader epochs of `leaders`."""
         self.attempts = 0
 
     async def back_off(self) -> None:
-        """Wait before another attempt, each time twice as long, up to a second, as stock clients
-        do."""
+        """Wait before another attempt, each time twice as long as before but at most a second, as
+        stock clients do."""
         await asyncio.sleep(min(0.1 * 2**self.attempts, 1.0))
         self.attempts += 1
 
@@ -139,7 +142,7 @@ class Client:
             del waiting[answer]
 
     async def ask_any(self, request: Any, version: int) -> tuple[int, Any]:
-        """Any broker's answer, and which broker it was."""
+        """The answer of a random broker, and that broker's node id."""
         while True:
             up = [each.node_id for each in self.world.brokers if each.up]
             if up:
@@ -151,7 +154,7 @@ class Client:
             await asyncio.sleep(0.05)
 
     async def leader(self, part: Part) -> int | None:
-        """The leader, as far as some broker knows."""
+        """The leader of a partition, according to the broker that was asked last."""
         key = (part.topic, part.index)
         if key not in self.leaders:
             _, answer = await self.ask_any(MetadataRequest(
@@ -165,8 +168,9 @@ class Client:
         return self.leaders.get(key)
 
     def is_news(self, topic: str, told: Any) -> bool:
-        """Whether this row of Metadata is not older than what the client has been told: stock
-        clients ignore the leader that a broker names which has not heard of the next (KIP-320)."""
+        """Whether this partition in a Metadata response is not older than what the client knows.
+        Stock clients ignore an older one: it comes from a broker that has not yet heard of the next
+        leader (KIP-320)."""
         key = topic, told.partition_index
         newest = max(told.leader_epoch, self.epochs.get(key, -1))
         self.epochs[key] = newest
@@ -187,13 +191,13 @@ class Client:
         return None
 
     def lost(self, part: Part) -> None:
-        """Look up the leader again."""
+        """Forget the leader of a partition, so that it is looked up again."""
         self.leaders.pop((part.topic, part.index), None)
 
 
 class Producer(Client):
-    """Idempotent, acks=all, one batch of a partition at a time, retried until it is
-    acknowledged."""
+    """An idempotent producer with acks=all. It has one batch of a partition in flight, and retries
+    it until it is acknowledged."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -261,7 +265,7 @@ class Producer(Client):
                 return
             if code in LOST_SEQUENCE and part.lost_at >= 0:
                 self.sequences.clear()
-                await self._begin()         # its earlier batches are lost: begin anew
+                await self._begin()         # earlier batches are lost: get a new producer id
                 return
             too_large = code is ErrorCode.MESSAGE_TOO_LARGE and self.story.options.settings_change
             if code not in AGAIN and not too_large:
@@ -310,8 +314,8 @@ class Consumer(Client):
         found = answer.responses[0].partitions[0]
         code = ErrorCode(found.error_code)
         told = self.epochs.get((part.topic, part.index), -1)
-        # Who led before that may answer as a follower, which has lost it. Stock clients that read
-        # of a newer epoch than Metadata's ask nobody before they know its leader.
+        # A former leader may answer as a follower that has lost the record. Stock clients that have
+        # read a record of a newer epoch than that in Metadata wait until they know its leader.
         as_follower = self.story.options.follower_reads and self.newest_epoch(part) > told
         gone = offset < part.deleted_below
         if code is ErrorCode.NONE and offset < start and epoch >= start_epoch:
@@ -330,14 +334,16 @@ class Consumer(Client):
                     part.saw(record.offset, record.value or b"", view.leader_epoch)
 
     def newest_epoch(self, part: Part) -> int:
-        """The newest leader epoch of Metadata and of what was read: one that reads from followers
-        may have records of an epoch that a replaced leader has not heard of."""
+        """The newest leader epoch that the client knows, from Metadata or from records that it has
+        read. A consumer that reads from followers may have records of an epoch that a replaced
+        leader has not heard of."""
         told = self.epochs.get((part.topic, part.index), -1)
         return max(told, *part.epochs.values()) if part.epochs else told
 
     async def _validate(self, part: Part) -> None:
         """Ask where the epoch of the newest record ends, as consumers do when the leader has
-        changed (KIP-320): before that record, they would take the log for truncated."""
+        changed (KIP-320). If the epoch ended before that record, consumers would report that the
+        log was truncated."""
         offset = max(part.epochs)
         epoch, asked_at = part.epochs[offset], self.world.now
         made = OffsetForLeaderEpochRequest.Topic
@@ -379,7 +385,7 @@ class Admin(Client):
             await self.act()
 
     async def act(self) -> None:
-        """What happens amid a transaction: another topic is created."""
+        """Create another topic. Producers of transactions call this while one is open."""
         if not self.busy:
             self.busy = True
             self.made += 1
@@ -387,7 +393,7 @@ class Admin(Client):
             self.busy = False
 
     async def create(self, name: str, partitions: int) -> bytes:
-        """CreateTopics until the outcome is certain; returns the topic's id."""
+        """Repeat CreateTopics until the outcome is certain; returns the topic's id."""
         made = CreateTopicsRequest
         request = made(topics=[made.Topic(
             name=name, num_partitions=partitions, replication_factor=self.story.options.factor,
@@ -404,8 +410,8 @@ class Admin(Client):
             await self.back_off()
 
     async def move(self, name: str, index: int, cancels: bool = False) -> ErrorCode:
-        """AlterPartitionReassignments to other replicas, or back from those; whether that was
-        accepted does not matter, as nothing may be lost by it."""
+        """Reassign a partition to other replicas, or cancel a reassignment. The answer does not
+        matter to the checks, because no outcome may lose anything."""
         nodes = [each.node_id for each in self.world.brokers]
         wanted = self.story.random.sample(nodes, self.story.random.randint(1, len(nodes)))
         wanted = wanted[: max(self.story.options.factor, 1)]
@@ -420,7 +426,7 @@ class Admin(Client):
         return ErrorCode(told)
 
     async def configure(self, topic: str, name: str, value: str | None) -> None:
-        """Set, or with None remove, a setting of a topic, until that is certain."""
+        """Set a setting of a topic, or remove it (None); repeat that until it has succeeded."""
         made = IncrementalAlterConfigsRequest
         request = made(resources=[made.Resource(
             resource_type=2, resource_name=topic, configs=[made.Resource.Config(
@@ -432,7 +438,8 @@ class Admin(Client):
         self.attempts = 0
 
     async def elect_anyone(self, name: str, index: int) -> None:
-        """An unclean election: what an operator does where the last copy's disks were lost."""
+        """Request an unclean election, as an operator does if the disks of the last copy are
+        lost."""
         made = ElectLeadersRequest.TopicPartition
         await self.ask_any(ElectLeadersRequest(
             election_type=1, timeout_ms=10_000,

@@ -1,5 +1,5 @@
-"""Bytes that change on a disk, or cannot be read any more, and which copies are damaged by that
-until they are repaired."""
+"""Bytes that change on a disk or become unreadable, and which copies of a partition are damaged by
+this until their repair."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 
 SEGMENT = re.compile(r"/d\d/(.+)-(\d+)/\d{20}\.log")
 UNREADABLE_SHARE = 0.3
-"""How often it is a file that the disk refuses to read."""
+"""The share of damages that make a file unreadable; the others change a byte."""
 COVERED_FROM = 17
-"""The first byte of a batch that its checksum, or a comparison with it, covers."""
+"""The position in a batch from which on a check of the checksum notices a changed byte."""
 
 Key = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A byte that has changed: where it is, and what it is now."""
+    """The place of a byte that has changed."""
 
     machine: ClusterMachine
     file: str
     head: bytes
-    """What the file had, up to that byte."""
+    """The content of the file up to the changed byte."""
 
     @property
     def is_there(self) -> bool:
-        """Whether the log still has that byte, in whichever log directory: not put aside, nor cut
-        off, nor on a lost disk."""
+        """Whether the log still has that byte, in any log directory. The byte is gone if it was
+        moved aside or truncated, or if its disk was lost."""
         names = self.machine.disk.names
         for directory in self.machine.world.options.directories:
             inode = names.get(f"{directory}/{self.file}")
@@ -64,7 +64,7 @@ class BadSector:
         )
 
     def recovers(self) -> None:
-        """The disk reads it again."""
+        """Have the disk read the file again."""
         self.machine.disk.unreadable.discard(self.inode)
 
 
@@ -118,7 +118,8 @@ class Damage:
         return {key: nodes for key, nodes in found.items() if nodes}
 
     def recover(self, topic: str, index: int) -> set[int]:
-        """The disks read a partition's files again; returns whose did not."""
+        """Have the disks read a partition's files again; returns the brokers whose disks did not
+        read them before."""
         nodes = set()
         for place in self.places.get((topic, index), ()):
             if isinstance(place, BadSector) and place.is_there:
@@ -127,14 +128,14 @@ class Damage:
         return nodes
 
     def spoils(self, topic: str, index: int, records: Any) -> bool:
-        """Whether a client refuses what it has fetched, as the partition's bytes were changed."""
+        """Whether a client refuses fetched records because bytes of the partition were changed."""
         return (topic, index) in self.places and not all(
             view.crc_holds() for view in batches(records or b"")
         )
 
 
 def sealed(machine: ClusterMachine, topic: str, index: int) -> Iterator[str]:
-    """A replica's segments but the last one, if they have durable batches."""
+    """A replica's closed segments that have durable batches."""
     ending = f"/{topic}-{index}/"
     paths = sorted(
         path for path, inode in machine.disk.names.items()
@@ -147,7 +148,7 @@ def sealed(machine: ClusterMachine, topic: str, index: int) -> Iterator[str]:
 
 
 def durable_batches(inode: Inode) -> Iterator[tuple[int, int]]:
-    """Position and size of each batch that the medium has, with no write under way."""
+    """Position and size of each batch that is on the medium and is not being written."""
     first, data = 0, inode.content
     if inode.pending or inode.durable != data:
         return

@@ -1,8 +1,8 @@
 """Topics that are deleted and created again, under the same names, amid everything else.
 
-A deletion that was answered holds for every broker: one that was away, or that read a snapshot in
-place of the deletion, must not serve the deleted topic, or keep its files under the topic's name.
-Each topic's records name the topic that they were sent to.
+A deletion that was answered holds for every broker. A broker may have been away, or may have read a
+snapshot in place of the deletion: it must still not serve the deleted topic, or keep the topic's
+files under the topic's name. Each record contains the id of the topic that it was sent to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAMES = ("again", "anew")
 PARTITIONS = 2
 GONE = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 PUT_ASIDE = ("-stray", "-delete", "-future")
-"""What the directory of a partition that is not there any more may be called."""
+"""The endings of directories whose partitions do not exist any more."""
 
 
 class Deleter(Admin):
@@ -51,7 +51,8 @@ class Deleter(Admin):
                 await self.replace(name, again=self.chance.random() < 0.7)
 
     async def replace(self, name: str, again: bool) -> None:
-        """Delete a topic if it is there, and make it anew."""
+        """Create a topic if it does not exist; otherwise delete it, and create it again if
+        `again`."""
         if name in self.changing:
             return
         self.changing.add(name)
@@ -80,7 +81,8 @@ class Deleter(Admin):
             await self.back_off()
 
     async def write(self, name: str) -> None:
-        """One attempt at each broker, by the topic's id; nobody else gets these records."""
+        """Try once to produce to each broker, by the topic's id. Records for this id must not reach
+        another topic."""
         topic_id = self.there.get(name)
         if topic_id is None:
             return
@@ -99,7 +101,7 @@ class Deleter(Admin):
 
 
 def not_forgotten(world: ClusterWorld) -> str:
-    """What some broker still has of a topic that was deleted; "" if all of it is gone."""
+    """What a broker still has of a deleted topic; "" if no broker has anything."""
     for machine in world.brokers:
         if machine.server is None or not machine.up:
             continue
@@ -123,7 +125,8 @@ def not_forgotten(world: ClusterWorld) -> str:
 
 
 def check_own_records(world: ClusterWorld) -> None:
-    """Check that a topic has only records that were sent to it, and not to the one before it."""
+    """Check that a topic has only records that were sent to it, none that were sent to an earlier
+    topic of its name."""
     for machine in world.brokers:
         for partition in partitions_of(machine):
             if partition.topic not in NAMES:

@@ -1,4 +1,4 @@
-"""Faults of a cluster, one after the other. What they leave broken `ClusterStory.heal` repairs."""
+"""The faults of a cluster. `ClusterStory.heal` repairs what they leave broken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fault = Callable[["ClusterStory"], Coroutine[Any, Any, None]]
 
 
 def a_leader(story: ClusterStory) -> ClusterMachine | None:
-    """The leader of one partition, as far as anybody has seen."""
+    """The leader of a random partition, according to the newest known epoch."""
     part = story.random.choice(story.parts)
     node_id = story.leaders.of(part.topic, part.index)
     machine = None if node_id is None else story.world.broker(node_id)
@@ -33,7 +33,7 @@ async def kill(story: ClusterStory) -> None:
 
 
 async def kill_in_a_call(story: ClusterStory) -> None:
-    """The process ends between two of its calls of the disk, or amid one."""
+    """Kill a process between two of its calls of the disk, or during one."""
     machine = story.some_machine()
     if machine is not None:
         await story.die_in_a_call(machine)
@@ -56,7 +56,8 @@ async def kill_a_leader(story: ClusterStory) -> None:
 
 
 async def kill_two(story: ClusterStory) -> None:
-    """Nothing is acknowledged below min.insync.replicas."""
+    """Kill two brokers. Nothing may be acknowledged while fewer than min.insync.replicas are in
+    sync."""
     chosen = story.random.sample(story.world.brokers, 2)
     for machine in chosen:
         machine.kill()
@@ -108,7 +109,7 @@ async def power_cut_of_a_leader(story: ClusterStory) -> None:
 
 
 async def power_cuts_in_turn(story: ClusterStory) -> None:
-    """Each machine loses its power once, as soon as the others have what it had."""
+    """Cut the power of each machine once, as soon as the other machines have its records."""
     for machine in story.world.brokers:
         if machine.up:
             await story.until_in_sync()
@@ -129,8 +130,8 @@ async def power_cut_of_all(story: ClusterStory) -> None:
 
 
 async def left_alone(story: ClusterStory) -> None:
-    """The other brokers stop, until one is alone in sync with what clients go on writing. Then it
-    stops, too, or loses its disks, and they come back in any order."""
+    """Stop all brokers but one, so that it is the only in-sync replica while clients continue to
+    write. Then this broker stops, too, or loses its disks, and all come back in any order."""
     chance, machine = story.random, story.some_machine()
     if machine is None:
         return
@@ -158,7 +159,7 @@ def _stop(story: ClusterStory, machine: ClusterMachine) -> None:
 
 
 async def wiped_disk(story: ClusterStory) -> None:
-    """A machine comes back with empty disks, when its session has ended."""
+    """Have a machine come back with empty disks after its session has ended."""
     machine = story.some_machine()
     if machine is not None:
         story.wipe(machine)
@@ -186,8 +187,8 @@ async def disk_full(story: ClusterStory) -> None:
 
 
 async def io_error(story: ClusterStory) -> None:
-    """One kind of call fails in a log directory: if it is the only one the broker ends, otherwise
-    it goes on with the other."""
+    """Have one kind of call fail in a log directory. A broker with a single directory ends; a
+    broker with two continues with the other one."""
     machine, directories = story.some_machine(), story.options.directories
     if machine is None:
         return
@@ -202,8 +203,8 @@ async def io_error(story: ClusterStory) -> None:
 
 
 async def missing_directory(story: ClusterStory) -> None:
-    """One of two log directories is not there at a start; at a later one it is back, with what it
-    had."""
+    """Start a broker without one of its two log directories. At a later start the directory is back
+    with its former content."""
     machine, chance = story.some_machine(), story.random
     if machine is None or len(story.options.directories) == 1:
         return
@@ -212,7 +213,7 @@ async def missing_directory(story: ClusterStory) -> None:
     machine.kill()
     directory = chance.choice(story.options.directories)
     if not machine.disk.holds(directory):
-        return          # meanwhile its disks were replaced: a broker may begin in an empty place
+        return          # its disks were replaced meanwhile: then an empty directory is not refused
     machine.excuse = "its former process is registered with other directories"
     story.hide(machine, directory)
     await story.insist(machine)
@@ -224,15 +225,15 @@ async def missing_directory(story: ClusterStory) -> None:
 
 
 async def damaged_bytes(story: ClusterStory) -> None:
-    """A byte changes on a disk. The replica is repaired from the others, now or amid what
-    follows."""
+    """Change a byte on a disk. The broker repairs the replica from the others, now or during later
+    faults."""
     for _ in range(story.random.choice((1, 1, 2))):
         story.damage.strike(story.random)
     await story.wait(story.random.choice((0.1, 8.0, 30.0)))
 
 
 async def pause(story: ClusterStory) -> None:
-    """SIGSTOP: the process does nothing for a while, its connections stay."""
+    """Suspend a process for a while (SIGSTOP); its connections stay open."""
     await _pause(story, story.some_machine())
 
 
@@ -273,7 +274,7 @@ async def lose_zookeeper(story: ClusterStory) -> None:
 
 
 async def alone_in_the_dark(story: ClusterStory) -> None:
-    """A broker hears neither the others nor ZooKeeper; clients reach it."""
+    """Cut a broker off from the other brokers and ZooKeeper, while clients still reach it."""
     machine = story.some_machine()
     if machine is None:
         return
@@ -288,7 +289,8 @@ async def alone_in_the_dark(story: ClusterStory) -> None:
 
 
 async def lose_answers(story: ClusterStory) -> None:
-    """ZooKeeper does what the controller asks for, and the connection breaks before the answer."""
+    """Have ZooKeeper execute a request of the controller, and break the connection before the
+    answer."""
     machine = story.controller()
     if machine is not None and machine.session is not None:
         machine.session.lose_answers = story.random.choice((1, 2))
@@ -310,7 +312,8 @@ async def break_links(story: ClusterStory) -> None:
 
 
 async def move(story: ClusterStory) -> None:
-    """One partition gets other replicas, fewer or more (KIP-455), amid what follows."""
+    """Reassign a partition to other, fewer or more replicas (KIP-455). Later faults occur
+    meanwhile."""
     await story.admin.move(*story.random.choice(
         [(name, index) for name, index, _ in story.truth.states() if not name.startswith("__")]
     ))
@@ -318,7 +321,7 @@ async def move(story: ClusterStory) -> None:
 
 
 async def cut_between_two(story: ClusterStory) -> None:
-    """Two brokers do not reach each other; the third one and ZooKeeper reach both."""
+    """Cut two brokers off from each other; the third broker and ZooKeeper reach both."""
     one, other = story.random.sample(story.world.brokers, 2)
     story.world.cut(one, other)
     story.world.cut(other, one)
@@ -334,7 +337,7 @@ AND = " & "
 
 
 async def happen(story: ClusterStory, name: str) -> None:
-    """One fault, or two at a time: "move & power cut of all"."""
+    """Run one fault, or two at the same time, such as "move & power cut of all"."""
     await asyncio.gather(*(FAULTS[each](story) for each in name.split(AND)))
 
 

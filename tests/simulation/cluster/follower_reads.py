@@ -1,4 +1,5 @@
-"""Consumers that read from followers (KIP-392): what they see is committed, as at the leader."""
+"""Consumers that read from followers (KIP-392): like a leader, a follower may show only committed
+records."""
 
 from __future__ import annotations
 
@@ -16,26 +17,27 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.story import ClusterStory
 
 EXPECTED = {*AGAIN, ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE}
-"""A follower may lack an offset that its leader has, and then the consumer asks the leader."""
+"""The errors that a fetch may get. OFFSET_OUT_OF_RANGE is among them because a follower may lack an
+offset that its leader has; the consumer then asks the leader."""
 
 
 class NearConsumer(Client):
-    """Reads at random offsets: from the replica to which the leader sends a consumer of some rack,
-    or from any broker, as a consumer does that was sent there before."""
+    """A consumer that reads at random offsets. It asks the replica to which the leader sends
+    consumers of a rack, or a random broker, like a consumer that was sent there earlier."""
 
     async def work(self) -> None:
         random = self.story.random
         while not self.story.over:
             await self.story.rest(0.5)
             part = random.choice(self.story.parts)
-            # Mostly behind the newest record, as a fetch stays in a segment and segments are small:
-            # what is not committed comes next.
+            # Mostly start right after the newest record that was read: a fetch returns one segment
+            # at most, segments are small, and records that are not committed come next.
             offset = max(part.seen, default=-1) + 1
             if part.seen and random.random() < 0.3:
                 offset = random.choice(list(part.seen))
             if await self.leader(part) is None:
                 continue
-            # Some clients know no epochs.
+            # Some clients do not send an epoch.
             epoch = self.epochs[part.topic, part.index] if random.random() < 0.8 else -1
             node_id: int | None = random.choice(self.world.brokers).node_id
             if random.random() < 0.5:
@@ -46,7 +48,8 @@ class NearConsumer(Client):
     async def _ask(
         self, part: Part, node_id: int, offset: int, epoch: int, rack: str = ""
     ) -> Any | None:
-        """What a broker answers; None if it is not there, or has another epoch."""
+        """A broker's answer to a fetch; None if the broker does not answer, or has another
+        epoch."""
         try:
             answer = await self.call(node_id, fetch_of(part, offset, epoch, rack), 12)
         except Broken:
@@ -62,7 +65,7 @@ class NearConsumer(Client):
         return found
 
     async def _sent_to(self, part: Part, offset: int, epoch: int) -> int | None:
-        """Where the leader sends a consumer in the rack of some broker."""
+        """The replica to which the leader sends a consumer in the rack of a random broker."""
         leader, near = await self.leader(part), self.story.random.choice(self.world.brokers)
         if leader is None:
             return None
@@ -90,8 +93,8 @@ class NearConsumer(Client):
 
 
 class FollowerRouter(Router):
-    """Sends fetches to any broker, whether or not it leads the partition, and returns what that
-    answers."""
+    """A router that sends a fetch to a random broker, whether it leads the partition or not, and
+    returns that broker's answer."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)

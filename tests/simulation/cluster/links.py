@@ -1,8 +1,9 @@
-"""Connections between simulated brokers: a socket pair at each end, with the world between them.
+"""Connections between simulated brokers: a socket pair at each end; the world moves bytes between
+the two.
 
-Bytes arrive later, in order, and on some seeds in pieces of any size. A cut between two machines,
-one way or both, holds what is on its way; it arrives when the cut is over, as with TCP, unless the
-connection has ended by then.
+Bytes arrive later, in order, and on some seeds in pieces of any size. While a cut separates two
+machines, in one direction or both, their bytes are held. They arrive when the cut is over, as with
+TCP, unless the connection has ended by then.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
 
 AGAIN_SECONDS = 0.2
-"""Between two attempts to get through a cut."""
+"""The time between two attempts to get through a cut."""
 READ_BYTES = 1 << 18
 FULL_BYTES = 1 << 14
-"""Less than a socket's buffer holds: a broker waits for room only if more was in it."""
+"""Less than a socket's buffer holds. A broker waits for room only if more than this was in the
+buffer."""
 
 
 class SimNetwork:
@@ -68,10 +70,10 @@ class End:
     def __init__(self, world: ClusterWorld, machine: ClusterMachine) -> None:
         self.world, self.machine = world, machine
         self.near, self.far = pair(world)
-        self.sock = self.far                # the broker's
+        self.sock = self.far                # the broker's socket
         self.fd = self.near.fileno()
         self.on_way_back = 0.0              # when the latest bytes sent arrive at the other end
-        self.unsent = bytearray()           # has arrived; the broker's socket was full
+        self.unsent = bytearray()           # arrived while the broker's socket was full
         self.broken = False
         self.deaf_until = 0.0
         world.watch(self)                   # type: ignore[arg-type]
@@ -94,7 +96,7 @@ class End:
                 return
             pieces.append(data)
             if len(data) < READ_BYTES:
-                break                       # what comes later is another event of the poll
+                break                       # later bytes cause another event of the poll
         self._pulled(pieces)
 
     def _pulled(self, pieces: list[bytes]) -> None:
@@ -128,12 +130,12 @@ class End:
         self.machine.poke()
 
     def end(self) -> None:
-        """This end is closed, or its process has ended: the other end is notified."""
+        """Notify the other end: this end was closed, or its process has ended."""
         if self.close():
             self._send(self.other.hang_up)
 
     def hang_up(self) -> None:
-        """The other end is closed."""
+        """Close the world's side, because the other end is closed."""
         if not self.broken and self.unsent:
             self.world.at(self.world.now + 0.001, self.hang_up)     # earlier bytes are read first
             self.push()

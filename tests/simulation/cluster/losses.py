@@ -30,22 +30,24 @@ BATCH_HEADER = 61
 IDENTITY = "partition.metadata"
 NOTHING = PartitionExtra()
 WHOLE_ID = re.compile(rb"^topic_id: [\w-]{22}$", re.MULTILINE)
-"""A cut of the power may leave a part of it."""
+"""A complete line with a topic id in partition.metadata; a power cut may leave a part of the
+file."""
 
 
 class Truth:
-    """The metadata as ZooKeeper has them, whichever broker knows them already. It reads each entry
-    when that is written: later a snapshot may have replaced it."""
+    """The metadata in ZooKeeper, also those that no broker knows yet. Each entry is read when it is
+    written, because a snapshot may replace it later."""
 
     def __init__(self, zookeeper: ZooKeeperServer) -> None:
         self.zookeeper, self.image = zookeeper, MetadataImage.empty()
         self.history: dict[int, MetadataImage] = {}
-        """The image after each entry."""
+        """By entry, the image after it."""
         self.on_record: Callable[[MetadataImage, MetadataImage], None] = lambda old, new: None
         zookeeper.on_change = self.now
 
     def restored(self, image: MetadataImage) -> None:
-        """ZooKeeper was restored from a backup of this image: later entries are others now."""
+        """Note that ZooKeeper was restored from a backup with this image: later entries are
+        forgotten, because new ones replace them."""
         self.image = image
         self.history = {entry: each for entry, each in self.history.items() if entry <= image.entry}
 
@@ -60,7 +62,7 @@ class Truth:
             before, self.image = self.image, apply_entries(self.image, [entry])
             self.history[number] = self.image
             if before.topics is not self.image.topics:
-                for record in entry.records:        # of several decisions, perhaps
+                for record in entry.records:        # an entry may have several decisions
                     after = before.apply([record])
                     self.on_record(before, after)
                     before = after
@@ -78,7 +80,8 @@ class Truth:
         return image.leader_epoch(found, found.partitions[index])
 
     def alone(self, part: Part) -> tuple[int, int] | None:
-        """The only replica in sync and the partition's epoch, None if there are several."""
+        """The node id of the only in-sync replica and the partition's epoch; None if there are
+        several in-sync replicas."""
         topic = self.now().topics.get(part.topic)
         if topic is None:
             return None
@@ -87,7 +90,8 @@ class Truth:
 
 
 def has_good_copy(state: PartitionState, dark: set[int]) -> bool:
-    """Whether some broker certainly has everything committed; `dark` are those without it."""
+    """Whether a broker certainly has all committed records; `dark` are the brokers that may lack
+    some."""
     extra = state.extra or NOTHING
     return bool({*state.isr, *extra.elr} - dark - {*extra.doubtful, *extra.lost})
 
@@ -95,9 +99,9 @@ def has_good_copy(state: PartitionState, dark: set[int]) -> bool:
 def remains(
     world: ClusterWorld, topic: str, index: int, state: PartitionState
 ) -> dict[int, bytes]:
-    """The records, by offset, of the log that has to win the election: the longest one of those
-    replicas in sync whose machines stopped last. An earlier one may leave the set once it is back,
-    as the others count as alive until their sessions end."""
+    """The records, by offset, of the log that has to win the election: the longest log of the
+    in-sync replicas whose machines stopped last. A replica that stopped earlier may leave the
+    in-sync set when it is back, because the others count as alive until their sessions end."""
     lost = (state.extra or NOTHING).lost
     machines = list(_machines(world, state))
     last = max((each.cut_at for each in machines if each.dark), default=-1.0)
@@ -106,7 +110,7 @@ def remains(
     ]
     logs = [log_on_disk(disk, topic, index) for disk in disks]
     if any(end > 0 and not records for _, end, records in logs):
-        return {}       # all was deleted: its directory does not say which epoch it has reached
+        return {}       # all records were deleted: the files do not say which epoch was reached
     return max(logs, key=lambda log: log[:2], default=(-1, 0, {}))[2]
 
 
@@ -118,22 +122,23 @@ def _machines(world: ClusterWorld, state: PartitionState) -> Iterator[ClusterMac
 
 
 def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[int, bytes]]:
-    """The last epoch and the end of a replica's log, as recovery has to find it: whole batches that
-    follow on each other. And its records' values."""
-    # A directory whose topic is not known, or not any more, was never synced: it is put aside.
+    """The last epoch and the end offset of a replica's log, and the values of its records, as
+    recovery has to find them: complete, consecutive batches."""
+    # A directory without a valid topic id was never synced: the broker moves it aside.
     places = {
         path.rpartition("/")[0] for path, inode in disk.names.items()
         if path.endswith("/" + IDENTITY) and inode is not None and WHOLE_ID.search(inode.content)
     }
     named = [place for place in places if place.rpartition("/")[2] == f"{topic}-{index}"]
-    # Two log directories have it where one of them was missing for a while.
+    # Two log directories may have the log if one of them was missing for a while.
     logs = (_log_in(disk, place) for place in moved(disk, topic, index, places) or named)
     return max(logs, key=lambda log: log[:2], default=(-1, 0, {}))
 
 
 def moved(disk: SimDisk, topic: str, index: int, places: set[str]) -> list[str]:
-    """Where a move between log directories has put the log, by its record: the other copy does not
-    count any more, whichever renames were done."""
+    """The places to which a move between log directories has moved the log, according to the move's
+    record. Once there is a record the other copy is invalid, whether or not all renames were
+    done."""
     for path, inode in disk.names.items():
         directory, _, name = path.rpartition("/")
         if name == MOVE_RECORD and inode is not None:
@@ -154,7 +159,7 @@ def _log_in(disk: SimDisk, place: str) -> tuple[int, int, dict[int, bytes]]:
         data, at = bytes(inode.content), 0
         if end >= 0 and int(name.removesuffix(".log")) != end:
             break
-        end = max(end, int(name.removesuffix(".log")))      # whole segments may be deleted
+        end = max(end, int(name.removesuffix(".log")))      # segments before this may be deleted
         while len(data) - at >= BATCH_HEADER:
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             if not BATCH_HEADER <= size <= len(data) - at:
@@ -170,5 +175,5 @@ def _log_in(disk: SimDisk, place: str) -> tuple[int, int, dict[int, bytes]]:
             epoch, end, at = view.leader_epoch, view.next_offset, at + size
         end = max(end, 0)
         if at < len(data) and data[at:].strip(b"\0"):
-            break                           # torn: what follows is cut off
+            break                           # torn: recovery truncates the log here
     return epoch, max(end, 0), records

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
 
 NOT_THERE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REPLICA_NOT_AVAILABLE}
-"""A replica may not have been made yet, or have gone to another broker."""
+"""Errors of a replica that has not been created yet, or that was moved to another broker."""
 HARM = ("disk full", "io error", "missing directory", "damaged bytes")
 """Faults after which a move may be refused."""
 
 
 class Mover(Client):
-    """An administrator that moves any replica, be it a leader's or a follower's, of clients' topics
-    and internal ones."""
+    """An administrator that moves random replicas: leaders and followers, of clients' topics and of
+    internal topics."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -41,7 +41,7 @@ class Mover(Client):
                 await self.move(machine, name, index, path)
 
     async def move(self, machine: ClusterMachine, name: str, index: int, path: str) -> None:
-        """AlterReplicaLogDirs, which is not refused while every disk is well."""
+        """Send AlterReplicaLogDirs, which must not be refused while every disk works."""
         made = AlterReplicaLogDirsRequest
         request = made(dirs=[made.Dir(
             path=path, topics=[made.Dir.Topic(name=name, partitions=[index])]
@@ -57,7 +57,7 @@ class Mover(Client):
 
 
 def unfinished(world: ClusterWorld) -> str:
-    """A move that has not ended, or what one has left; "" if there is nothing of the kind."""
+    """A move that has not ended, or files that a move has left behind; "" if there is neither."""
     for machine in world.brokers:
         if machine.server is not None:
             for name, index in machine.server.storage.moves:

@@ -29,44 +29,49 @@ SEQUENCES = (
     "last disk lost", "late fetch", "successor ahead", "killed at its return", "back one by one",
     "two leaders die", "leader dies as one joins", "power cut of two",
 )
-"""Faults of several steps; those that `sequences.py` has."""
+"""Faults of several steps, which `sequences.py` has."""
 OF_THREE = ("last disk lost", "successor ahead", "two leaders die")
-"""Those that show something only with three replicas, two of which have to be in sync."""
+"""The sequences that can find a defect only with three replicas and min.insync.replicas=2."""
 OF_TWO = ("power cut of two", "killed as it moves")
-"""Those that show something only where one broker has no replica, and one replica acknowledges."""
+"""The sequences that can find a defect only if one broker has no replica, and min.insync.replicas
+is 1."""
 SEQUENCES_SHARE = 0.3
-"""How many seeds have one of them in place of another fault."""
+"""The share of seeds that have a sequence in place of another fault."""
 FOLLOWER_READS_SHARE = 0.2
-"""How many seeds have consumers that read from followers."""
+"""The share of seeds that have consumers that read from followers."""
 AUTHORIZER_SHARE = 0.2
-"""How many seeds have an authorizer, which allows everything: most requests ask it about a topic,
-a group or a transactional id, and take another path where it is absent."""
+"""The share of seeds that have an authorizer, which allows everything. Most requests ask it about a
+topic, a group or a transactional id; without an authorizer they take another path."""
 FETCH_BYTES = (1 << 20, 4096, 700, 300)
-"""What a follower fetches of one partition at a time, where data arrive in pieces."""
+"""replica.fetch.max.bytes of seeds in which data arrive in pieces: one of these."""
 MOVES_SHARE = 0.5
-"""How many of the seeds with two log directories move replicas between them."""
+"""The share of the seeds with two log directories that move replicas between them."""
 SETTINGS_SHARE = 0.25
-"""How many seeds have topics' settings changed, and records deleted."""
+"""The share of seeds that change topics' settings and delete records."""
 DELETIONS_SHARE = 0.4
-"""How many short lives delete topics, and make them again."""
+"""The share of short lives that delete topics and create them again."""
 PAST_A_SNAPSHOT, PAST_SHARE = "deleted past a snapshot", 0.3
-"""A sequence for such lives, and how many of them have it."""
+"""A sequence for lives that delete topics, and the share of these lives that have it."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
-"""A sequence for such seeds, and how many of them have it."""
+"""A sequence for seeds that move replicas between log directories, and the share of these seeds
+that have it."""
 PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction", "other settings")
 PAIRS_SHARE = 0.25
-"""Sequences for two features at a time, and how many short lives have one of them."""
+"""Sequences that exercise two features together, and the share of short lives that have one."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
-"""A sequence, and how many seeds have it, of those that change neither settings nor directories."""
+"""A sequence, and the share of seeds that have it. Seeds that change settings or move replicas
+between directories are not counted, and do not have it."""
 PREPARED = ("missing directory", "damaged bytes")
-"""Those that need other settings."""
+"""Faults that need certain settings."""
 TOGETHER_SHARE = 0.3
-"""How many of the faults are two at a time."""
+"""The share of faults that are two faults at the same time."""
 FACTORS = (1, 2, 3, 3)
 JUMPS_HOURS = (0, 0, 0, -10, -3, -1, 1, 3, 4)
-"""Five of them stay below the day after which producers are forgotten."""
+"""The jumps of wall clocks. Five jumps forward together are less than a day, after which brokers
+forget idle producers."""
 LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 6.0, 2.0
-"""The session timeout of ZooKeeper; what waits for the end of a session waits as much longer."""
+"""ZooKeeper's session timeouts in long and in short lives. Waits for the end of a session differ in
+the same ratio."""
 
 
 def fault(chance: random.Random) -> str:
@@ -78,7 +83,7 @@ def fault(chance: random.Random) -> str:
 
 @dataclass
 class ClusterOptions(Options):
-    """The same for a cluster; printed with a failing seed."""
+    """The options of a cluster's run; printed with a seed that fails."""
 
     brokers: int = 3
     factor: int = 3
@@ -86,7 +91,7 @@ class ClusterOptions(Options):
     follower_reads: bool = False
     """Consumers read from followers, too, and replica.selector.class is set."""
     clock_jumps: list[tuple[int, int]] = field(default_factory=list)
-    """Before each fault: whose wall clock jumps, and by how many hours."""
+    """For each fault: the broker whose wall clock jumps before it, and by how many hours."""
     directory_moves: bool = False
     """Whether replicas move between log directories."""
     settings_change: bool = False
@@ -100,7 +105,7 @@ class ClusterOptions(Options):
 
     @classmethod
     def draw(cls, seed: int, long: bool | None = None, brokers: int = 3) -> ClusterOptions:
-        """Draw everything that is random; `long` is drawn, too, if it is not given."""
+        """Draw all random options; `long` is drawn, too, if it is None."""
         life = random.Random(f"cluster life {seed}")
         drawn = life.random() < LONG_SHARE
         options = cls.draw_long(seed, brokers)
@@ -112,7 +117,7 @@ class ClusterOptions(Options):
 
     @property
     def haste(self) -> float:
-        """How long a wait is that counts in sessions, as a share of that in a long life."""
+        """The factor for waits that last a number of session timeouts: 1 in a long life."""
         return self.session_seconds / LONG_SESSION_SECONDS
 
     @classmethod
@@ -157,13 +162,14 @@ class ClusterOptions(Options):
             options.settings["log.segment.bytes"] = str(chance.choice([4096, 1024]))
             options.settings["ottla.log.scrub.bytes.per.second"] = str(1 << 20)
             options.settings["ottla.log.scrub.interval.ms"] = str(chance.choice([2000, 10_000]))
-        # By chance of its own: a seed's faults are what they were before clocks could jump.
+        # A generator of its own: the seed's faults stay as they were before clocks could jump.
         clocks = random.Random(f"cluster clocks {seed}")
         options.clock_jumps = [
             (clocks.randrange(brokers), clocks.choice(JUMPS_HOURS)) for _ in options.faults
         ]
         if clocks.random() < 0.3:
-            # One replica of three acknowledges alone, too: what it flushes for that has to stay.
+            # One in-sync replica of three may acknowledge alone; it flushes such records, so they
+            # must not be lost.
             options.min_isr = 1
             options.settings["min.insync.replicas"] = "1"
         rare = random.Random(f"cluster sequences {seed}")
@@ -188,7 +194,7 @@ class ClusterOptions(Options):
         return options
 
     def draw_restores(self, restores: random.Random) -> None:
-        """Have ZooKeeper restored from a backup, or not."""
+        """Draw whether ZooKeeper is restored from a backup."""
         unsteady = self.settings_change or self.directory_moves or any(
             each in fault for each in PREPARED for fault in self.faults
         )
@@ -196,11 +202,12 @@ class ClusterOptions(Options):
             self.have(RESTORED, restores.randrange(len(self.faults)))
 
     def draw_moves(self, moves: random.Random) -> None:
-        """Have replicas moved between the log directories of their brokers, or not."""
+        """Draw whether replicas are moved between the log directories of their brokers."""
         self.directory_moves = moves.random() < MOVES_SHARE
         if not self.directory_moves:
             return
-        # Logs are small here: most would be copied by the last step alone, and none in two.
+        # Logs are small here: with the default limit, the last step of a move would copy them
+        # completely, so that no move would have two steps.
         self.swap_bytes = moves.choice((200, 200, self.swap_bytes))
         self.settings[MOVE_RATE] = str(moves.choice((2000, 10_000, 1 << 40)))
         if moves.random() < CUT_SHARE:
@@ -208,8 +215,9 @@ class ClusterOptions(Options):
             self.swap_bytes, self.settings[MOVE_RATE] = 200, "2000"
 
     def have(self, sequence: str, at: int) -> None:
-        """Put a sequence in the place of a fault, and have as many replicas as it needs. It takes
-        as long as two, so the last fault of several is left out."""
+        """Put a sequence in the place of the fault at the index `at`, and set the number of
+        replicas that it needs. A sequence takes as long as two faults, so the last of several
+        faults is left out."""
         self.faults[at] = sequence
         if at < len(self.faults) - 1:
             self.faults.pop()
@@ -221,8 +229,8 @@ class ClusterOptions(Options):
         self.settings["min.insync.replicas"] = str(self.min_isr)
 
     def cut_short(self, life: random.Random) -> None:
-        """Keep the faults, and have less of what is alike in every run: of work between faults, and
-        of waiting, as all times are shorter that are longer than a session."""
+        """Make this a short life. The faults stay; there is less work between them, and all waits
+        that are longer than a session are shorter."""
         self.session_seconds = SHORT_SESSION_SECONDS
         self.rounds_seconds = life.choice([0.1, 0.3, 0.5])
         self.transaction_ms = (2000, 5000)
@@ -249,7 +257,7 @@ class ClusterOptions(Options):
                 self.transactions = max(self.transactions, 2)
 
     def swarm(self, life: random.Random) -> None:
-        """As with one broker; faults of several steps stay."""
+        """As with one broker, but sequences stay."""
         again = life.choice([each for each in FAULTS if each not in PREPARED])
         plain = {each: again for each in self.faults if each in FAULTS and each not in PREPARED}
         self.faults = [plain.get(each, each) for each in self.faults]

@@ -1,5 +1,6 @@
-"""Sequences for two features at a time: reassignments and kills, unclean elections, truncations
-and open transactions, a disk and other settings."""
+"""Sequences of faults that exercise two features together: reassignments and kills, unclean
+elections and replicas that were behind, truncations and open transactions, restarts and other
+settings."""
 
 from __future__ import annotations
 
@@ -46,12 +47,12 @@ UNCLEAN = "unclean.leader.election.enable"
 
 
 async def killed_as_it_moves(story: ClusterStory) -> None:
-    """A partition gets other replicas. Meanwhile one of those that take part is killed, and what is
-    wanted changes again."""
+    """Reassign a partition to other replicas. Meanwhile a broker that takes part is killed, and the
+    reassignment is cancelled or replaced by another one."""
     chance = story.random
     for _ in range(chance.choice((1, 2, 3))):
         every = [each for each in story.truth.states() if each[0] not in NAMES]
-        # Of a partition that every broker has, only the order would change, or one would go.
+        # If every broker had a replica, a reassignment could only change the order or remove one.
         some = [each for each in every if len(each[2].replicas) < len(story.world.brokers)]
         name, index, before = chance.choice(some or every)
         await story.admin.move(name, index)
@@ -70,7 +71,7 @@ async def killed_as_it_moves(story: ClusterStory) -> None:
 
 
 async def change_again(story: ClusterStory, place: Place, before: PartitionState) -> None:
-    """Cancel a reassignment that has begun from this state, or want something else."""
+    """Cancel a reassignment that began from the state `before`, or request another one."""
     cancels = story.random.random() < 0.5
     code = await story.admin.move(*place, cancels=cancels)
     state = state_of(story, place)
@@ -80,8 +81,8 @@ async def change_again(story: ClusterStory, place: Place, before: PartitionState
 
 
 async def nobody_in_sync(story: ClusterStory) -> None:
-    """A topic allows unclean elections, and its in-sync replicas die: one that was behind leads.
-    What it has is there from then on, also once the others are back."""
+    """A topic allows unclean elections, and its in-sync replicas die: a replica that was behind
+    becomes leader. The records that it has must stay, also when the others are back."""
     chance = story.random
     found = led_by_all(story, *PLAIN)
     if not found:
@@ -113,9 +114,10 @@ async def nobody_in_sync(story: ClusterStory) -> None:
 
 
 async def cut_amid_a_transaction(story: ClusterStory) -> None:
-    """The leader of a partition that transactions write is reached by clients only, and replaced.
-    It is back, has cut what nobody else has, and leads again as soon as it is in sync. Or it hears
-    the others, which do not hear it: it writes their markers, and nobody copies them."""
+    """Cut off the leader of a partition to which transactions write. Either only clients reach it:
+    it is replaced, comes back, truncates the records that no other replica has, and leads again as
+    soon as it is in sync. Or it receives messages of the other brokers, but they do not receive
+    its own: it writes transaction markers for them, and no follower copies the markers."""
     chance, found = story.random, led_by_all(story, *TRANSACTIONAL)
     hears = Random(f"one way {story.world.seed}").random() < 0.5
     if not found:
@@ -135,7 +137,7 @@ async def cut_amid_a_transaction(story: ClusterStory) -> None:
     await story.wait(chance.choice((0.05, 0.5)))
     for partition in partitions_of(leader) if story.promises.unspoilt else ():
         if partition.topic == place[0]:
-            check_log_transactions(partition)       # as a reader does that still asks this one
+            check_log_transactions(partition)       # clients may still read from this broker
     story.world.heal()
     leader.join_again()
     back = replaced and await until(
@@ -152,7 +154,7 @@ async def cut_amid_a_transaction(story: ClusterStory) -> None:
 
 
 async def other_settings(story: ClusterStory) -> None:
-    """One broker after the other stops or is killed, and begins again on the same disk with other
+    """Stop or kill one broker after the other, and start it again on the same disk with other
     settings, or with its log directories in another order."""
     chance, options = story.random, story.options
     for name in chance.sample(sorted(CHANGES), 3):
@@ -173,19 +175,20 @@ async def other_settings(story: ClusterStory) -> None:
 
 
 class Elections:
-    """Who was elected: a replica that is in sync or eligible, or one that joins in the decision
-    that completes a reassignment, and it has all that was committed. Unless nobody is trusted, an
-    operator has asked for anyone, or a topic allows others: what such a leader lacks is lost, no
-    more."""
+    """Checks of elections. A new leader must be in sync or eligible, or join the in-sync set in the
+    decision that completes a reassignment, and it must have all committed records. Other replicas
+    may become leader only if no replica is trusted, if an operator has requested an election of any
+    replica, or if the topic allows unclean elections. Then exactly the records that the new leader
+    lacks are lost."""
 
     def __init__(self, story: ClusterStory) -> None:
         self.story, self.unclean = story, set[str]()
-        """The topics that allow it."""
+        """The topics that allow unclean elections."""
         self.asked: set[tuple[str, int]] = set()
-        """Partitions for which an operator has asked."""
+        """Partitions for which an operator has requested an unclean election."""
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """A record of the log was written."""
+        """Check the elections of a metadata record, which changed the image `old` to `new`."""
         if old.topics is new.topics:
             return
         for name, topic in new.topics.items():
@@ -223,7 +226,7 @@ class Elections:
 
 
     def _has_everything(self, name: str, index: int, machine: ClusterMachine) -> None:
-        """Check that a new leader has all that was committed, as far as nothing of it is lost."""
+        """Check that a new leader has all committed records that are not lost."""
         lost = any(
             (part.topic, part.index) == (name, index) and part.lost_at >= 0
             for part in self.story.parts
@@ -231,7 +234,7 @@ class Elections:
         if lost or name not in PLAIN or self.story.promises.harmed:
             return
         if machine.server is None or not machine.up:
-            return                          # it starts: its partitions are not made yet
+            return                          # the broker is starting: it has no partitions yet
         own = machine.server.replicas.partition(name, index)
         if own is None:
             return

@@ -1,7 +1,7 @@
-"""What must hold after each step of several brokers, beside one leader in an epoch.
+"""Checks after each step of several brokers, in addition to those of `checker.py`.
 
-Cheap checks look at everything that has changed since the last step. Expensive checks look at one
-partition now and then, and at all partitions in the end.
+Cheap checks look at everything that has changed since the last step. Expensive checks look
+sometimes at one partition, and at the end at all partitions.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.story import ClusterStory
 
 IN_SYNC_SHARE = 0.25
-"""Of the looks at which in-sync sets are compared with their replicas' logs."""
+"""The share of steps after which in-sync sets are compared with the replicas' logs."""
 DEAR_SHARE = 0.02
-"""Of the looks at which the producers of one partition are compared with its log."""
+"""The share of steps after which the producers of one partition are compared with its log."""
 OFTEN_SHARE = 0.25
-"""How many seeds have an aborted transaction of some log looked up at every other look."""
+"""The share of seeds in which half of all steps are followed by a look-up of the aborted
+transactions of a log."""
 WORKS_ALONE = ("damaged bytes", "io error", "missing directory")
-"""Faults after which a replica may lack, or not be able to read, what its broker promised."""
+"""Faults after which a replica may lack records that its broker promised, or be unable to read
+them."""
 
 
 class Promises:
@@ -41,20 +43,20 @@ class Promises:
         self.story, self.world = story, story.world
         self.chance = random.Random(f"cluster promises {story.world.seed}")
         self.shown: dict[int, MetadataImage] = {}
-        """By broker, the image that was compared last."""
+        """By broker, the image that was last compared with the metadata log."""
         self.followed: dict[int, MetadataImage] = {}
-        """By broker, the image with which its partitions were compared last."""
+        """By broker, the image with which the broker's partitions were last compared."""
         self.apart = random.Random(f"aborted transactions {story.world.seed}")
         self.aborts_share = DEAR_SHARE
         if self.apart.random() < OFTEN_SHARE:
             self.aborts_share = 0.5
         self.listed: dict[PartitionLog, list[Segment]] = {}
-        """The segments of a log that was looked at last; a truncation replaces the list."""
+        """By log, the list of segments at the last check; a truncation replaces this list."""
         self.unspoilt = "damaged bytes" not in " ".join(story.options.faults)
         self.harmed = any(each in " ".join(story.options.faults) for each in WORKS_ALONE)
 
     def look(self) -> None:
-        """Check what a step may have broken."""
+        """Check everything that a step may have broken."""
         self._images()
         self._applied()
         if not self.harmed and self.chance.random() < IN_SYNC_SHARE:
@@ -68,7 +70,7 @@ class Promises:
             self._cuts(every)
 
     def _cuts(self, every: list[Partition]) -> None:
-        """A log that was truncated knows of nothing that has been removed."""
+        """Check that a truncated log knows no aborted transaction that was truncated."""
         for each in every:
             log = each.log
             if log.offline is not None or log.damage is not None or at_rest(log):
@@ -82,7 +84,8 @@ class Promises:
                     check_log_transactions(each)
 
     def _images(self) -> None:
-        """Each broker's image is what the log gives, whichever way the broker came to it."""
+        """Check that each broker's image is what the metadata log gives, whether the broker has
+        read entries or a snapshot."""
         known = self.story.truth.history
         for machine in self.world.brokers:
             if machine.server is None or not machine.up:
@@ -104,7 +107,7 @@ class Promises:
                     )
 
     def _applied(self) -> None:
-        """Each broker's partitions are what its image says."""
+        """Check that each broker's partitions are as its image says."""
         for machine in self.world.brokers:
             server = machine.server
             if server is None or not machine.up or machine.excuse is not None:
@@ -115,8 +118,8 @@ class Promises:
                 check_applied(server, image)
 
     def _in_sync(self) -> None:
-        """Whoever is in the in-sync set has all that its leader calls committed, or a follower,
-        which shows it to consumers."""
+        """Check that every in-sync replica has all records that its leader considers committed, and
+        all that a follower considers committed, because followers show these to consumers."""
         truth = self.story.truth
         whole = {(each.topic, each.index) for each in self.story.parts if each.lost_at < 0}
         for machine in self.world.brokers:
@@ -130,8 +133,8 @@ class Promises:
                 state = topic.partitions[own.index]
                 epoch = truth.image.leader_epoch(topic, state)
                 if leads and (state.leader, epoch) != (machine.node_id, own.leader_epoch):
-                    continue                # it was deposed, and has not heard of that
-                # A leader counts whoever may have joined before it hears of the decision.
+                    continue                # the broker does not know yet that it was replaced
+                # Before a leader hears of a decision, it counts the replicas that may have joined.
                 missed = state.partition_epoch - own.partition_epoch
                 if missed < 0 or (missed and not leads):
                     continue

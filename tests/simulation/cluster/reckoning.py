@@ -1,4 +1,4 @@
-"""What must hold of transactions and groups on a cluster, by the single broker's checks."""
+"""Applies the single broker's checks of transactions and groups to a cluster."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ COMMITTERS = "offsets"
 TRANSACTION_SECONDS = 60.0
 """Longer than any transaction may be open."""
 ROUNDS = 3
-"""How often no coordinator may list an open transaction before that is believed."""
+"""How many times in a row no coordinator must list an open transaction."""
 
 
 async def read_along(story: ClusterStory, session: Router) -> None:
-    """A concurrent read_committed consumer: it sees nothing that was aborted, and the same each
-    time."""
+    """A read_committed consumer that reads while clients write: it must see no aborted record, and
+    the same record whenever it reads an offset."""
     chance = story.random
     while not story.over:
         await story.rest(2.0)
@@ -57,13 +57,13 @@ class Ascending:
     """The offset of a group whose commits ascend."""
 
     top: int = 0
-    """The highest one that was acknowledged or read."""
+    """The highest offset that was acknowledged or read."""
     unclear: set[int] = field(default_factory=set)
-    """Commits without an answer, or with an error: they may happen at any later time."""
+    """Offsets whose commits got no answer or an error: they may take effect at any later time."""
 
 
 async def commit_ascending(story: ClusterStory, group: str, known: Ascending) -> None:
-    """Commits one offset of a group after the other."""
+    """Commit ascending offsets of a group."""
     session, made = story.session(f"{group}, commits"), OffsetCommitRequest
     topic = story.model.live()[0]
     while not story.over:
@@ -84,7 +84,8 @@ async def commit_ascending(story: ClusterStory, group: str, known: Ascending) ->
 
 
 async def read_ascending(story: ClusterStory, group: str, known: Ascending) -> None:
-    """Reads it: once one was read, none before it is read again, whoever coordinates."""
+    """Read the group's offset, and check that it never goes back, whichever broker coordinates the
+    group."""
     session, topic = story.session(f"{group}, reads"), story.model.live()[0]
     while not story.over:
         await story.rest(1.0)
@@ -100,7 +101,7 @@ async def read_ascending(story: ClusterStory, group: str, known: Ascending) -> N
 
 
 async def check_transactional(story: ClusterStory) -> None:
-    """Check that all transactions end, and every partition that they wrote."""
+    """Check that all transactions end, and check every partition to which they wrote."""
     for transaction in story.model.transactions:
         if transaction.offsets and transaction.fate not in (COMMITTED, ABORTED):
             story.offsets.decided(transaction)
@@ -129,10 +130,11 @@ async def all_end(story: ClusterStory) -> None:
                 machine.node_id, ListTransactionsRequest(state_filters=states), 1
             )
             left += answer.transaction_states
-            if answer.error_code:           # some are being loaded, and are not listed
+            if answer.error_code:           # this coordinator is loading, and lists nothing
                 left.append(answer)
         clean = 0 if left else clean + 1
-        if clean == ROUNDS:                 # a coordinator may just be on its way to another broker
+        # A partition of the internal topic that just moves to another broker is listed by nobody.
+        if clean == ROUNDS:
             return
         if story.world.now > end:
             raise Violation(f"transactions without an end: {left}")
@@ -140,7 +142,7 @@ async def all_end(story: ClusterStory) -> None:
 
 
 async def check_coordinators(story: ClusterStory) -> None:
-    """Check that every committed offset is one that it may be, and read the contended ones."""
+    """Check that every committed offset is a possible one, and read the offsets of contenders."""
     session = story.session("checker")
     for topic in story.model.live():
         for group in ("s0", "s1"):

@@ -36,23 +36,25 @@ GROUP, TRANSACTION = 0, 1
 FENCED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH,
 }
-"""Answers to a read after which its leader is looked up again."""
+"""Errors of a read after which the leader is looked up again."""
 NOT_DONE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.OFFSET_NOT_AVAILABLE,
 }
-"""Answers after which nothing has happened: another broker is asked, or the same one again."""
+"""Errors of requests that were not executed: the router asks another broker, or the same one
+again."""
 MOVED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""Answers that the client gets, and before its next request the responsible broker is looked up."""
+"""Errors that are passed to the client; before the client's next request the router looks up the
+responsible broker again."""
 
 
 class Router:
-    """What `session.Session` is for one broker."""
+    """The counterpart of `session.Session` for a cluster."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         self.client, self.story, self.world = Client(story, name), story, story.world
@@ -66,7 +68,7 @@ class Router:
             node_id = await self.find(key)
             if node_id is not None:
                 if isinstance(request, FetchRequest):
-                    # Without it a broker that follows would answer as well, by what it has.
+                    # Without an epoch a follower would answer, too, from its own log.
                     epoch = self.client.epochs[key]
                     request.topics[0].partitions[0].current_leader_epoch = epoch
                 try:
@@ -90,14 +92,15 @@ class Router:
             await asyncio.sleep(0.1)
 
     def spoilt(self, request: Any, answer: Any) -> bool:
-        """Whether bytes were read that had changed on a disk: a client asks again."""
+        """Whether an answer has records whose bytes had changed on a disk: a client asks again."""
         return isinstance(request, FetchRequest) and any(
             self.story.damage.spoils(self.name(topic), part.partition_index, part.records)
             for topic in answer.responses for part in topic.partitions
         )
 
     def key(self, request: Any) -> Any:
-        """The responsibility that a request needs: a partition's leader, a coordinator, or None."""
+        """What the responsible broker is: the leader of a partition or the coordinator of a group
+        or a transactional id; None if any broker may answer."""
         if isinstance(request, AT_LEADER):
             for topics in ("topic_data", "topics"):
                 if hasattr(request, topics):
@@ -120,12 +123,12 @@ class Router:
         return None
 
     def name(self, topic: Any) -> str:
-        """The topic's name, where the request names its id."""
+        """The topic's name, also if the request has only its id."""
         name = getattr(topic, "name", "") or getattr(topic, "topic", "")
         return name or self.story.model.by_id[topic.topic_id].name
 
     async def find(self, key: Any) -> int | None:
-        """The broker that is responsible, as far as some broker knows."""
+        """The responsible broker, according to a random broker."""
         if key is None:
             up = [each.node_id for each in self.world.brokers if each.up]
             return self.story.random.choice(up) if up else None

@@ -1,7 +1,7 @@
-"""Faults of several steps: each step follows once the one before it has had its effect.
+"""Faults of several steps: each step follows once the step before it has had its effect.
 
-They make rare coincidences likely: a message that is on its way for longer than a restart takes, a
-second failure before the first one is repaired. Three of ten seeds have one of them.
+They make rare coincidences likely, such as a message that travels longer than a restart takes, or a
+second failure before the first one is repaired. Three of ten seeds have such a sequence.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Sequence = Callable[["ClusterStory"], Coroutine[Any, Any, None]]
 Place = tuple[str, int]
 
 PLAIN = ("a", "b")
-"""Topics of the producers that a fault may hush."""
+"""The topics whose producers a fault may silence (`hushed`)."""
 AT_ONCE_SECONDS = 0.002
-"""Between two looks where what follows has to happen within milliseconds."""
+"""The time between two checks of a condition whose next step has to follow within milliseconds."""
 
 
 def state_of(story: ClusterStory, place: Place) -> PartitionState:
-    """What ZooKeeper has of a partition."""
+    """The state of a partition in ZooKeeper."""
     return story.truth.now().topics[place[0]].partitions[place[1]]
 
 
 def led_by_all(story: ClusterStory, *names: str) -> list[Place]:
-    """Partitions of these topics that have a leader, and every replica in sync, of several."""
+    """Partitions of these topics that have several replicas, all in sync, and a leader."""
     return [
         (name, index) for name, index, state in story.truth.states()
         if name in names and state.leader > 0 and len(state.isr) == len(state.replicas) > 1
@@ -47,7 +47,7 @@ def machines(story: ClusterStory, nodes: tuple[int, ...]) -> list[ClusterMachine
 async def until(
     story: ClusterStory, holds: Callable[[], bool], seconds: float, step: float = 0.05
 ) -> bool:
-    """Whether a condition holds within this time."""
+    """Wait for a condition; False if it does not hold within this time."""
     end = story.world.now + seconds
     while not holds():
         if story.world.now > end:
@@ -57,7 +57,7 @@ async def until(
 
 
 async def come_back(story: ClusterStory, *gone: ClusterMachine) -> None:
-    """Start these in any order, and wait for them."""
+    """Start these machines in random order, and wait until they serve."""
     for machine in story.random.sample(gone, len(gone)):
         if machine.loop is None:
             machine.begin_broker()
@@ -67,8 +67,8 @@ async def come_back(story: ClusterStory, *gone: ClusterMachine) -> None:
 
 
 async def last_disk_lost(story: ClusterStory) -> None:
-    """All but one stop without a word, and die. The disks of that one are lost, and with them what
-    it would have committed below min.insync.replicas."""
+    """All brokers but one stop responding, and are killed. Then the disks of the last one are lost,
+    with all records that it would wrongly have committed below min.insync.replicas."""
     chance, last = story.random, story.some_machine()
     if last is None:
         return
@@ -85,8 +85,8 @@ async def last_disk_lost(story: ClusterStory) -> None:
 
 
 async def late_fetch(story: ClusterStory) -> None:
-    """A follower's fetch is on its way while its machine loses power, starts and registers; when
-    it arrives the leader dies."""
+    """A follower's fetch is delayed while the follower's machine loses power, starts and registers
+    again. When the fetch arrives, the leader dies."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found:
         return
@@ -95,7 +95,7 @@ async def late_fetch(story: ClusterStory) -> None:
     (leader,) = machines(story, (state.leader,))
     (follower,) = machines(story, (chance.choice([n for n in state.isr if n != state.leader]),))
     node = follower.node_id
-    story.hushed = True                 # what it has when it asks for more is everything
+    story.hushed = True                 # so the follower's next fetch shows that it has all records
     story.world.cut(follower, leader)
     await story.wait(1.0)
     story.cut_power(follower)
@@ -118,8 +118,8 @@ async def late_fetch(story: ClusterStory) -> None:
 
 
 async def successor_ahead(story: ClusterStory) -> None:
-    """A coordinator dies. The next one has what the third one lacks, serves for a while, and dies
-    before that one could get it."""
+    """A coordinator dies. Its successor has records that the third broker lacks. The successor
+    serves for a while, and dies before the third broker could copy these records."""
     chance, found = story.random, led_by_all(story, "__consumer_offsets")
     found = [place for place in found if len(state_of(story, place).replicas) == 3]
     if not found:
@@ -143,7 +143,7 @@ async def successor_ahead(story: ClusterStory) -> None:
 
 
 async def killed_at_its_return(story: ClusterStory) -> None:
-    """The power of all fails. The first one that is back is killed, and the others come back
+    """All machines lose power. The first broker that is back is killed, and the others come back
     without it."""
     chance = story.random
     for machine in story.world.brokers:
@@ -159,7 +159,7 @@ async def killed_at_its_return(story: ClusterStory) -> None:
 
 
 async def back_one_by_one(story: ClusterStory) -> None:
-    """The power of all fails, and each comes back once the one before it serves."""
+    """All machines lose power, and each broker comes back once the broker before it serves."""
     chance = story.random
     for machine in story.world.brokers:
         story.cut_power(machine)
@@ -169,9 +169,9 @@ async def back_one_by_one(story: ClusterStory) -> None:
 
 
 async def power_cut_of_two(story: ClusterStory) -> None:
-    """All replicas of some partitions lose their power at one moment, while another broker lives:
-    their sessions end one after the other. They come back in any order, each once the one before
-    it serves; what is back may be killed meanwhile."""
+    """All replicas of some partitions lose power at the same moment, while another broker lives.
+    The sessions of the two end one after the other. They come back in any order, the second once
+    the first serves; the first may be killed meanwhile."""
     chance, brokers = story.random, story.world.brokers
     gone = chance.sample(brokers, len(brokers) - 1)
     for machine in gone:
@@ -186,7 +186,8 @@ async def power_cut_of_two(story: ClusterStory) -> None:
 
 
 async def two_leaders_die(story: ClusterStory) -> None:
-    """A leader dies, and the next one as soon as it leads, while the third follows it."""
+    """A leader dies, and then its successor dies as soon as it leads, while the third replica
+    follows it."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found:
         return
@@ -207,7 +208,7 @@ async def two_leaders_die(story: ClusterStory) -> None:
 
 
 async def leader_dies_as_one_joins(story: ClusterStory) -> None:
-    """A replica comes back, and the leader cannot send it everything before it dies."""
+    """A replica comes back, and the leader dies before it has sent all records to the replica."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found:
         return
@@ -236,7 +237,7 @@ async def leader_dies_as_one_joins(story: ClusterStory) -> None:
 
 async def cut_while_it_moves(story: ClusterStory) -> None:
     """A leader that only clients reach is replaced, and moves its replica to another log directory.
-    Its log is cut as soon as the copy has what no other replica has."""
+    Its log is truncated as soon as the copy has the records that no other replica has."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found or len(story.options.directories) == 1:
         return
@@ -246,7 +247,7 @@ async def cut_while_it_moves(story: ClusterStory) -> None:
         return
     storage, partition = leader.server.storage, leader.server.replicas.partition(*place)
     if partition is None:
-        return                                      # it has not heard of it yet
+        return                                      # the leader does not know the topic yet
     leader.cut_off()
     for other in story.world.brokers:
         if other is not leader:
@@ -275,8 +276,9 @@ async def cut_while_it_moves(story: ClusterStory) -> None:
 
 
 async def deleted_past_a_snapshot(story: ClusterStory) -> None:
-    """A broker does not hear of a deletion: when it reaches ZooKeeper again, what it has not read
-    has been replaced by a snapshot, in which the topic is missing or is another one."""
+    """A broker does not hear of a deletion. When it reaches ZooKeeper again, a snapshot has
+    replaced the entries that it has not read. In the snapshot the topic is missing, or is another
+    topic of the same name."""
     chance, machine, deleter = story.random, story.some_machine(), story.deleter
     if machine is None or machine.server is None or deleter is None:
         return

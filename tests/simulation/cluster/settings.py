@@ -1,4 +1,4 @@
-"""An administrator that changes topics' settings and deletes records, amid everything else.
+"""An administrator that changes topics' settings and deletes records while the other clients work.
 
 In topics with acks=all the checker expects every record, so only DeleteRecords may remove records
 there. Topics with transactions use the single broker's model, which knows what retention and
@@ -25,7 +25,8 @@ OF_ALL = (
     ("file.delete.delay.ms", "0"), ("flush.ms", "100"),
 )
 TOO_SMALL = ("max.message.bytes", "500")
-"""Some batches are refused until it is removed; those that are in the log are replicated."""
+"""A setting with which some batches are refused; larger batches that are already in the log must
+still be replicated."""
 OF_TRANSACTIONS = (
     ("retention.ms", "1000"), ("retention.ms", "3600000"), ("retention.ms", "-1"),
     ("retention.bytes", "2000"), ("cleanup.policy", "compact"), ("cleanup.policy", "delete"),
@@ -35,14 +36,15 @@ OF_TRANSACTIONS = (
 )
 MIN_ISR = "min.insync.replicas"
 HINDERS = (MIN_ISR, TOO_SMALL[0])
-"""What may keep producers from getting on, and is removed in the end."""
+"""Settings with which producers may make no progress; they are removed at the end."""
 UNBOUND = 1 << 62
 REFUSED = {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POLICY_VIOLATION}
-"""Deletions that were not begun: above the high watermark, or of a topic that is compacted."""
+"""Errors of deletions that were not begun: the offset is above the high watermark, or the topic is
+compacted."""
 
 
 class Settings(Client):
-    """Changes one setting or deletes from one partition at a time."""
+    """The administrator. It changes one setting, or deletes from one partition, at a time."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -83,7 +85,7 @@ class Settings(Client):
             await self._set(random.choice(node_ids), topic, name, None if removed else value)
 
     async def _set(self, node_id: int, topic: str, name: str, value: str | None) -> ErrorCode:
-        """One attempt. An error may mean that it happens later, or not at all."""
+        """Try once to set a setting. After an error the change may take effect later, or never."""
         made = IncrementalAlterConfigsRequest
         answer = await self.call(node_id, made(resources=[made.Resource(
             resource_type=2, resource_name=topic, configs=[made.Resource.Config(
@@ -96,7 +98,7 @@ class Settings(Client):
         return code
 
     async def _remove(self, topic: str, name: str) -> None:
-        """Remove a setting, until that is certain."""
+        """Remove a setting; repeat that until it has succeeded."""
         while True:
             for machine in self.world.brokers:
                 try:
@@ -110,13 +112,15 @@ class Settings(Client):
     # DeleteRecords
 
     async def _delete(self) -> None:
-        """Up to some record that was acknowledged or read, or all that is committed."""
+        """Delete the records up to a random record that was acknowledged or read, or all committed
+        records."""
         random = self.story.random
         part = random.choice(self.story.parts)
         known = sorted({*part.seen, *(at for at in part.acked.values() if at >= 0)})
         if not known:
             return
-        # Mostly of the older ones: much of a log has to stay, or there is nothing left to judge.
+        # Choose one of the older records: much of a log has to stay, so that something is left to
+        # check.
         offset = random.choice(known[: len(known) // 2 + 1]) + random.choice((0, 1))
         if random.random() < 0.1:
             offset = max(known) + random.choice((0, 1))
@@ -139,14 +143,16 @@ class Settings(Client):
             part.deletions[deletion] = 0
 
     def _eligible_are_in_sync(self, part: Part) -> bool:
-        """Whether nobody else may lead. A deletion waits for live replicas, as in Apache Kafka: one
-        that is down and eligible (KIP-966) still has what was deleted, and may lead next."""
+        """Whether only in-sync replicas may lead. A deletion waits for live replicas, as in Apache
+        Kafka. A replica that is down and eligible (KIP-966) still has the deleted records, and may
+        become leader."""
         topic = self.story.truth.now().topics[part.topic]
         extra = topic.partitions[part.index].extra
         return extra is None or not extra.elr
 
     async def _ask(self, part: Part, offset: int) -> tuple[Any | None, bool]:
-        """One attempt: the answer for the partition, and whether it binds all that may lead."""
+        """Try once; returns the answer for the partition, and whether the deletion holds for all
+        replicas that may become leader."""
         made, binds = DeleteRecordsRequest, self._eligible_are_in_sync(part)
 
         def request() -> DeleteRecordsRequest:
@@ -164,7 +170,7 @@ class Settings(Client):
         return found, binds and self._eligible_are_in_sync(part)
 
     async def _delete_of_model(self) -> None:
-        """The same of a topic of transactions."""
+        """Delete records of a topic with transactions."""
         random = self.story.random
         model: PartitionModel = random.choice(random.choice(self.story.model.live()).partitions)
         known = [batch.base_offset for batch in model.batches if batch.base_offset >= 0]

@@ -62,8 +62,8 @@ OPERATOR_SECONDS = 30.0
 class ClusterStory:
     """The clients of one run, and what they share.
 
-    Two kinds share the brokers: producers and consumers of acks=all, in `clients.py`, and the
-    transactions, groups and readers of the single broker's simulation, by a Router.
+    There are two kinds of clients: producers and consumers of records with acks=all (`clients.py`),
+    and the transactions, groups and readers of the single broker's simulation, which use a Router.
     """
 
     coordinators_stay = False
@@ -81,29 +81,32 @@ class ClusterStory:
         self.promises = Promises(self)
         self.deleter: Deleter | None = None
         self.over = False
-        self.cancelled = False          # coordinators have lost what they had on no disk
-        self.hushed = False             # producers and consumers of acks=all do nothing
+        self.cancelled = False          # coordinators have lost records that were on no disk
+        self.hushed = False             # producers and consumers of acks=all pause
         self.tasks: list[asyncio.Task[None]] = []
         self.fragile: list[asyncio.Task[None]] = []
-        """Clients of coordinators: they end when a coordinator's log has lost something."""
+        """The clients of coordinators, which are cancelled when a coordinator's log has lost
+        something."""
         self.model = Model()
         self.waiting: dict[asyncio.Future[Any], tuple[float, str, str, int]] = {}
-        """Requests without an answer, the oldest first: when, which, of whom, and which broker."""
+        """Requests without an answer, the oldest first: when each was sent, its name, its client,
+        and the broker's node id."""
         self.resting: dict[asyncio.Future[None], None] = {}
-        """Clients between two steps."""
+        """What clients that wait between two steps are waiting for."""
         self.offsets = Offsets(self)            # type: ignore[arg-type]
         self.good: dict[tuple[str, int], bool] = {}
-        """Whether each partition had a good copy when that was judged last."""
+        """By partition, whether it had a good copy when that was last determined."""
 
     # Called by clients
 
     @property
     def pace(self) -> float:
-        """The mean time between two steps of a client; at the end they only finish what they do."""
+        """The mean time between two steps of a client; at the end it is short, because clients only
+        finish what they have begun."""
         return BUSY if self.over else self.tempo.pace
 
     async def rest(self, steps: float) -> None:
-        """Wait between two steps of a client, for a random time around so many times the pace; at
+        """Wait between two steps of a client, for a random time of about `steps` times the pace. At
         the end nobody waits any longer."""
         seconds = self.random.expovariate(1 / (steps * self.pace))
         waits = self.world.clients.create_future()
@@ -119,11 +122,11 @@ class ClusterStory:
             del self.resting[waits]
 
     def session(self, name: str) -> Router:
-        """What a client of the single broker's simulation asks."""
+        """The connections of a client of the single broker's simulation."""
         return Router(self, name)
 
     def watch(self) -> None:
-        """Raise a violation if a request has no answer; the world calls this again and again."""
+        """Raise a violation if a request gets no answer in time. The world calls this regularly."""
         now = self.world.now
         for asked_at, request, name, node_id in self.waiting.values():
             if now - asked_at > PATIENCE_SECONDS:
@@ -140,11 +143,11 @@ class ClusterStory:
             raise Violation(f"member {name} was heard just now, and is answered {code.name}")
 
     def is_heard(self, heard_at: float) -> bool:
-        """Whether a member's session lasts certainly that was heard then."""
+        """Whether the session of a member that was heard at this time certainly lasts."""
         return self.world.now - heard_at < MEMBER_SECONDS
 
     def partitions_of(self, names: Iterable[str]) -> int:
-        """How many partitions there are of topics with these names."""
+        """How many partitions the topics with these names have."""
         known = TOPICS | TRANSACTIONAL
         return sum(known.get(each, 0) for each in names)
 
@@ -246,8 +249,8 @@ class ClusterStory:
                 self.look()
 
     async def wait(self, seconds: float) -> None:
-        """The same for a time that counts in sessions if it is longer than a second: it is as much
-        shorter as sessions are."""
+        """Let the clients work for a time that depends on ZooKeeper's session timeout. A time above
+        a second is shortened in the same ratio as sessions are in short lives."""
         await self.pass_time(seconds * self.options.haste if seconds > 1 else seconds)
 
     def look(self) -> None:
@@ -261,7 +264,7 @@ class ClusterStory:
         self.tempo.look()
 
     def heal(self) -> None:
-        """All brokers are running again and connected."""
+        """Have all brokers run again, connected to each other."""
         self.world.note("everything is healed")
         self.world.heal()
         for machine in self.world.brokers:
@@ -275,7 +278,7 @@ class ClusterStory:
                 machine.begin_broker()
 
     async def settle(self) -> None:
-        """The clients finish, and all replicas become equal."""
+        """Let the clients finish, and wait until all replicas are equal."""
         end, last = self.world.now + SETTLED_SECONDS, ""
         every = OPERATOR_SECONDS * self.options.haste
         operator_at = self.world.now + every
@@ -299,8 +302,9 @@ class ClusterStory:
             await asyncio.sleep(0.2)
 
     async def operate(self) -> None:
-        """What an operator does where no good copy is left: lets a damaged leader find that at a
-        start, and elects anyone. And restarts brokers that have taken a log directory offline."""
+        """Do what an operator does for partitions without a good copy: restart a damaged leader, so
+        that it finds the damage, and elect any replica. Also restart brokers that have taken a log
+        directory offline."""
         harmed = self.damage.nodes()
         offline = set[int]()
         for name, index, state in list(self.truth.states()):
@@ -318,7 +322,8 @@ class ClusterStory:
                         each.begin_broker()
             elif machine is not None and state.leader in harmed.get((name, index), ()):
                 self.world.note(f"an operator restarts the damaged leader of {name}-{index}")
-                self.damage.recover(name, index)    # nobody else has what it cannot read
+                # No other replica has the records that this one cannot read.
+                self.damage.recover(name, index)
                 machine.kill()
                 machine.begin_broker()
         for machine in self.world.brokers:
@@ -330,8 +335,8 @@ class ClusterStory:
     # What is still promised
 
     def alone(self, part: Part) -> tuple[int, int] | None:
-        """The only replica in sync, and the partition's epoch, if the replica knows that too: it
-        flushes what it acknowledges."""
+        """The node id of the only in-sync replica, and the partition's epoch, if this replica knows
+        that it is the only one: then it flushes records before it acknowledges them."""
         found = self.truth.alone(part)
         machine = None if found is None else self.world.broker(found[0])
         if found is None or machine is None or machine.server is None or not machine.up:
@@ -340,19 +345,20 @@ class ClusterStory:
         return found if led is not None and led.partition_epoch == found[1] else None
 
     def cut_power(self, machine: ClusterMachine) -> None:
-        """The machine stops: what its disk does not have yet is lost, unless others have it."""
+        """Cut a machine's power: records that are not on its disk are lost, unless other replicas
+        have them."""
         machine.cut_power()
         self._loses(machine)
 
     def wipe(self, machine: ClusterMachine) -> None:
-        """The machine stops, and its disks are lost."""
+        """Stop a machine, and give it empty disks."""
         machine.wipe()
         for part in self.parts:
             part.flushed = {v: at for v, at in part.flushed.items() if at != machine.node_id}
         self._loses(machine)
 
     def hide(self, machine: ClusterMachine, directory: str) -> None:
-        """A stopped machine does not find one of its log directories any more."""
+        """Have a stopped machine not find one of its log directories."""
         machine.hide(directory)
         for part in self.parts:
             part.flushed = {v: at for v, at in part.flushed.items() if at != machine.node_id}
@@ -363,10 +369,12 @@ class ClusterStory:
         self._judge(was_cut=True)
 
     def _judge(self, was_cut: bool = False) -> None:
-        """Give up the promises that `losses` explains, also where the last good copy leaves the
-        in-sync set and those without power stay. Transactions and groups are given up as a whole
-        once one of their partitions has no good copy, unless it has had one replica from the start:
-        what that has acknowledged is on its disk. After a reassignment it may not be yet."""
+        """Give up the promises of partitions that have no good copy, as `losses` describes; this
+        may also happen because the last good copy leaves the in-sync set, in which replicas without
+        power stay. The checks of transactions and groups end completely once one of their
+        partitions has no good copy. The exception is a partition that has had a single replica from
+        the start: everything that this replica has acknowledged is on its disk. After a
+        reassignment to one replica that may not be so yet."""
         dark = {each.node_id: each for each in self.world.brokers if each.dark}
         harmed = self.damage.nodes()
         for name, index, state in self.truth.states() if dark or harmed else ():
@@ -379,7 +387,7 @@ class ClusterStory:
             self.world.note(f"{name}-{index} may lose what is not on a disk: {state}")
             for part in self.parts:
                 if (part.topic, part.index) == (name, index):
-                    # Of damaged copies and dark ones nothing is promised: who leads is not known.
+                    # If copies are damaged, nothing is promised: any of them may become leader.
                     left = {} if damaged else remains(self.world, name, index, state)
                     flushed_by = () if damaged else state.isr
                     part.lose(self.world.now, self.truth.epoch(name, index), left, flushed_by)
@@ -409,7 +417,7 @@ class ClusterStory:
         return None
 
     async def die_in_a_call(self, machine: ClusterMachine) -> None:
-        """The process ends inside a call of its disk; it may take some seconds until then."""
+        """Have a process end inside one of its next calls of the disk, within some seconds."""
         machine.disk.stop_at = machine.disk.operations + self.random.randrange(1, 80)
         end = self.world.now + 5
         while machine.loop is not None and self.world.now < end:
@@ -417,7 +425,7 @@ class ClusterStory:
         machine.disk.stop_at = None
 
     async def restart_later(self, machine: ClusterMachine) -> None:
-        """The process restarts, soon or after its session has ended."""
+        """Restart a process, soon or after its session has ended."""
         await self.wait(self.random.choice((0.01, 0.5, 3.0, 10.0)))
         if machine.loop is None:
             machine.begin_broker()
@@ -425,8 +433,8 @@ class ClusterStory:
             await self.until_up(machine)
 
     async def insist(self, machine: ClusterMachine) -> None:
-        """Start a broker until it serves: its start may be refused as long as the session of its
-        former process lasts."""
+        """Start a broker again and again until it serves: a start may be refused as long as the
+        session of the broker's former process lasts."""
         end = self.world.now + 60
         while not machine.up:
             if machine.loop is None:

@@ -1,4 +1,4 @@
-"""How fast clients work: continuously around a change, now and then during a long wait.
+"""How fast clients work: continuously around a change, rarely during a long wait.
 
 Most of a run's time is waiting, such as for the end of a session or of a network partition. Defects
 are found around the moments when something changes, so clients do little while nothing changes.
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 BUSY, QUIET = 0.2, 1.0
 """The mean time between two steps of a client, in seconds."""
 AFTER_SECONDS = 1.0
-"""So long after a change clients are busy,"""
+"""How long clients are busy after a change."""
 BEFORE_SECONDS = 0.5
-"""and so long before a wait is over, as a fault may follow."""
+"""How long clients are busy before the end of a wait, because a fault may follow."""
 
 
 class Tempo:
-    """Busy or quiet, by the latest change and the waits that are under way."""
+    """Decides whether clients are busy, from the latest change and the current waits."""
 
     def __init__(self, world: ClusterWorld, truth: Truth) -> None:
         self.world, self.truth = world, truth
@@ -33,15 +33,15 @@ class Tempo:
         self.ends: list[float] = []
 
     def look(self) -> None:
-        """Notice a change: of who leads or is in sync, or one that was noted, as every fault is,
-        each start and end of a broker, and what a broker warns of."""
+        """Notice a change: another leader or in-sync set, or a change that was noted. Every fault,
+        each start and end of a broker, and each warning in a broker's log is noted."""
         entry, noted = self.truth.now().entry, len(self.world.trace)
         if noted != self.noted or (entry != self.entry and self._others_serve()):
             self.changed_at = self.world.now
         self.entry, self.noted = entry, noted
 
     def _others_serve(self) -> bool:
-        """Whether a partition that was known has another leader, or others in sync."""
+        """Whether a known partition has another leader or another in-sync set than before."""
         before = self.serving
         self.serving = {
             (name, index): (state.leader, state.isr) for name, index, state in self.truth.states()
@@ -50,7 +50,7 @@ class Tempo:
 
     @contextlib.contextmanager
     def until(self, end: float) -> Iterator[None]:
-        """A wait until then."""
+        """A block that waits until this time."""
         self.ends.append(end)
         try:
             yield

@@ -1,7 +1,7 @@
-"""Runs of three brokers: every promise is kept, and the same seed is the same run.
+"""Tests that runs of three brokers keep every promise, and that a seed always gives the same run.
 
 After a change of the simulator a seed gives another run, and no longer tests the defect that it had
-found: the mutants restore such defects.
+found. Mutants test such defects: they restore them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ FOUND = {
     13169: "a directory that was missed although it was on a disk that had just been replaced",
     47016: "a reassignment that dropped the only replica whose disk had the records",
 }
-"""Long lives that once broke a promise, and how."""
+"""Seeds of long lives that once broke a promise, each with the defect that caused it."""
 OFFLINE = 152200
-"""A log directory went offline, and no operator restarted its broker."""
+"""A seed in which a log directory goes offline. Formerly no operator restarted the broker."""
 CUT_AT_THE_START = 413
-"""A connection to ZooKeeper breaks before a broker has registered: the broker once ended."""
+"""A seed in which a connection to ZooKeeper breaks before a broker has registered. Formerly the
+broker ended because of that."""
 RESTORED = 66
-"""One backup of ZooKeeper is restored three times: an epoch once had two leaders."""
+"""A seed that restores one backup of ZooKeeper three times. Formerly an epoch had two leaders."""
 
 
 @pytest.mark.parametrize("seed", [*range(1, 13), CUT_AT_THE_START, OFFLINE, RESTORED])

@@ -45,8 +45,8 @@ class ClusterMachine(Machine):
         self.seed, self.disks, self.paused = seed, 0, False
         self.excuse: str | None = None
         self.cut_at = -1.0              # when its power was cut last
-        self.dark = False               # its power was cut, and it does not serve since
-        self.wiped = False              # its disks were lost, and it does not serve since
+        self.dark = False               # its power was cut, and it has not served since then
+        self.wiped = False              # its disks were lost, and it has not served since then
 
     @property
     def excused_end(self) -> str | None:
@@ -93,13 +93,13 @@ class ClusterMachine(Machine):
         self.disk.journaled = self.world.options.journaled
 
     def hide(self, directory: str) -> None:
-        """A log directory is not mounted any more; the process has ended."""
+        """Unmount a log directory of a machine whose process has ended."""
         self.world.note(f"{self.name}: {directory} is missing")
         self.disk.take_away(directory)
         self.wiped = True
 
     def find_directories(self) -> None:
-        """All of them are mounted again; the process has ended."""
+        """Mount all log directories again; the process has ended."""
         for directory in list(self.disk.absent):
             self.world.note(f"{self.name}: {directory} is back")
             self.disk.give_back(directory)
@@ -156,13 +156,14 @@ class ClusterWorld(World):
         return [ClusterMachine(self, node, seed * 100 + node) for node in range(1, count + 1)]
 
     def is_failure(self, record: logging.LogRecord) -> bool:
-        """A leader sends a follower sound batches, unless bytes on its disk have changed."""
+        """Whether a logged error is one that no fault of this world explains. A follower may refuse
+        a leader's batch only if bytes on the leader's disk have changed."""
         faults = " ".join(cast(ClusterOptions, self.options).faults)
         return record.msg == UNSOUND_BATCH and "damaged bytes" not in faults
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
-        """Decode each entry of the metadata log once in a run, and not at every broker: nothing
-        changes what was decoded."""
+        """Decode each entry of the metadata log once per run instead of once per broker. This is
+        safe because nothing changes a decoded entry."""
         if cast(ClusterOptions, self.options).snapshots:
             put(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 3)
             put(controller, "SNAPSHOT_LOOK_SECONDS", 0.3)
@@ -170,7 +171,7 @@ class ClusterWorld(World):
 
     @property
     def brokers(self) -> list[ClusterMachine]:
-        """The machines, with their type."""
+        """The machines of the brokers, as ClusterMachine."""
         return cast(list[ClusterMachine], self.machines)
 
     def machine_at(self, host: str) -> ClusterMachine:
@@ -188,11 +189,11 @@ class ClusterWorld(World):
         return (source.node_id, target.node_id) in self.cuts
 
     def cut(self, source: ClusterMachine, target: ClusterMachine) -> None:
-        """Hold messages from one to the other from now on."""
+        """From now on, hold messages from one machine to the other."""
         self.cuts.add((source.node_id, target.node_id))
 
     def heal(self) -> None:
-        """End all cuts; what was held arrives."""
+        """End all cuts; held messages arrive."""
         self.cuts.clear()
         held, self.held = self.held, {}
         for calls in held.values():
@@ -202,7 +203,7 @@ class ClusterWorld(World):
     def send_between(
         self, source: ClusterMachine, target: ClusterMachine, at: float, call: Callable[[], None]
     ) -> None:
-        """Deliver something, unless the two are cut off from each other at that time."""
+        """Call `call` at the time `at`, or later, when the cut between the two machines ends."""
         key = source.node_id, target.node_id
 
         def arrives() -> None:
@@ -214,8 +215,8 @@ class ClusterWorld(World):
         self.at(at, arrives)
 
     def end_session_later(self, session: MemoryCoordination) -> None:
-        """The server ends a session once nothing has come in it for the timeout. The last ping was
-        up to a third of that ago."""
+        """Have the server end a session after the session timeout since the last ping, which may be
+        up to a third of the timeout ago."""
         number = session.session_id
 
         def over() -> None:

@@ -1,4 +1,5 @@
-"""The check of a whole run: what clients were told of groups and transactions has an order."""
+"""The check of a whole run: for each group and transactional id, there is an order of the requests
+that explains the answers."""
 
 from __future__ import annotations
 
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 SHOWN_MOST = 12
-"""Operations that a violation names: the last ones before the answer that has no explanation."""
+"""How many operations a violation shows: the last ones before the answer that has no
+explanation."""
 
 
 def check_histories(story: Story | ClusterStory) -> None:
-    """Raise a Violation where no order explains the answers. One that is too long to decide is
-    marked."""
+    """Raise a Violation if no order explains the answers of a history. If a search takes too long
+    to decide, a mark is reached."""
     for name, operations, state, step in _histories(story):
         verdict = linearize(operations, state, step)
         if not verdict.decided:
@@ -35,7 +37,7 @@ def check_histories(story: Story | ClusterStory) -> None:
 def _histories(
     story: Story | ClusterStory,
 ) -> Iterator[tuple[str, Sequence[Operation], Any, Step]]:
-    """Each with its name, its first state and its steps."""
+    """Each history's name, operations, first state and step function."""
     calls, settings = story.world.history.calls, story.options.settings
     expires = "offsets.retention.minutes" in settings
     for (group, topic, index), operations in committed_offsets.histories(

@@ -1,11 +1,12 @@
 """A group's offset of one partition, as a register that commits write and OffsetFetch reads.
 
-    commit v        v is committed, and overtakes what open transactions hold
+    commit v        v is committed, and overtakes the offsets that open transactions hold
     hold p v        the transaction of the producer p holds v, which nobody reads yet
-    end p commits   what p's transaction holds is committed, unless a later commit overtook it
+    end p commits   p's transaction ends; if `commits`, the offset that it holds is committed,
+                    unless a later commit overtook it
     clear           nothing is committed or held: the offset, its group or its topic was deleted
     read v          an OffsetFetch has answered v
-    expire          it has answered that there is none, where offsets may expire
+    expire          an OffsetFetch has answered that there is no offset; only if offsets expire
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Key = tuple[str, str, int]
 Producer = tuple[int, int]
 """Id and epoch."""
 Offset = tuple[int, tuple[tuple[Producer, int], ...]]
-"""What is committed, and what open transactions hold, in the order of the log."""
+"""The committed offset, and the offsets that open transactions hold, in the order of the log."""
 NO_OFFSET: Offset = (NONE, ())
 
 
@@ -57,7 +58,7 @@ def step(state: Offset, what: tuple[Any, ...]) -> Offset | None:
     producer, commits = rest
     for at, (holder, offset) in enumerate(held):
         if holder == producer:
-            # Those before it were written before it: whenever they end, this one is newer.
+            # Offsets that were held earlier are older in the log, whenever their transactions end.
             return (offset, held[at + 1 :]) if commits else (committed, _without(held, producer))
     return state
 
@@ -71,8 +72,8 @@ def _without(
 def histories(
     calls: list[Call], names: Mapping[bytes, str], replicated: bool, expires: bool
 ) -> dict[Key, list[Operation]]:
-    """By offset what was done to it. `replicated`: only stable reads are promised to be the newest
-    ones, since a coordinator may not know that it was replaced."""
+    """For each offset, the operations on it. `replicated`: only reads of stable offsets must return
+    the newest offset, because a coordinator may not know that it was replaced."""
     found: dict[Key, list[Operation]] = defaultdict(list)
     holds: dict[Producer, set[Key]] = defaultdict(set)
     for call in calls:
@@ -94,7 +95,7 @@ def histories(
 def _of_one(
     call: Call, replicated: bool, expires: bool
 ) -> Iterator[tuple[Key, Operation | None]]:
-    """What a request did to single offsets."""
+    """The operations of a request that names single offsets."""
     request, answer = call.request, call.answer
     if isinstance(request, OffsetFetchRequest):
         if answer is None or (replicated and not request.require_stable):
@@ -132,7 +133,7 @@ def _of_one(
 def _of_many(
     call: Call, calls: list[Call], names: Mapping[bytes, str]
 ) -> tuple[Callable[[Key], bool], Operation | None]:
-    """What a request did to several offsets, and to which."""
+    """The operation of a request on several offsets, and a function that says which offsets."""
     request, answer = call.request, call.answer
     if isinstance(request, DeleteGroupsRequest):
         (group,) = request.groups_names
@@ -156,8 +157,8 @@ def _of_many(
 
 
 def _replaced_at(end: Call, calls: list[Call]) -> float:
-    """When the next InitProducerId was answered that was asked for after the end of a transaction:
-    by then it had ended, one way or the other."""
+    """When an InitProducerId was answered that was sent after the end of a transaction: by then the
+    transaction had been committed or aborted."""
     return min((
         call.answered for call in calls
         if call.asked > end.asked and isinstance(call.request, InitProducerIdRequest)
@@ -167,8 +168,8 @@ def _replaced_at(end: Call, calls: list[Call]) -> float:
 
 
 def _relevant(operations: list[Operation]) -> list[Operation]:
-    """Without what need not have happened, and would explain nothing: writes without an answer of
-    offsets that nobody has read."""
+    """The operations without unanswered writes of offsets that nobody has read: these writes need
+    not have happened, and explain no answer."""
     read = {each.what[1] for each in operations if each.what[0] == READ}
     return [
         each for each in operations

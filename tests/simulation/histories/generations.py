@@ -1,7 +1,7 @@
-"""The newest generation of a classic group that is recorded, and what its leader has assigned.
+"""The newest recorded generation of a classic group, and the assignments of its leader.
 
-    sync g own got    SyncGroup of generation g with the assignments `own`, which the leader has,
-                      was answered with `got`; None: there is no certain answer
+    sync g own got    a SyncGroup of generation g was answered with the assignment `got` (None:
+                      there is no certain answer); `own` are the assignments in a leader's request
     in g              an OffsetCommit of generation g was served, or JoinGroup has answered g
 
 A served Heartbeat proves nothing: as in Kafka, a coordinator that is being loaded answers every
@@ -27,7 +27,7 @@ from tests.simulation.histories.search import Operation
 SYNC, IN = "sync", "in"
 
 Generation = tuple[int, frozenset[bytes]]
-"""Its number, and what was assigned in it."""
+"""The number of a generation, and its assignments."""
 NO_GENERATION: Generation = (0, frozenset())
 
 
@@ -41,14 +41,14 @@ def step(state: Generation, what: tuple[Any, ...]) -> Generation | None:
         return state
     own, got = rest
     if generation > newest:
-        assigned = own                      # the first SyncGroup of a leader, which is recorded
+        assigned = own                      # a leader's first SyncGroup records its assignments
     if not assigned or (got is not None and got not in assigned):
         return None
     return generation, assigned
 
 
 def histories(calls: list[Call]) -> dict[str, list[Operation]]:
-    """By group."""
+    """The operations of each group."""
     found: dict[str, list[Operation]] = defaultdict(list)
     classic = {
         call.request.group_id for call in calls if isinstance(call.request, JoinGroupRequest)
@@ -61,7 +61,7 @@ def histories(calls: list[Call]) -> dict[str, list[Operation]]:
 
 
 def _done(call: Call) -> Operation | None:
-    """What a request tells of the generation."""
+    """What a request and its answer say about the generation; None if nothing."""
     request, answer = call.request, call.answer
     if isinstance(request, SyncGroupRequest):
         own = frozenset(each.assignment for each in request.assignments)
@@ -81,5 +81,5 @@ def _done(call: Call) -> Operation | None:
 
 
 def _code_of(answer: Any) -> int:
-    """The code of an OffsetCommit of one partition."""
+    """The error code of an answer to an OffsetCommit of one partition."""
     return int(answer.topics[0].partitions[0].error_code)

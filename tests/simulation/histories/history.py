@@ -1,7 +1,7 @@
-"""What clients have asked coordinators, and what they were told: one sequence of both.
+"""The requests of clients to coordinators, and the answers, in one sequence.
 
-A client's connection (`network.Link`) notes each question as it leaves and each answer as it
-arrives. A request that a client repeats is another question.
+A client's connection (`network.Link`) notes each request when it is sent and each answer when it
+arrives. A request that a client repeats is another request.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ NOTHING_DONE = {
     ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE,
 }
-"""Refusals. After any other error what was asked for may have happened, or happen later."""
+"""Errors of requests that were not executed. After any other error a request may have been
+executed, or may be executed later."""
 
 
 class Call:
-    """One question and, once there is one, its answer."""
+    """One request and, once there is one, its answer."""
 
     __slots__ = ("answer", "answered", "asked", "request")
 
@@ -58,22 +59,23 @@ class Call:
         self.answered = NEVER
 
     def did(self, code: int | None, *what: Any) -> Operation | None:
-        """What the request did that was answered with this code, None if it was not answered.
-        None: it did nothing."""
+        """The operation of a request that was answered with this error code (`code` is None if it
+        was not answered). Returns None if the request did nothing."""
         if code in NOTHING_DONE:
             return None
         return Operation(self.asked, self.answered if code == 0 else NEVER, what)
 
 
 class History:
-    """All calls of a run, in the order of their questions."""
+    """All calls of a run, in the order of their requests."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.moment = 0
 
     def ask(self, request: Any) -> Call | None:
-        """A client sends this, which it may change later on; None if it is not followed."""
+        """Note a request, which the client may modify later. Returns None for requests that no
+        history needs."""
         if request.API_KEY not in FOLLOWED:
             return None
         self.moment += 1
@@ -82,6 +84,6 @@ class History:
         return call
 
     def answer(self, call: Call, answer: Any) -> None:
-        """The client has the answer."""
+        """Note that the client has received the answer."""
         self.moment += 1
         call.answer, call.answered = answer, self.moment

@@ -1,10 +1,10 @@
-"""Is a history linearizable? The search of Wing & Gong with Lowe's memory.
+"""Is a history linearizable? The search of Wing & Gong with Lowe's cache.
 
-Clients ask at once, and each answer must be as if every request had happened at one moment between
-its question and its answer. The search tries one order after the other, and remembers each set of
-requests that it has ordered together with the state that they led to, so that it never goes on from
-the same place twice. A request without a certain answer may have happened at any later time, or
-never.
+Clients send requests concurrently. The answers must be as if every request had been executed at one
+moment between its sending and its answer. The search tries one order of the requests after the
+other. It remembers each set of requests that it has ordered, together with the state to which they
+led, so that it never continues from the same place twice. A request without a certain answer may
+have been executed at any later time, or never.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any
 
 NEVER = inf
 PLACES_MAX = 50_000
-"""After so many places a search gives up: half a second."""
+"""A search gives up after so many places, which takes half a second."""
 
 Step = Callable[[Any, Any], Hashable | None]
-"""From a state and what is done: the next state, or None where that cannot be."""
+"""A function of a state and an operation that returns the next state, or None if the operation is
+impossible in this state."""
 Place = tuple[int, int, int, Any]
-"""How many answered requests are ordered without a gap, which ones after those, and which of those
-without an answer, as bits; and the state."""
+"""A place of a search: the number of answered requests that are ordered without a gap; a bit for
+each further one that is ordered; a bit for each ordered request without an answer; the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +33,36 @@ class Operation:
 
     asked: int
     answered: float
-    """NEVER: it may have happened at any time since it was asked, or not at all."""
+    """When the answer came. NEVER: the request may have been executed at any time since it was
+    sent, or not at all."""
     what: tuple[Any, ...]
     until: float = NEVER
-    """Of one that was not answered: it did not happen after this."""
+    """A request that was not answered was not executed after this time."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether no answer tells the outcome."""
+        """Whether no answer says what the outcome was."""
         return self.answered == NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a search has found."""
+    """The result of a search."""
 
     order: Sequence[Operation] | None
     """An order that explains every answer, if there is one."""
     decided: bool = True
     stuck: Operation | None = None
-    """Without an order: the first answer that none explains, and the states before it."""
+    """If there is no order: the first operation that no order explains, and the possible states
+    before it."""
     states: Sequence[Any] = ()
 
 
 def linearize(
     operations: Sequence[Operation], state: Hashable, step: Step, most: int = PLACES_MAX
 ) -> Verdict:
-    """Look for an order of these that leads from one possible state to the next."""
+    """Look for an order of these operations in which each one is possible in the state that the
+    former ones lead to."""
     by_time = attrgetter("asked")
     done = sorted((each for each in operations if not each.is_lost), key=by_time)
     lost = sorted((each for each in operations if each.is_lost), key=by_time)
@@ -94,8 +98,8 @@ def linearize(
 def _after(
     place: Place, done: Sequence[Operation], lost: Sequence[Operation], step: Step
 ) -> Iterator[tuple[Operation, Place]]:
-    """Each operation that can be the next one, with where it leads. First those whose answers came
-    first, which wait for nothing else; last those without an answer, which need not happen."""
+    """Each operation that can be the next one, with the place to which it leads. Operations come in
+    the order of their answers; those without an answer, which need not happen, come last."""
     low, ahead, gone, state = place
     deadline, at, begun = NEVER, low, []
     while at < len(done) and done[at].asked < deadline:

@@ -1,4 +1,4 @@
-"""Histories of a group's offset: what a group may have been told, and what it may not."""
+"""Histories of a group's offset: answers that a group may get, and answers that it may not get."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ KEY = "g", "t", 0
 
 
 class Told(History):
-    """A history written by hand, one request at a time unless it says otherwise."""
+    """A history written by hand; each request is answered before the next one unless the test says
+    otherwise."""
 
     def told(self, request: Any, response: Any) -> None:
         self.answer(self.asked(request), response)

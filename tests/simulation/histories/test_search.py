@@ -1,4 +1,4 @@
-"""The search itself, with the histories of a plain register: 0 at first, written and read."""
+"""The search itself, with histories of a simple register, which is 0 at first, written and read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_was_not_answered_may_have_happened_at_any_later_time_once_or_never
     assert holds(lost, read(2, 3, 0), read(4, 5, 0))
     assert holds(lost, read(2, 3, 0), write(4, 5, 8), read(6, 7, 8), read(8, 9, 7))
     assert not holds(lost, read(2, 3, 7), write(4, 5, 8), read(6, 7, 8), read(8, 9, 7))
-    assert not holds(read(2, 3, 7), write(4, NEVER, 7))                 # before it was asked for
+    assert not holds(read(2, 3, 7), write(4, NEVER, 7))                 # read before the write
     assert holds(lost)
 
 
@@ -96,7 +96,7 @@ def test_the_search_agrees_with_the_trial_of_every_order() -> None:
 
 
 def some_history(chance: Random) -> list[Operation]:
-    """Five requests of three values, of which one at most is not answered."""
+    """Five reads and writes of three values; at most one of them is not answered."""
     operations = []
     for at in range(5):
         asked = chance.randrange(0, 40) * 10 + at
@@ -109,7 +109,7 @@ def some_history(chance: Random) -> list[Operation]:
 
 
 def explains(order: tuple[Operation, ...]) -> bool:
-    """Whether this order keeps the time and leads from each state to the next."""
+    """Whether this order agrees with the times of the operations, and each one is possible."""
     for at, each in enumerate(order):
         if any(later.answered < each.asked for later in order[at + 1 :]):
             return False

@@ -1,12 +1,13 @@
-"""A transactional id: whose it is, and how each of its transactions was decided.
+"""A transactional id: its owner, and how each of its transactions was decided.
 
-    init named given      InitProducerId has given this id and epoch; `named` is what it came with
-    use p                 p adds something to its transaction, which opens it
-    end p commits next    EndTxn; `next` is the epoch that it gives (KIP-890), None in the first
-                          protocol, where one epoch has many transactions
+    init named given      InitProducerId has returned the producer id and epoch `given`; `named` are
+                          the id and epoch in the request
+    use p                 the producer p adds something to its transaction, which opens it
+    end p commits next    EndTxn; `next` is the epoch in the answer (KIP-890), None in the first
+                          protocol, in which one epoch has many transactions
 
-Epochs that a coordinator takes for itself, as it aborts a transaction, are not seen here: the real
-epoch may be ahead of the state's, never behind.
+A coordinator that aborts a transaction takes an epoch for itself, which no answer shows. So the
+real epoch may be higher than that of the state, but never lower.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ class Transactions(NamedTuple):
 
     owner: Producer = (-1, -1)
     before: int = -1
-    """The epoch for which the owner's was given: a repetition that names it gets the same one."""
+    """The epoch that the owner named in InitProducerId to get its epoch: a repeated request that
+    names it gets the same answer."""
     is_open: bool = False
     decided: tuple[Producer, bool] | None = None
-    """Whose transaction ended last, and whether it was committed; None once the next one is open or
-    an InitProducerId was answered."""
+    """The producer whose transaction ended last, and whether it was committed; None once the next
+    transaction is open or an InitProducerId was answered."""
     former: frozenset[int] = frozenset()
-    """Producer ids that others have replaced."""
+    """Former producer ids, which were replaced."""
 
 
 NEW = Transactions()
 
 
 def step_of(expires: bool) -> Callable[[Transactions, tuple[Any, ...]], Transactions | None]:
-    """The steps of an id that the coordinator forgets after a while, or does not."""
+    """The step function of an id; `expires` if the coordinator may forget the id after a while."""
 
     def step(state: Transactions, what: tuple[Any, ...]) -> Transactions | None:
         kind, *rest = what
@@ -74,7 +76,7 @@ def _initialised(
             return None
         former = state.former | {owner_id}
         return Transactions(given, former=former)
-    if named[0] < 0:                                # another process: it gets an epoch of its own
+    if named[0] < 0:                                # a new process: it gets an epoch of its own
         return Transactions(given, former=state.former) if epoch > owner_epoch else None
     repeats = named[1] == state.before and epoch == owner_epoch
     fits = named == state.owner or (repeats and named[0] == owner_id)
@@ -99,8 +101,9 @@ def _ended(
 
 
 def histories(calls: list[Call]) -> dict[str, list[Operation]]:
-    """By transactional id what was done with it. Of what was not answered only uses matter: they
-    may open a transaction; the others would forbid something, and need not have happened."""
+    """For each transactional id, the operations on it. Of unanswered requests only uses are
+    included, because they may open a transaction. The others need not have happened, and could only
+    make later answers impossible."""
     found: dict[str, list[Operation]] = defaultdict(list)
     for call in calls:
         name, done = _done(call)
@@ -110,7 +113,7 @@ def histories(calls: list[Call]) -> dict[str, list[Operation]]:
 
 
 def _done(call: Call) -> tuple[str | None, Operation | None]:
-    """Which id a request is about, and what it did."""
+    """The transactional id of a request, and its operation."""
     request, answer = call.request, call.answer
     if isinstance(request, AddPartitionsToTxnRequest):
         codes = None if answer is None else {
@@ -138,5 +141,5 @@ def _done(call: Call) -> tuple[str | None, Operation | None]:
 
 
 def _worst(codes: set[int] | None) -> int | None:
-    """One code for several partitions, of which all are added or none."""
+    """One error code for a request about several partitions, which adds all of them or none."""
     return None if codes is None else next((each for each in codes if each), 0)

@@ -39,7 +39,7 @@ Later = Callable[[Callable[[], None]], None]
 
 @dataclass
 class Node:
-    """A node. It has no list of children: these are found by their paths."""
+    """A node. `children` are the names of its children, which are nodes of their own."""
 
     data: bytes
     stat: Stat

@@ -168,8 +168,7 @@ class ClusterOptions(Options):
             (clocks.randrange(brokers), clocks.choice(JUMPS_HOURS)) for _ in options.faults
         ]
         if clocks.random() < 0.3:
-            # One in-sync replica of three may acknowledge alone; it flushes such records, so they
-            # must not be lost.
+            # A single in-sync replica may acknowledge; it flushes first, so nothing may be lost.
             options.min_isr = 1
             options.settings["min.insync.replicas"] = "1"
         rare = random.Random(f"cluster sequences {seed}")

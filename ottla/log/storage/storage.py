@@ -353,8 +353,7 @@ class Storage:
             return
         if home.offline is not None:
             reached("a topic was deleted whose log directory is offline")
-            # The log's files stay. When the directory works again, they belong to no topic, or to
-            # an older topic of the same name.
+            # Its files stay. If they reappear, they belong to no topic, or to an older one.
             self.forget(key)
             return
         name = f"{topic}-{partition}"

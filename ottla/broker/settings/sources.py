@@ -82,6 +82,11 @@ def read_file(path: Path) -> list[tuple[int, str, str]]:
         raise SettingsError(
             str(path), "appears to be JSON; a properties file has lines of the form name=value"
         )
+    if text.lstrip().startswith("-----BEGIN "):
+        raise SettingsError(
+            str(path), "is a certificate or a key in PEM form; a properties file has lines of the"
+            " form name=value, such as ssl.truststore.location=" + path.name
+        )
     try:
         entries = list(numbered_entries(text))
     except ValueError as error:

@@ -307,6 +307,7 @@ def test_the_lag_of_a_group_that_has_committed_nothing_is_not_made_up(ottla: Ott
      " and has no effect; each line has the form name=value"),
     ("bootstrap.server=localhost:9292\n", "has no setting of Kafka's clients: bootstrap.server is"
      " not a setting of Kafka's clients and has no effect; did you mean bootstrap.servers?"),
+    ("-----BEGIN CERTIFICATE-----\nMIIB\n", "is a certificate or a key in PEM form; a properties"),
     ("some.other.program=1\n", "has no setting of Kafka's clients"),
     ('{"bootstrap.servers": "a:1"}', "appears to be JSON"),
     ("\x7fELF\x01\x00", "it is not a text file"),

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from ottla.broker.core_dumps import forbid_core_dumps
 from ottla.broker.log_output import start_logging
 from ottla.broker.settings.environment import log_level
+from ottla.broker.settings.level_names import LEVELS, level_of
 from ottla.broker.settings.sources import Sources
 from ottla.client.command_line import Parser
 
@@ -43,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         help="take KAFKA_… variables too, mapped as in Apache's and Confluent's images",
     )
     start.add_argument(
-        "--log-level", type=str.lower, choices=["debug", "info", "warning", "error"],
+        "--log-level", type=level_of, choices=LEVELS,
         help="info, unless --env and KAFKA_LOG4J_ROOT_LOGLEVEL say otherwise",
     )
     start.add_argument("--log-format", default="text", choices=["text", "json"])

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.broker.settings.level_names import LEVELS, level_of
+
 PREFIXES = ("KAFKA_CFG_", "KAFKA_")
 NO_PROPERTIES = frozenset({
     "KAFKA_VERSION", "KAFKA_HOME", "KAFKA_CLUSTER_ID", "KAFKA_ENABLE_KRAFT", "KAFKA_DEBUG",
@@ -40,7 +42,6 @@ def property_name(rest: str) -> str:
 def log_level(environment: Mapping[str, str]) -> str | None:
     """The log level in the container images' variable, by Python's name; None if there is no valid
     one."""
-    asked = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "").lower()
-    levels = {"trace": "debug", "warn": "warning", "fatal": "error", "off": "error"}
-    level = levels.get(asked, asked)
-    return level if level in ("debug", "info", "warning", "error") else None
+    asked = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "")
+    level = level_of(asked)
+    return level if level in LEVELS else None

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ottla.broker.settings.level_names import kafka_level
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
@@ -81,7 +82,7 @@ def set_values(options: Namespace) -> None:
     typed = pairs(options.setting, "setting")
     values = without_units(typed)
     if kind == configs.BROKER_LOGGER:
-        values = {logger: level.upper() for logger, level in values.items()}
+        values = {logger: kafka_level(level) for logger, level in values.items()}
     if kind == configs.BROKER:
         check_spelling(values)
     with connect(options) as cluster, as_typed(typed):

@@ -220,7 +220,7 @@ def test_a_file_has_numbers_and_the_error_says_which(tmp_path: Path) -> None:
 
 
 def test_a_broker_is_started_with_units_and_levels_in_either_case(tmp_path: Path) -> None:
-    start = ["server", "start", "--log-level", "ERROR", "--override", f"log.dirs={tmp_path}",
+    start = ["server", "start", "--log-level", "FATAL", "--override", f"log.dirs={tmp_path}",
              "--override", "listeners=PLAINTEXT://127.0.0.1:0", "--override"]
     program = [sys.executable, "-m", "ottla.tools.command"]
     for value, status in (("7x", 2), ("1d", 0)):
@@ -259,7 +259,8 @@ def test_one_spelling_for_each_concept(ottla: Ottla) -> None:
     ottla.ok("consume spelled -G spelled -n 1 --offset beginning")
     assert '"new": 0' in ottla.ok("group reset spelled --to s@1 -o json")
     ottla.ok("config set loggers/0 root=warn")
-    ottla.ok("config set loggers/0 root=INFO")
+    for word in ("warning", "WARNING", "critical", "Trace", "INFO"):
+        ottla.ok(f"config set loggers/0 root={word}")
 
 
 def ended(line: str, address: str) -> tuple[int, str]:

@@ -1,0 +1,20 @@
+"""The words for log levels, in upper or lower case: Kafka's and Python's."""
+
+from __future__ import annotations
+
+LEVELS = ["debug", "info", "warning", "error"]
+"""The levels of --log-level."""
+NEAREST = {
+    "trace": "debug", "warn": "warning", "fatal": "error", "critical": "error", "off": "error",
+}
+"""Other words, and the level of --log-level that is nearest."""
+
+
+def level_of(word: str) -> str:
+    """The level of --log-level for a word; another word stays unchanged, in lower case."""
+    return NEAREST.get(word.lower(), word.lower())
+
+
+def kafka_level(word: str) -> str:
+    """The level of a logger, as brokers know it (KIP-412), for a word."""
+    return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(word.upper(), word.upper())

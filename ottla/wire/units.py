@@ -15,7 +15,18 @@ TIME_SUFFIXES = {
 }  # fmt: skip
 """Endings of settings' names, and the milliseconds of their unit."""
 SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
+COUNT_SUFFIXES = (".max.size", ".backlog.size")
+"""Endings of names of settings that count members or connections."""
 DECIMAL = re.compile(r"([kmgt])b", re.IGNORECASE)
+
+
+TIMES = (("day", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1))
+SIZES = (
+    ("TiB", 1 << 40), ("TB", 10**12), ("GiB", 1 << 30), ("GB", 10**9),
+    ("MiB", 1 << 20), ("MB", 10**6), ("KiB", 1 << 10), ("kB", 10**3),
+)  # fmt: skip
+UNLIMITED = {(1 << 31) - 1, (1 << 63) - 1}
+"""Numbers that stand for no limit."""
 
 
 class InvalidUnit(ValueError):
@@ -57,7 +68,7 @@ def number_of(name: str, value: str) -> str:
         if name.endswith(suffix):
             raise InvalidUnit(f"{name}={value}: {unit!r} is not a unit of time; known units:"
                               f" {', '.join(MILLISECONDS)}")
-    if name.endswith(SIZE_SUFFIXES):
+    if _is_size(name):
         if unit not in BYTES:
             raise InvalidUnit(f"{name}={value}: {unit!r} is not a unit of size; known units: kB,"
                               " MB, GB, TB, KiB, MiB, GiB, TiB")
@@ -84,3 +95,36 @@ def as_typed(name: str, value: str) -> str:
     binary = DECIMAL.sub(r"\1iB", value)
     other = "" if binary == value else f", and {binary} is {int(number_of(name, binary)):,}"
     return f"; {value} is {int(number):,}{other}"
+
+
+def readable(name: str, value: str) -> str:
+    """The value of one setting with units, such as 7 days or 1 GiB; "" if it is neither a time nor
+    a size, or a small one."""
+    if not value.isdecimal() or len(value) > 19 or int(value) in UNLIMITED:
+        return ""
+    for suffix, ms in TIME_SUFFIXES.items():
+        if name.endswith(suffix):
+            text = _time_text(int(value) * ms)
+            return "" if text.startswith(f"{value} ") else text
+    return _size_text(int(value)) if _is_size(name) else ""
+
+
+def _is_size(name: str) -> bool:
+    return name.endswith(SIZE_SUFFIXES) and not name.endswith(COUNT_SUFFIXES)
+
+
+def _time_text(ms: int) -> str:
+    parts = []
+    for unit, size in TIMES:
+        number, ms = divmod(ms, size)
+        if number:
+            parts.append(f"{number} {unit}{'s' * (unit == 'day' and number > 1)}")
+    return "about " * (len(parts) > 2) + " ".join(parts[:2])
+
+
+def _size_text(size: int) -> str:
+    for unit, one in SIZES:
+        if size >= one and size % one == 0:
+            return f"{size // one} {unit}"
+    unit, one = next(((unit, one) for unit, one in SIZES[::2] if size >= one), ("", 1))
+    return f"about {size / one:.1f} {unit}".replace(".0 ", " ") if unit else ""

@@ -12,6 +12,7 @@ from typing import Any
 from ottla.client.errors import ClientError
 from ottla.tools.findings import size_text
 from ottla.tools.printable import BOLD, PLAIN
+from ottla.wire.units import readable
 
 Row = Mapping[str, Any]
 SIZES = {"bytes", "size", "free", "total", "usable", "received", "sent"}
@@ -43,11 +44,8 @@ def show(
 def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
     """Prints aligned columns, with numbers to the right. Colours only on a terminal, never with
     NO_COLOR."""
-    sizes = SIZES if sys.stdout.isatty() else set()
-    cells = [
-        [size(row.get(one)) if one in sizes else cell(row.get(one)) for one in columns]
-        for row in rows
-    ]
+    show_cell = cell_with_units if sys.stdout.isatty() else lambda row, one: cell(row.get(one))
+    cells = [[show_cell(row, one) for one in columns] for row in rows]
     heads = [column.replace("_", "-").upper() for column in columns]
     widths = [max(len(line[place]) for line in [heads, *cells]) for place in range(len(columns))]
     right = [
@@ -59,9 +57,23 @@ def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
         print(line_of(line, widths, right))
 
 
-def size(value: Any) -> str:
-    """A number of bytes in a table on a terminal."""
-    return size_text(value) if isinstance(value, int) else cell(value)
+def cell_with_units(row: Row, column: str) -> str:
+    """A value in a table on a terminal: times and sizes have units."""
+    value = row.get(column)
+    if column in SIZES and isinstance(value, int):
+        return size_text(value)
+    if column == "value":
+        return with_unit(str(row.get("name", row.get("quota"))), value)
+    if isinstance(value, dict):
+        return " ".join(f"{name}={with_unit(name, one)}" for name, one in value.items())
+    return cell(value)
+
+
+def with_unit(name: str, value: Any) -> str:
+    """The value of a setting, followed by the same value with a unit."""
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    text = readable(name, str(whole))
+    return f"{cell(value)} ({text})" if text else cell(value)
 
 
 def line_of(line: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -21,6 +21,7 @@ from ottla.tools.cli.units import (
     size_bytes,
 )
 from ottla.tools.usage import WrongUsage
+from ottla.wire.units import readable
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 from tests.tools.command_lines import CREATES_NOTHING
@@ -347,3 +348,29 @@ def test_a_terminal_gets_sizes_with_units(ottla: Ottla) -> None:
     ottla.ok("perf produce sized -n 1000 -s 1000")
     assert b" MB" in on_terminal(ottla.address, "topic", "describe", "sized")
     assert "MB" not in ottla.ok("topic describe sized")
+
+
+def test_a_terminal_gets_settings_with_units(ottla: Ottla) -> None:
+    ottla.ok("topic create long -c retention.ms=7d -c segment.bytes=1GiB -c flush.messages=60000")
+    ottla.ok("quota set client/c producer_byte_rate=1MB")
+    shown = on_terminal(ottla.address, "config", "show", "topic/long").decode()
+    assert "  604800000 (7 days)  " in shown and "  1073741824 (1 GiB)  " in shown, shown
+    assert "  60000  " in shown, "neither a time nor a size"
+    shown = on_terminal(ottla.address, "topic", "describe", "long").decode()
+    assert "retention.ms=604800000 (7 days)" in shown and "  LONG" not in shown
+    assert "1000000.0 (1 MB)" in on_terminal(ottla.address, "quota", "list").decode()
+    for line in ("config show topic/long", "config show topic/long -o json", "quota list"):
+        assert "(" not in ottla.ok(line)
+
+
+@pytest.mark.parametrize(("name", "value", "text"), [
+    ("retention.ms", "604800000", "7 days"), ("x.ms", "86400000", "1 day"), ("x.ms", "500", ""),
+    ("x.ms", "180000000", "2 days 2 h"), ("x.ms", "180001000", "about 2 days 2 h"),
+    ("x.hours", "168", "7 days"), ("x.hours", "1", ""), ("x.seconds", "90", "1 min 30 s"),
+    ("x.ms", "-1", ""), ("x.ms", "9223372036854775807", ""), ("x.bytes", "2147483647", ""),
+    ("x.bytes", "1048576", "1 MiB"), ("x.bytes", "1000000", "1 MB"), ("x.bytes", "1023", ""),
+    ("x.bytes", "1048588", "about 1 MiB"), ("x.bytes", "1500001", "about 1.4 MiB"),
+    ("group.max.size", "5000", ""), ("cleanup.policy", "delete", ""), ("x.bytes", "0", ""),
+])
+def test_a_setting_is_readable(name: str, value: str, text: str) -> None:
+    assert readable(name, value) == text

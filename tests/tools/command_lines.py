@@ -21,7 +21,7 @@ LOCAL = {
     "cluster accept-backup", "cluster create", "cluster restart-broker", "cluster start",
     "cluster stop-broker",
     "server stop", "server dev", "console",
-    "server connections", "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
+    "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }
 """Those that connect to no broker, to one of their own, need a terminal or serve."""

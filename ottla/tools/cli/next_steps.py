@@ -61,7 +61,8 @@ RIGHTS = {
                   "reassign start", "reassign cancel", "cluster drain"),
         "describe": ("acl list", "user list", "reassign list", "reassign plan", "cluster info",
                      "cluster dirs", "cluster quorum"),
-        "describe-configs": ("config show", "quota list"),
+        "describe-configs": ("config show", "quota list", "server config", "server connections",
+                             "topic why", "group why"),
         "alter-configs": ("config set", "config reset", "quota set", "quota delete"),
     },
 }

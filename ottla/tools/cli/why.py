@@ -15,13 +15,14 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
 
 from ottla.client.errors import ClientError, Unreachable, check, reason_of
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.cluster_check import runs
+from ottla.tools.usage import WrongUsage
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ Document = dict[str, Any]
 
 def group(options: Namespace) -> None:
     """`ottla group why`."""
+    if options.url:
+        check_url(options.url)
     found = []
     with connect(options) as cluster:
         for name in options.group:
@@ -59,6 +62,8 @@ def group(options: Namespace) -> None:
 
 def topic(options: Namespace) -> None:
     """`ottla topic why`: asks the brokers that have replicas, and combines their answers."""
+    if options.url:
+        check_url(options.url)
     found = []
     with connect(options) as cluster:
         for described in topics.describe(cluster, options.topic):
@@ -144,6 +149,18 @@ def _is_any(host: str) -> bool:
         return not host or ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def check_url(url: str) -> None:
+    """Raises WrongUsage for a --url that is not the address of an HTTP port."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:          # a bad port, or a bad IPv6 address
+        known = False
+    if not known:
+        raise WrongUsage(f"--url {url}: expected http://HOST:PORT, the address of a broker's HTTP"
+                         f" port ({SETTING})")
 
 
 def of_broker(answer: Document, wanted: int, answered: int) -> Document:

@@ -47,6 +47,19 @@ def test_every_command_that_changes_something_has_it() -> None:
     assert {*read("ottla")} >= READS - {"topic browse"}
 
 
+ASK_NO_BROKER = {
+    "cluster start", "cluster restart-broker", "cluster stop-broker", "cluster accept-backup",
+    "cluster create", "server stop", "server dev", "completion", "install-kafka-scripts",
+}
+
+
+def test_every_command_that_asks_brokers_takes_settings_of_the_client() -> None:
+    for words, command in read("ottla").items():
+        if words not in ASK_NO_BROKER:
+            flag = "--from-config" if words == "mirror" else "--command-config"
+            assert flag in parser_of(command).format_help(), words
+
+
 @pytest.mark.parametrize("line", [
     "produce orders", "produce orders -p 1 -H a=b", "group reset team --to end --yes",
     "group delete team", "topic delete orders", "topic trim orders --before end",

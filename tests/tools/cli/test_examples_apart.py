@@ -93,9 +93,10 @@ def server_stop(folder: Path) -> None:
 
 
 def server_connections(folder: Path) -> None:
-    with RunningBroker(folder / "data", ottla_http_listener="127.0.0.1:0") as broker:
-        assert broker.server.http is not None
-        url = f"--url http://127.0.0.1:{broker.server.http.port}"
+    """The address of the HTTP port comes from the broker's settings."""
+    with kept_port() as port, RunningBroker(
+        folder / "data", ottla_http_listener=f"127.0.0.1:{port}"
+    ) as broker:
         ottla = Ottla(f"127.0.0.1:{broker.port}")
         ottla.ok("topic create orders --partitions 1")
         ottla.ok("produce orders", b"first\n")
@@ -103,9 +104,11 @@ def server_connections(folder: Path) -> None:
                              "client.id": "till", "auto.offset.reset": "earliest"})
         consumer.assign([TopicPartition("orders", 0, 0)])
         assert consumer.poll(30) is not None
-        shown = json.loads(ottla.ok(f"{EXAMPLES['server connections']} {url} -o json"))
-        [software] = {row["software"].split()[0] for row in shown if row["client"] == "till"}
-        assert software == "confluent-kafka-python"
+        for more in ("", f"--url http://127.0.0.1:{port}"):
+            shown = json.loads(ottla.ok(f"{EXAMPLES['server connections']} {more} -o json"))
+            [software] = {row["software"].split()[0] for row in shown if row["client"] == "till"}
+            assert software == "confluent-kafka-python"
+            assert {row["broker"] for row in shown} == {broker.server.broker.node_id}
         consumer.close()
 
 

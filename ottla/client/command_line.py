@@ -9,23 +9,30 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
-
-def whole(text: str) -> int:
-    """The argparse type of a number from 0 on."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
-    return int(text)
+INT32_MOST, INT64_MOST = (1 << 31) - 1, (1 << 63) - 1
+DIGITS_MOST = 100
+"""No number in a command line has more digits; `int` refuses thousands of digits."""
 
 
-def count(text: str) -> int:
-    """The argparse type of a number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
-    return int(text)
+def limited(least: int, most: int = INT64_MOST) -> Callable[[str], int]:
+    """The argparse type of a whole number within these limits."""
+
+    def value(text: str) -> int:
+        if not text.isdecimal() or (len(text) <= DIGITS_MOST and int(text) < least):
+            raise argparse.ArgumentTypeError(
+                f"{text!r}: expected a whole number, {least} or more")
+        if len(text) > DIGITS_MOST or int(text) > most:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {most} or less")
+        return int(text)
+
+    return value
+
+
+whole, count = limited(0), limited(1)
 
 
 def decimal(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from shlex import quote
 from typing import TypeVar
 
@@ -68,12 +69,29 @@ class Refused(ClientError, ProtocolError):
         if known is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and what.startswith("topic '"):
             # Kafka's message does not name the topic.
             text = text if what in text else f"{what} not found"
+        elif known is ErrorCode.INVALID_TOPIC_EXCEPTION and not message and (
+            what.startswith(("topic '", 'topic "'))
+        ):
+            text = _why_illegal(what, what[len("topic '"):-1])
         ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
         self.number, self.what = code, what
         self.said = message
         """The broker's own message, None if there was none."""
         self.user: str | None = None
         """The user who was refused, "" if its name is not known; None until the client adds it."""
+
+
+def _why_illegal(what: str, name: str) -> str:
+    """Why no topic can have this name. Brokers send no reason with metadata."""
+    if strange := "".join(dict.fromkeys(re.sub(r"[a-zA-Z0-9._-]", "", name))):
+        return (f"{what} cannot exist, because of {strange!r}: names of topics have only ASCII"
+                " letters, digits, '.', '_' and '-'")
+    return f"{what} cannot exist: names of topics have 1 to 249 characters, and are not '.' or '..'"
+
+
+def no_partition(topic: str, index: int, count: int) -> str:
+    """The text about a partition that a topic with `count` partitions does not have."""
+    return f"{topic} has no partition {index}, only 0{f' to {count - 1}' if count > 1 else ''}"
 
 
 class NotAllowed(ClientError):

@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, Refused
+from ottla.client.errors import ClientError, Refused, no_partition
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 MOST = 3
+PARTITION = re.compile(r"([\w.-]+)[-:](\d+)$")
+"""The partition in what was refused, such as orders-0."""
 
 
 def similar(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -42,19 +44,41 @@ def beside(path: str) -> list[os.DirEntry[str]]:
 
 
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:
-    """Adds similar names to the message of an error about an unknown topic, group or transactional
-    id."""
+    """Adds what exists to the message of an error about an unknown topic, group or transactional
+    id: similar names, or the partitions of the topic."""
     if not isinstance(error, Refused) or error.code not in KINDS or "; similar:" in str(error):
         return
-    pattern, names = KINDS[error.code]
-    found = pattern.search(str(error))
-    if found is None:
+    if found := KINDS[error.code][0].search(str(error)):
+        error.args = (str(error).rstrip(".") + near(cluster, error.code, found[1]), *error.args[1:])
         return
+    found = PARTITION.search(error.what)
+    if found and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        text = near_partition(cluster, found[1], int(found[2])).removeprefix("; ")
+        if " has no partition " in text:
+            error.args = (text, *error.args[1:])
+        elif text:
+            error.args = (f"topic {found[1]!r} not found; {text}", *error.args[1:])
+
+
+def near(cluster: ClusterClient, code: ErrorCode | None, name: str) -> str:
+    """Returns "; similar: a, b" with the names that are similar to one that a broker did not find;
+    "" if there are none."""
     try:
-        near = similar(found[1], names(cluster))
+        return similar(name, KINDS[code][1](cluster))
     except (ClientError, OSError):
-        return                              # report the original error
-    error.args = (str(error).rstrip(".") + near, *error.args[1:])
+        return ""                           # the original error is the one to report
+
+
+def near_partition(cluster: ClusterClient, topic: str, index: int) -> str:
+    """The end of a message about a partition that does not exist: the topic's partitions or, if the
+    topic does not exist, similar names; "" if there are none."""
+    try:
+        counts = {one.name: len(one.partitions) for one in cluster.metadata().topics}
+    except (ClientError, OSError):
+        return ""
+    if topic not in counts:
+        return similar(topic, counts)
+    return f"; {no_partition(topic, index, counts[topic])}" if index >= counts[topic] else ""
 
 
 def _topics(cluster: ClusterClient) -> Iterator[str]:

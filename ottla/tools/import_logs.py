@@ -12,7 +12,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from contextlib import ExitStack
 
-from ottla.client.command_line import whole
+from ottla.client.command_line import INT32_MOST, limited
 from ottla.client.errors import reason_of
 from ottla.tools.adopted_files import adopt
 from ottla.tools.adoption_plan import Plan, Source, make_plan, read_source
@@ -43,7 +43,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="as --link, then remove the partitions from the source",
     )  # fmt: skip
     parser.add_argument(
-        "--node-id", type=whole, metavar="N", help="node.id of the new broker (that of the source)"
+        "--node-id", type=limited(0, INT32_MOST), metavar="N",
+        help="node.id of the new broker (that of the source)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check, and say what would be adopted"

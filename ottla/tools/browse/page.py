@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError
-from ottla.client.similar_names import similar
+from ottla.client.errors import ClientError, no_partition
 from ottla.tools.browse.source import Bounds, Source
 from ottla.tools.browse.text import heading, row
 from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.offset_text import check_offset
 
 if TYPE_CHECKING:
     from ottla.wire.records import Record
@@ -52,13 +52,14 @@ class Page:
         """Read the partition's offsets again."""
         bounds = self.source.bounds(self.place[0])
         if self.place[1] not in bounds:
-            raise ClientError(f"{self.place[0]} has no partition {self.place[1]}")
+            raise ClientError(no_partition(*self.place, len(bounds)))
         self.bounds = bounds[self.place[1]]
 
     def go(self, text: str) -> None:
         """Show the records from a place on: `beginning`, `end`, an offset N, -N (the last N
         records), @TIME, or s@TIME as in kcat."""
         self.refresh()
+        check_offset(text, "offset", ("beginning", "end"))
         first, end = self.bounds
         if text in ("beginning", "earliest", "start"):
             self.show_from(first)
@@ -68,12 +69,9 @@ class Page:
             self.show_from(
                 self.source.at_time(self.place, milliseconds(text.partition("@")[2].strip()))
             )
-        elif text.removeprefix("-").isdecimal():
+        else:
             number = int(text)
             self.show_from(max(first, min(end + number if text[0] == "-" else number, end)))
-        else:
-            near = similar(text, ("beginning", "end"))
-            raise ClientError(f"offset {text}: expected beginning, end, N, -N or @TIME{near}")
 
     def show_from(self, offset: int) -> None:
         """Selects the record at an offset, or the next existing record.

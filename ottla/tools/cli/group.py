@@ -6,12 +6,13 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Refused, check
+from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.offset_text import BEGINNING, END, check_offset
 from ottla.tools.cli.output import cell, confirm, done, show, table
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
@@ -20,6 +21,7 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
+WORDS = ("beginning", "end")
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -126,16 +128,20 @@ def describe(options: Namespace) -> None:
         )
 
 
+def similar_groups(cluster: ClusterClient, group_id: str) -> str:
+    """The end of a message about a group without offsets: similar groups if it does not exist."""
+    others = {one.id for one in groups.list_surely(cluster)}
+    return similar(group_id, others) if group_id not in others else ""
+
+
 def chosen(
     cluster: ClusterClient, options: Namespace, committed: dict[Place, tuple[int, int]]
 ) -> list[Place]:
     """The partitions selected by --topic, or all partitions with a committed offset."""
     if not options.topic:
         if not committed:
-            others = {one.id for one in groups.list_surely(cluster)}
-            near = similar(options.group, others) if options.group not in others else ""
-            raise ClientError(
-                f"group {options.group} has no committed offsets: name topics with --topic{near}")
+            raise ClientError(f"group {options.group} has no committed offsets: name topics with"
+                              f" --topic{similar_groups(cluster, options.group)}")
         return sorted(committed)
     places: list[Place] = []
     for text in options.topic:
@@ -144,11 +150,9 @@ def chosen(
         known = [part.index for part in topic.partitions]
         if topic.error or not known:
             check(topic.error or UNKNOWN, what=f"topic {name!r}")
-        if colon and not all(part.isdecimal() for part in listed.split(",")):
-            raise WrongUsage(f"--topic {text}: expected topic, or topic:0,1")
         wanted = [int(part) for part in listed.split(",")] if colon else known
         if missing := [index for index in wanted if index not in known]:
-            raise ClientError(f"topic {name} has no partition {missing[0]}")
+            raise ClientError(no_partition(name, missing[0], len(known)))
         places += [(name, index) for index in wanted]
     return places
 
@@ -158,17 +162,14 @@ def planned(
     flag: str = "--to",
 ) -> dict[Place, int]:
     """The new offset of each partition, according to `to`, the value of the flag `flag`."""
-    if to in ("beginning", "earliest", "start"):
+    check_offset(to, flag, WORDS, "+-")
+    if to in BEGINNING:
         return resets.to_end(cluster, places, EARLIEST)
-    if to in ("end", "latest"):
+    if to in END:
         return resets.to_end(cluster, places, LATEST)
     if to.startswith(("@", "s@")):
         return resets.to_timestamp(cluster, places, milliseconds(to))[0]
-    sign, digits = (to[0], to[1:]) if to[:1] in ("+", "-") else ("", to)
-    if not digits.isdecimal():
-        raise WrongUsage(f"{flag} {to}: expected beginning, end, N, +N, -N or @TIME"
-                         f"{similar(to, ('beginning', 'end'))}")
-    if not sign:
+    if to[0] not in "+-":
         return resets.clamp(cluster, dict.fromkeys(places, int(to)))
     if missing := [place for place in places if place not in committed]:
         raise ClientError(f"{missing[0][0]}:{missing[0][1]} has no committed offset to shift")
@@ -193,9 +194,16 @@ def check_inactive(cluster: ClusterClient, group_id: str) -> None:
 def reset(options: Namespace) -> None:
     if not options.to:
         raise WrongUsage("--to is required: beginning, end, N, +N, -N or @TIME")
+    check_offset(options.to, "--to", WORDS, "+-")
+    for text in options.topic:
+        _, colon, listed = text.partition(":")
+        if colon and not all(part.isdecimal() for part in listed.split(",")):
+            raise WrongUsage(f"--topic {text}: expected topic, or topic:0,1")
     with connect(options) as cluster:
         check_inactive(cluster, options.group)
         committed = groups.committed(cluster, options.group)
+        if options.topic and not committed and (near := similar_groups(cluster, options.group)):
+            print(f"group {options.group!r} does not exist yet{near}", file=sys.stderr)
         plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
         left = [] if options.topic else sorted(groups.without_commit(cluster, plan))
         if left:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.client.cluster import ClusterClient
 from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
+from ottla.client.similar_names import similar
 from ottla.client.transport import Security
 from ottla.tools.admin import configs, groups, offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
@@ -109,7 +110,8 @@ class Mirror:
 
     def __init__(self, options: Namespace, source: ClusterClient, target: ClusterClient) -> None:
         self.source, self.target, self.once = source, target, options.once
-        self.fits = pattern_of(options.topics or ".*", "--topics").fullmatch
+        self.wanted_topics, self.wanted_groups = options.topics or ".*", options.groups or ""
+        self.fits = pattern_of(self.wanted_topics, "--topics").fullmatch
         self.groups = pattern_of(options.groups, "--groups").fullmatch if options.groups else None
         self.prefix = options.prefix or ""
         self.every = REPORT_SECONDS if options.report is None else options.report
@@ -145,7 +147,15 @@ class Mirror:
         self.group = f"ottla-mirror-{self.source.cluster_id}{'-' * bool(self.prefix)}{self.prefix}"
         wanted = self.choose()
         if not wanted:
-            raise ClientError("no topic of the source matches --topics")
+            names = [topic.name for topic in self.source.metadata().topics]
+            near = similar(self.wanted_topics, names)
+            raise ClientError(f"no topic of the source matches --topics{near}")
+        if self.groups is not None:
+            known = [listed.id for listed in groups.list_surely(self.source)]
+            near = similar(self.wanted_groups, known)
+            if near and not any(map(self.groups, known)):
+                print(f"ottla mirror: no group of the source matches --groups{near}",
+                      file=sys.stderr)
         self.names = {name: self.prefix + name for name in wanted}
         if not self.dry_run:
             for name, count in wanted.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from ottla.client.command_line import DIGITS_MOST, INT64_MOST
 from ottla.tools.usage import WrongUsage
 
 
@@ -12,6 +13,9 @@ def milliseconds(text: str) -> int:
     ignored. Raises WrongUsage for anything else."""
     text = text.removeprefix("s@").removeprefix("@")
     if text.isdecimal():
+        if len(text) > DIGITS_MOST or int(text) > INT64_MOST:
+            raise WrongUsage(
+                f"{text!r} is not a time: expected {INT64_MOST} milliseconds since 1970 or less")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
@@ -22,4 +26,7 @@ def milliseconds(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    found = int(moment.timestamp() * 1000)
+    if found < 0:
+        raise WrongUsage(f"{text!r} is before 1970, and no record is")
+    return found

@@ -81,6 +81,8 @@ def with_next_step(line: str, failed: Exception, flags: str = "", command: str =
     if isinstance(failed, NotAllowed):
         return printable(failed.sentence)
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
+    if " has no partition " in line:
+        return line
     if isinstance(failed, Refused) and failed.code in KINDS:
         step = printable(_right(failed, command))
     return f"{line.rstrip('.')}; {step}" if step and "; " not in line else line

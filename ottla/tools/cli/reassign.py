@@ -7,7 +7,8 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, Refused, check
+from ottla.client.command_line import DIGITS_MOST
+from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.tools.admin import partitions, retirement, topics
 from ottla.tools.admin.offsets import Place
 from ottla.tools.cli.bootstrap import connect
@@ -55,9 +56,7 @@ def plan(options: Namespace) -> None:
         described = topics.describe(cluster, options.topic or None, asked=controller)
         moving = partitions.reassignments(cluster)
         racks = {node_id: cluster.racks.get(node_id) for node_id in cluster.live()}
-    for topic in described:
-        # Without --topic, a topic that was deleted meanwhile is skipped.
-        if options.topic:
+        for topic in described if options.topic else ():    # others may be deleted meanwhile
             check(topic.error, what=f"topic {topic.name!r}")
     assigned = {
         (topic.name, part.index): wanted_replicas(part, moving.get((topic.name, part.index)))
@@ -119,17 +118,25 @@ def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
         )
 
 
+def place_of(text: str) -> tuple[str, int | None]:
+    """The topic and the partition in `topic:0`, or the topic alone. Raises WrongUsage."""
+    name, colon, index = text.partition(":")
+    if colon and not (index.isdecimal() and len(index) <= DIGITS_MOST):
+        raise WrongUsage(f"{text!r}: expected topic:0, or a topic")
+    return name, int(index) if colon else None
+
+
 def elect(options: Namespace) -> int:
+    chosen = [place_of(text) for text in options.partition]
     with connect(options) as cluster:
         places = None
-        if options.partition:
+        if chosen:
             places = list[Place]()
-            for text in options.partition:
-                name, colon, index = text.partition(":")
-                if colon and not index.isdecimal():
-                    raise WrongUsage(f"{text!r}: expected topic:0, or a topic")
+            for name, index in chosen:
                 known = list(topics.leaders(cluster, [name]))
-                places += [(name, int(index))] if colon else known
+                if index is not None and (name, index) not in known:
+                    raise ClientError(no_partition(name, index, len(known)))
+                places += known if index is None else [(name, index)]
         if options.unclean:
             confirm(options, "an unclean election may lose records, which", "unclean")
         kind = partitions.UNCLEAN if options.unclean else partitions.PREFERRED

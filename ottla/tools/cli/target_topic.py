@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError, NotAllowed, Refused, check
+from ottla.client.errors import ClientError, NotAllowed, Refused, check, no_partition
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs, topics
 from ottla.tools.stream.reader import MAY_COME
@@ -56,8 +56,7 @@ class TargetTopic:
         if self.partitions is None:
             self.partitions = existing(self.cluster, self.name)
         if partition is not None and not 0 <= partition < self.partitions:
-            raise ClientError(
-                f"{self.name} has no partition {partition}, only 0 to {self.partitions - 1}")
+            raise ClientError(no_partition(self.name, partition, self.partitions))
 
     def check_copy(self, origin: str | None, needed: int | None) -> None:
         """Raises ClientError if this topic lacks a partition that the records name. They need

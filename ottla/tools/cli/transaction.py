@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 
+from ottla.client.errors import check
 from ottla.tools.admin import transactions
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
@@ -58,6 +59,8 @@ def describe(options: Namespace) -> None:
 def hanging(options: Namespace) -> None:
     with connect(options) as cluster:
         found = cluster.metadata(options.topic or None).topics
+        for topic in found if options.topic else ():
+            check(topic.error_code, what=f"topic {topic.name!r}")
         places = [
             (topic.name, part.partition_index) for topic in found for part in topic.partitions
         ]

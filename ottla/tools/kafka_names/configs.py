@@ -218,11 +218,14 @@ def alter_quotas(
 def alter_scram(
     cluster: ClusterClient, user: str, set_to: dict[str, str], reset: list[str]
 ) -> None:
-    for mechanism, text in set_to.items():
-        parts = dict(part.partition("=")[::2] for part in text.split(","))
+    for mechanism, given in set_to.items():
+        parts = dict(part.partition("=")[::2] for part in given.split(","))
         if "password" not in parts:
             raise Failed(f"SCRAM credentials need a password: {mechanism}=[password=…]")
-        iterations = int(parts.get("iterations", "-1"))
+        text = parts.get("iterations", "-1")
+        if not text.removeprefix("-").isdecimal():
+            raise Failed(f"{mechanism}: iterations={text}: expected a number")
+        iterations = int(text)
         configs.set_scram(
             cluster,
             user,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ottla.client.command_line import DIGITS_MOST, INT64_MOST
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import cluster_of, properties_of
@@ -61,7 +62,9 @@ def check(options: Options) -> None:
     if options.has("offset") and options.has("from-beginning"):
         raise UsageError("Options from-beginning and offset cannot be specified together.")
     offset = options.one("offset")
-    if offset and offset.lower() not in ("earliest", "latest") and not offset.isdecimal():
+    if offset and offset.lower() not in ("earliest", "latest") and not (
+        offset.isdecimal() and len(offset) <= DIGITS_MOST and int(offset) <= INT64_MOST
+    ):
         raise UsageError(
             f"The provided offset value '{offset}' is incorrect. Valid values are "
             "'earliest', 'latest', or a non-negative long."

@@ -6,12 +6,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
+from ottla.client.similar_names import near
 from ottla.tools.admin import groups
 from ottla.tools.kafka_names import group_offsets, group_tables
 from ottla.tools.kafka_names.common import connect, padded
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of
+from ottla.tools.kafka_names.main import complain, followed_by
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -76,7 +79,8 @@ def run(options: Options) -> int:
         print(f"kafka-consumer-groups: {refused}", file=sys.stderr)
     except (ClientError, ValueError) as failed:
         show_error(f"Executing consumer group command failed due to {failed}")
-        print(f"kafka-consumer-groups: {failed}", file=sys.stderr)
+        more = failed.near if isinstance(failed, group_offsets.Mistyped) else ""
+        complain("kafka-consumer-groups", followed_by(str(failed), more))
     return 0
 
 
@@ -189,17 +193,18 @@ def delete(options: Options, cluster: ClusterClient) -> None:
             groups.delete(cluster, group_id)
             done.append(group_id)
         except Refused as refused:
-            failed.append((group_id, exception_of(refused.number)))
+            missing = refused.code == ErrorCode.GROUP_ID_NOT_FOUND
+            similar = near(cluster, refused.code, group_id) if missing else ""
+            failed.append((group_id, exception_of(refused.number), similar))
     quoted = ", ".join(f"'{group_id}'" for group_id in done)
     if not failed:
         print(f"Deletion of requested consumer groups ({quoted}) was successful.")
         return
     show_error("Deletion of some consumer groups failed:")
-    for group_id, reason in failed:
+    for group_id, reason, similar in failed:
         print(f"* Group '{group_id}' could not be deleted due to: {reason}")
-        print(
-            f"kafka-consumer-groups: group {group_id!r} was not deleted: {reason}", file=sys.stderr
-        )
+        text = followed_by(f"group {group_id!r} was not deleted: {reason}", similar)
+        complain("kafka-consumer-groups", text)
     if done:
         print(f"\nThese consumer groups were deleted successfully: {quoted}")
 

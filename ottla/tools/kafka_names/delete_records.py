@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import Refused
+from ottla.client.similar_names import near_partition
 from ottla.tools.admin import offsets
 from ottla.tools.kafka_names.common import connect, read_json
 from ottla.tools.kafka_names.java import exception_of
-from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.main import Failed, complain
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
@@ -29,6 +31,9 @@ def run(options: Options) -> int:
         for (topic, index), (code, low) in done.items():
             result = f"error: {exception_of(code)}" if code else f"low_watermark: {low}"
             print(f"partition: {topic}-{index}\t{result}")
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                near = near_partition(cluster, topic, index)
+                complain("kafka-delete-records", f"{topic}-{index} does not exist{near}")
     return 0
 
 

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ottla.client.command_line import INT32_MOST
+from ottla.client.similar_names import near_partition
 from ottla.tools.admin import offsets
 from ottla.tools.kafka_names.common import connect, java_regex
+from ottla.tools.kafka_names.grammar import java_integer
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
 
@@ -45,10 +48,9 @@ def run(options: Options) -> int:
     with connect(options) as cluster:
         places = partitions(cluster, fits, internal=not options.has("exclude-internal-topics"))
         if not places:
-            names = [topic.name for topic in cluster.metadata().topics]
             raise Failed(
                 "Error occurred: Could not match any topic-partitions with the specified filters",
-                mistyped=options.one("topic", ""), known=names,
+                near=nearest(options, cluster),
             )
         wanted = dict.fromkeys(places, timestamp)
         for (topic, index), found in offsets.settled(cluster, wanted).items():
@@ -63,12 +65,20 @@ def run(options: Options) -> int:
     return 0
 
 
+def nearest(options: Options, cluster: ClusterClient) -> str:
+    """The end of the message if nothing matches: similar topics, or the topic's partitions."""
+    topic, _, indexes = options.one("topic-partitions").partition(",")[0].partition(":")
+    topic, indexes = options.one("topic") or topic, options.one("partitions") or indexes
+    first = indexes.partition(",")[0]
+    return near_partition(cluster, topic, int(first) if first.isdecimal() else 0) if topic else ""
+
+
 def time_of(text: str) -> int:
     """The timestamp for `--time`."""
     if text.lower() in TIMES:
         return TIMES[text.lower()]
     try:
-        return int(text)
+        return java_integer(text)
     except ValueError:
         known = " / ".join(f"{number} or {name}" for name, number in TIMES.items())
         raise Failed(
@@ -95,7 +105,7 @@ def simple(options: Options) -> Test:
     if options.has("partitions"):
         text = options.one("partitions")
         try:
-            wanted = {int(part) for part in text.split(",") if part}
+            wanted = {java_integer(part, INT32_MOST) for part in text.split(",") if part}
         except ValueError:
             raise Failed(
                 "Error occurred: --partitions expects a comma separated list of numeric "

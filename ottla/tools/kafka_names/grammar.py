@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ottla.client.command_line import INT32_MOST, INT64_MOST
 from ottla.client.similar_names import similar
 
 if TYPE_CHECKING:
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 NUMBERS = {"N", "MS"}
 """Names of values that are numbers."""
+INTEGERS = {"partition", "partitions", "replication-factor", "max-messages"}
+"""Flags whose numbers have 32 bits, all others' 64 bits."""
+
+
+def java_integer(text: str, most: int = INT64_MOST) -> int:
+    """Parses a number. Raises ValueError, also for a number that is greater than `most`."""
+    number = int(text)
+    if not -most - 1 <= number <= most:
+        raise ValueError(f"{text} is not in {-most - 1} to {most}")
+    return number
 
 
 class UsageError(Exception):
@@ -54,13 +65,15 @@ class Options:
         return self.values.get(name, [])
 
     def number(self, name: str, default: int) -> int:
-        """The value of a flag as an integer. Raises UsageError if the value is not an integer."""
+        """The value of a flag as an integer. Raises UsageError if the value is not an integer, or
+        has more bits than Java's."""
         if not self.all(name):
             return default
+        text = self.one(name)
         try:
-            return int(self.one(name))
+            return java_integer(text, INT32_MOST if name in INTEGERS else INT64_MOST)
         except ValueError:
-            raise UsageError(f"Cannot parse argument '{self.one(name)}' of option {name}") from None
+            raise UsageError(f"Cannot parse argument '{text}' of option {name}") from None
 
     def check_numbers(self) -> None:
         """Raises UsageError for an invalid number, even if the tool does not use it."""

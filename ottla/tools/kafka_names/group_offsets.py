@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import csv
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused, reason_of
+from ottla.client.similar_names import near, near_partition
 from ottla.tools.admin import groups, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.times import duration_ms, milliseconds_of
 from ottla.tools.kafka_names.common import padded
+from ottla.tools.kafka_names.grammar import java_integer
 from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of, message_of
+from ottla.tools.kafka_names.main import complain, followed_by
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -21,6 +23,16 @@ if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
 
 Plan = dict[Place, int]
+TOOL = "kafka-consumer-groups"
+
+
+class Mistyped(ClientError):
+    """A topic or a partition that does not exist. `near` is the end of the message on stderr, which
+    Kafka's message on stdout lacks."""
+
+    def __init__(self, text: str, near: str) -> None:
+        super().__init__(text)
+        self.near = near
 
 
 def reset(options: Options, cluster: ClusterClient) -> None:
@@ -29,13 +41,15 @@ def reset(options: Options, cluster: ClusterClient) -> None:
     by_file = from_file(options) if options.has("from-file") else None
     for group_id in chosen(options, cluster):
         state = state_of(cluster, group_id)
+        if state == "Dead" and (similar := near(cluster, ErrorCode.GROUP_ID_NOT_FOUND, group_id)):
+            complain(TOOL, f"group {group_id!r} does not exist{similar}")
         if state not in ("Empty", "Dead"):
             text = (
                 f"Assignments can only be reset if the group '{group_id}' is inactive, but the "
                 f"current state is {state}."
             )
             show_error(text)
-            print(f"kafka-consumer-groups: {text}", file=sys.stderr)
+            complain(TOOL, text)
             plans[group_id] = {}
             continue
         plan = planned(options, cluster, group_id, by_file)
@@ -117,11 +131,13 @@ def places_of(cluster: ClusterClient, text: str) -> list[Place]:
         except ValueError:
             raise ClientError(f"bad partitions in {text!r}: expected topic:0,1") from None
     elif not known:
-        raise ClientError(message_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        raise Mistyped(
+            message_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), near_partition(cluster, name, 0))
     unknown = [index for index in wanted if index not in known]
     if unknown:
         shown = ", ".join(f"{name}-{index}" for index in unknown)
-        raise ClientError(f'The partitions "{shown}" do not exist')
+        raise Mistyped(
+            f'The partitions "{shown}" do not exist', near_partition(cluster, name, unknown[0]))
     return [(name, index) for index in wanted]
 
 
@@ -136,7 +152,8 @@ def from_file(options: Options) -> dict[str, Plan]:
                 if not row:
                     continue
                 group, topic, index, offset = row if len(row) == 4 else ["", *row]
-                plans.setdefault(group.strip(), {})[topic.strip(), int(index)] = int(offset)
+                place = (topic.strip(), int(index))
+                plans.setdefault(group.strip(), {})[place] = java_integer(offset)
     except OSError as failed:
         raise ClientError(reason_of(failed)) from failed
     except ValueError as wrong:
@@ -183,14 +200,18 @@ def forget(options: Options, cluster: ClusterClient) -> None:
         found = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
         places += [(name, part.index) for topic in found for part in topic.partitions]
         unknown += [name] * (not found)
+        if not found:
+            complain(TOOL, f"topic {name!r} does not exist{near_partition(cluster, name, 0)}")
     code, results = groups.delete_offsets(cluster, group_id, places) if places else (0, {})
     failed = any(results.values())
     if code:
         show_error(message_of(code))
-        print(f"kafka-consumer-groups: {message_of(code)}", file=sys.stderr)
+        missing = code == ErrorCode.GROUP_ID_NOT_FOUND
+        similar = near(cluster, ErrorCode.GROUP_ID_NOT_FOUND, group_id) if missing else ""
+        complain(TOOL, followed_by(message_of(code), similar))
     elif failed:
         show_error("Encountered some partition-level error, see the follow-up details.")
-        print("kafka-consumer-groups: some offsets were not deleted", file=sys.stderr)
+        complain(TOOL, "some offsets were not deleted")
     else:
         print(f"Request succeeded for deleting offsets from group {group_id}.")
     print("\n" + padded(("TOPIC", 15), ("PARTITION", 10), ("STATUS", 15)))

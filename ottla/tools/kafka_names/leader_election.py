@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.client.similar_names import near_partition
 from ottla.tools.admin import partitions
 from ottla.tools.kafka_names.common import connect, read_json
 from ottla.tools.kafka_names.grammar import Options, UsageError
@@ -12,8 +13,10 @@ from ottla.tools.kafka_names.main import Failed
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
 
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 TYPES = {"preferred": partitions.PREFERRED, "unclean": partitions.UNCLEAN}
 
 
@@ -40,7 +43,7 @@ def run(options: Options) -> int:
     places = chosen(options)
     with connect(options) as cluster:
         results = partitions.elect(cluster, TYPES[wanted], places)
-    report(results, wanted.upper(), said=places is not None)
+        report(cluster, results, wanted.upper(), said=places is not None)
     return 0
 
 
@@ -61,7 +64,10 @@ def chosen(options: Options) -> list[Place] | None:
     return places
 
 
-def report(results: dict[Place, tuple[int, str | None]], kind: str, *, said: bool) -> None:
+def report(
+    cluster: ClusterClient, results: dict[Place, tuple[int, str | None]], kind: str, *, said: bool
+) -> None:
+    """Prints the results. Raises Failed if a leader could not be elected."""
     elected = [place for place, (code, _) in results.items() if not code]
     needless = [
         place for place, (code, _) in results.items() if code == ErrorCode.ELECTION_NOT_NEEDED
@@ -79,7 +85,11 @@ def report(results: dict[Place, tuple[int, str | None]], kind: str, *, said: boo
             f"{exception_of(code, message)}"
         )
     if failed:
-        raise Failed(f"{len(failed)} replica(s) could not be elected")
+        missing = [place for place in failed if failed[place][0] == UNKNOWN]
+        raise Failed(
+            f"{len(failed)} replica(s) could not be elected",
+            near=near_partition(cluster, *missing[0]) if missing else "",
+        )
 
 
 def shown(places: list[Place]) -> str:

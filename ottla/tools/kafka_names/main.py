@@ -49,17 +49,22 @@ class Failed(Exception):
     """A tool could not do what was requested.
 
     `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
-    own text is one line for stderr, followed by the `known` names that are similar to the name
-    `mistyped`.
+    own text is one line for stderr, followed by `near`, or by the `known` names that are similar to
+    the name `mistyped`.
     """
 
     def __init__(
         self, message: str, shown: str = "", status: int = 1, *,
-        mistyped: str = "", known: Iterable[str] = (),
+        mistyped: str = "", known: Iterable[str] = (), near: str = "",
     ) -> None:
-        self.near = similar(mistyped, known) if mistyped else ""
-        super().__init__(message + self.near)
+        self.near = near or (similar(mistyped, known) if mistyped else "")
+        super().__init__(followed_by(message, self.near))
         self.shown, self.status = shown, status
+
+
+def followed_by(sentence: str, near: str) -> str:
+    """A message of Kafka's with the similar names, if there are any."""
+    return sentence.rstrip(".") + near if near else sentence
 
 
 def main(name: str, arguments: list[str] | None = None) -> int:

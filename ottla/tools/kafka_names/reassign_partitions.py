@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
+from ottla.client.similar_names import near_partition
 from ottla.tools.admin import configs, partitions, topics
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.common import compact_json, connect
@@ -73,9 +74,7 @@ def generate(options: Options, cluster: ClusterClient) -> None:
     described = topics.describe(cluster, names)
     for topic in described:
         if topic.error:
-            raise ClientError(
-                f"{ERRORS}UnknownTopicOrPartitionException: Topic {topic.name} not found."
-            )
+            raise unknown(cluster, topic.name)
     current = {
         (topic.name, part.index): part.replicas for topic in described for part in topic.partitions
     }
@@ -84,6 +83,12 @@ def generate(options: Options, cluster: ClusterClient) -> None:
     proposed = reassignment_plan.spread(current, racks)
     print("\nProposed partition reassignment configuration")
     print(compact_json(reassignment_plan.as_json(proposed, {})))
+
+
+def unknown(cluster: ClusterClient, topic: str) -> Failed:
+    """The error about a topic that does not exist."""
+    text = f"{ERRORS}UnknownTopicOrPartitionException: Topic {topic} not found."
+    return Failed(text, f"Error: {text}", near=near_partition(cluster, topic, 0))
 
 
 def racks_of(options: Options, cluster: ClusterClient, brokers: list[int]) -> dict[int, str | None]:
@@ -138,9 +143,7 @@ def execute(options: Options, cluster: ClusterClient) -> None:
             "change the throttle by resubmitting the current reassignment."
         )
     if missing := sorted({topic for topic, _ in plan} - {topic for topic, _ in current}):
-        raise ClientError(
-            f"{ERRORS}UnknownTopicOrPartitionException: Topic {missing[0]} not found."
-        )
+        raise unknown(cluster, missing[0])
     print("Current partition replica assignment\n")
     print(compact_json(with_directories(cluster, current)))
     print("\nSave this to use as the --reassignment-json-file option during rollback")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused, check
+from ottla.client.similar_names import near, near_partition
 from ottla.tools.admin import groups, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.times import duration_ms, milliseconds_of
 from ottla.tools.kafka_names import group_offsets
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
-from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.main import Failed, complain
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import LeaveGroupRequest
 
@@ -27,6 +27,7 @@ INTERNAL = (
     "-subscription-response-topic",
 )
 
+TOOL = "kafka-streams-application-reset"
 DEFAULT_ADDRESS = "localhost:9092"
 """The default address of Kafka's tool."""
 
@@ -66,6 +67,8 @@ def empty(cluster: ClusterClient, application: str, *, force: bool) -> None:
     except Refused as refused:
         if refused.code != ErrorCode.GROUP_ID_NOT_FOUND:
             raise
+        if similar := near(cluster, refused.code, application):
+            complain(TOOL, f"group {application!r} does not exist{similar}")
         return
     if not group.members:
         return
@@ -106,8 +109,8 @@ def seek(
             print(f"Following {kind} topics are not found, skipping them")
             for name in missing:
                 print(f"Topic: {name}")
-            complain = f"{kind} topics were not found: {', '.join(missing)}"
-            print(f"kafka-streams-application-reset: {complain}", file=sys.stderr)
+            similar = near_partition(cluster, missing[0], 0)
+            complain(TOOL, f"{kind} topics were not found: {', '.join(missing)}{similar}")
             status = 1
     known_inputs = places(described, inputs)
     plan: dict[Place, int] = {}
@@ -174,7 +177,9 @@ def delete_internal(options: Options, cluster: ClusterClient, application: str) 
     if options.has("internal-topics"):
         wanted = names(options, "internal-topics")
         if strange := [name for name in wanted if name not in internal_topics]:
-            raise Failed(f"Invalid topic specified in the --internal-topics option: {strange[0]}")
+            raise Failed(
+                f"Invalid topic specified in the --internal-topics option: {strange[0]}",
+                mistyped=strange[0], known=internal_topics)
         internal_topics = [name for name in internal_topics if name in wanted]
     print(f"Deleting inferred internal topics [{', '.join(internal_topics)}]")
     if internal_topics and not options.has("dry-run"):

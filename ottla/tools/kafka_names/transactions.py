@@ -6,11 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import Refused
+from ottla.client.similar_names import KINDS, near, near_partition
 from ottla.tools.admin import transactions
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, sub_command
 from ottla.tools.kafka_names.java import message_of, pretty_table
 from ottla.tools.kafka_names.main import Failed
+from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -66,7 +68,8 @@ def describe(options: Options, cluster: ClusterClient) -> None:
     except Refused as refused:
         raise Failed(
             f"Failed to describe transaction state of transactional-id `{wanted}`: "
-            f"{message_of(refused.number, refused.said)}"
+            f"{message_of(refused.number, refused.said)}",
+            near=near(cluster, refused.code, wanted) if refused.code in KINDS else "",
         ) from refused
     started = state.transaction_start_time_ms
     since = int(time.time() * 1000) - started
@@ -110,7 +113,8 @@ def describe_producers(options: Options, cluster: ClusterClient) -> None:
     except Refused as refused:
         raise Failed(
             f"Failed to describe producers for partition {place[0]}-{place[1]} on leader: "
-            f"{message_of(refused.number, refused.said)}"
+            f"{message_of(refused.number, refused.said)}",
+            near=near_place(cluster, refused, place),
         ) from refused
     rows = [
         (
@@ -136,6 +140,12 @@ def describe_producers(options: Options, cluster: ClusterClient) -> None:
             rows,
         )
     )
+
+
+def near_place(cluster: ClusterClient, refused: Refused, place: Place) -> str:
+    """The end of the message about a partition that does not exist."""
+    missing = refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return near_partition(cluster, *place) if missing else ""
 
 
 def abort(options: Options, cluster: ClusterClient) -> None:
@@ -166,7 +176,8 @@ def abort(options: Options, cluster: ClusterClient) -> None:
     except Refused as refused:
         raise Failed(
             f"Failed to abort transaction on partition {name}: "
-            f"{message_of(refused.number, refused.said)}"
+            f"{message_of(refused.number, refused.said)}",
+            near=near_place(cluster, refused, place),
         ) from refused
 
 
@@ -213,6 +224,10 @@ def find_hanging(options: Options, cluster: ClusterClient) -> None:
 def places(options: Options, cluster: ClusterClient) -> list[Place]:
     """The partitions to search."""
     topics = cluster.metadata([options.one("topic")] if options.has("topic") else None).topics
+    if options.has("topic") and topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise Failed(
+            f"Failed to describe 1 topics: {message_of(topics[0].error_code)}",
+            near=near_partition(cluster, options.one("topic"), 0))
     broker = options.number("broker-id", -1)
     partition = options.number("partition", -1)
     return [

@@ -10,6 +10,7 @@ from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
 from ottla.tools.stream.consumer import Consumer, RebalanceListener
+from ottla.tools.stream.reader import Reading, report_missing
 
 if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
@@ -40,7 +41,8 @@ def run(options: Options) -> int:
     options.needs("topic", "group-id", "bootstrap-server")
     settings = consumer_settings(options)
     with connect(options) as cluster:
-        cluster.any()                               # reports an unreachable broker at once
+        # Reports an unreachable broker at once.
+        report_missing(cluster, Reading([options.one("topic")]), waits=True)
         consumer = Consumer(
             cluster, settings, group=options.one("group-id"), listener=RebalanceEvents())
         consumer.commits = options.has("enable-autocommit")

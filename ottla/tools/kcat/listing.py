@@ -8,6 +8,8 @@ from typing import Any
 
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.cluster import ClusterClient
+from ottla.client.command_line import INT32_MOST, INT64_MOST
+from ottla.client.similar_names import near
 from ottla.client.transport import Security
 from ottla.tools.admin import offsets
 from ottla.tools.kcat.options import Chosen, Misused
@@ -29,6 +31,10 @@ def metadata(chosen: Chosen) -> None:
     wanted = chosen.topics[-1:] or None
     with connected(chosen) as cluster:
         found = cluster.metadata(wanted)
+        for topic in found.topics:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                similar = near(cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic.name)
+                print(f"% topic {topic.name!r} does not exist{similar}", file=sys.stderr)
     first = show_address(parse_addresses(chosen.brokers)[0])
     if chosen.json:
         print(json.dumps(as_json(found, first, wanted), separators=(",", ":"), ensure_ascii=False))
@@ -102,6 +108,8 @@ def offsets_by_time(chosen: Chosen) -> None:
             raise Misused(f"-t {text}: expected TOPIC:PARTITION:TIMESTAMP")
         if (topic, int(index)) in times:
             raise Misused(f"-t {text}: the partition is named twice")
+        if int(index) > INT32_MOST or abs(int(time)) > INT64_MOST:
+            raise Misused(f"-t {text}: the number is too large")
         times[topic, int(index)] = int(time)
     if not times:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")

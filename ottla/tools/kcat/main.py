@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ottla import __version__
+from ottla.client.command_line import DIGITS_MOST, INT32_MOST, INT64_MOST
 from ottla.client.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.printable import printable
@@ -136,6 +137,9 @@ def take(chosen: Chosen, letter: str, value: str) -> None:
     elif letter in ("p", "c", "m"):
         if not value.removeprefix("-").isdecimal():
             raise Misused(f"-{letter} {value}: expected a number")
+        most = INT32_MOST if letter == "p" else INT64_MOST
+        if len(value) > DIGITS_MOST or int(value) > most:
+            raise Misused(f"-{letter} {value}: expected {most} or less")
         if letter == "p":
             chosen.partition = int(value)
         elif letter == "c":

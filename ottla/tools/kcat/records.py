@@ -11,6 +11,7 @@ from ottla.client.similar_names import similar
 from ottla.tools.admin import offsets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import OFFSETS, by_number, by_time
+from ottla.tools.cli.offset_text import number_of
 from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.cli.target_topic import TargetTopic
 from ottla.tools.kcat.listing import connected
@@ -109,7 +110,7 @@ def number(text: str, flag: str) -> int:
     if not text.removeprefix("-").isdecimal():
         raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS"
                       f"{similar(text, OFFSETS)}")
-    return int(text)
+    return number_of(text, flag)
 
 
 def produce(chosen: Chosen) -> None:

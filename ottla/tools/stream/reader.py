@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, Refused, check
+from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.client.interrupts import Interrupts, noted
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets
@@ -346,22 +346,25 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
 
 
 def report_missing(cluster: ClusterClient, wanted: Reading, *, waits: bool) -> None:
-    """Reports topics that do not exist, with similar names, and whether the reader waits for them.
-    """
-    known = [topic.name for topic in cluster.metadata().topics]
+    """Reports topics that do not exist, with similar names, and partitions that do not exist. Also
+    reports whether the reader waits for them."""
+    known = {topic.name: len(topic.partitions) for topic in cluster.metadata().topics}
     for name in [wanted.pattern] if wanted.pattern else wanted.topics:
         if name not in known:
             near = "" if wanted.pattern else similar(name, known)
             topic = f"waiting for topic {name!r}, which" if waits else f"topic {name!r}"
             print(f"{topic} does not exist{near}", file=sys.stderr)
+            continue
+        for index in [one for one in wanted.partitions or () if one >= known[name]]:
+            begin = f"waiting for partition {index}: " if waits else ""
+            print(begin + no_partition(name, index, known[name]), file=sys.stderr)
 
 
 def check_partitions(topic: Any, wanted: list[int]) -> None:
     """Raises ClientError for a partition that a topic does not have."""
     missing = sorted(set(wanted) - {part.partition_index for part in topic.partitions})
     if missing and not topic.error_code:
-        last = len(topic.partitions) - 1
-        raise ClientError(f"{topic.name} has no partition {missing[0]}, only 0 to {last}")
+        raise ClientError(no_partition(topic.name, missing[0], len(topic.partitions)))
 
 
 def read_to_the_end(cluster: ClusterClient, wanted: Reading, *, committed: bool) -> None:

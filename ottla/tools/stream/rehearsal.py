@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, no_partition
 from ottla.tools.admin import configs, topics
 from ottla.wire.records import Record, build_batch
 
@@ -40,9 +40,7 @@ class RehearsalWriter:
             self._topics[topic] = self._look_up(topic)
         partitions, size_max = self._topics[topic]
         if partition is not None and not 0 <= partition < partitions:
-            raise ClientError(
-                f"{topic} has no partition {partition}, only 0 to {partitions - 1}"
-            )
+            raise ClientError(no_partition(topic, partition, partitions))
         # The size of the record in its own batch, without compression.
         size = len(build_batch([Record(-1, timestamp_ms or 0, key, value, headers)]))
         if size > size_max:

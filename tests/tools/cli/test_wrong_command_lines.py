@@ -24,7 +24,7 @@ from ottla.tools.usage import WrongUsage
 from ottla.wire.units import readable
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
-from tests.tools.command_lines import CREATES_NOTHING
+from tests.tools.command_lines import CREATES_NOTHING, fill
 
 
 @pytest.mark.parametrize(("line", "said"), [
@@ -109,7 +109,8 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
     "topic delete {} --yes", "topic offsets {}", "produce {}", "produce {} --dry-run",
     "consume {} -e", "consume {} -e --group g", "elect {}", "group reset g --topic {} --to end",
     "perf consume {}", "perf produce {} -n 1", "kcat -b {b} -C -e -t {}", "config show topic/{}",
-    "config set topic/{} retention.ms=1d",
+    "config set topic/{} retention.ms=1d", "reassign plan {} --without 0", "topic why {}",
+    "transaction hanging {}",
 ])
 def test_a_mistyped_topic_gets_the_similar_names(
     strict: Ottla, line: str, monkeypatch: pytest.MonkeyPatch
@@ -126,11 +127,63 @@ def test_a_mistyped_topic_gets_the_similar_names(
     "kafka-configs {} --describe --entity-type topics --entity-name oders",
     "kafka-configs {} --alter --topic oders --add-config retention.ms=1",
     "kafka-console-consumer {} --topic oders --timeout-ms 200",
+    "kafka-log-dirs {} --describe --topic-list oders",
+    "kafka-leader-election {} --election-type preferred --topic oders --partition 0",
+    "kafka-transactions {} describe-producers --topic oders --partition 0",
+    "kafka-transactions {} find-hanging --topic oders",
+    "kafka-consumer-groups {} --reset-offsets --group g --topic oders --to-latest --dry-run",
+    "kafka-consumer-groups {} --delete-offsets --group g --topic oders",
+    "kafka-get-offsets {} --topic-partitions oders:0",
+    "kafka-streams-application-reset {} --application-id app --input-topics oders --dry-run",
+    "kafka-consumer-perf-test {} --topic oders --num-records 1",
+    "kafka-delete-records {} --offset-json-file offsets.json",
+    "kafka-reassign-partitions {} --generate --broker-list 0 --topics-to-move-json-file t.json",
+    "kafka-reassign-partitions {} --execute --reassignment-json-file plan.json",
 ])
-def test_kafkas_tools_add_the_similar_names_on_stderr(strict: Ottla, line: str) -> None:
+def test_kafkas_tools_add_the_similar_names_on_stderr(
+    strict: Ottla, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Standard output and exit status stay Kafka's."""
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path, "oders", strict.address)
+    (tmp_path / "t.json").write_text('{"version": 1, "topics": [{"topic": "oders"}]}')
     done = strict(line.format(f"--bootstrap-server {strict.address}"))
     assert "similar: orders" in done.err and "similar" not in done.out, done
+
+
+@pytest.mark.parametrize(("line", "status", "said"), [
+    ("kcat -b {b} -L -t oders", 0, "% topic 'oders' does not exist; similar: orders, others\n"),
+    ("mirror --from {b} --to {b} --prefix copy- --once --topics oders", 1,
+     "no topic of the source matches --topics; similar: orders, others\n"),
+    ("mirror --from {b} --to {b} --prefix copy- --dry-run --topics orders --groups biling", 0,
+     "ottla mirror: no group of the source matches --groups; similar: billing\n"),
+    ("group reset biling --topic orders --to end", 0,
+     "group 'biling' does not exist yet; similar: billing\n"),
+    ("kafka-consumer-groups {k} --reset-offsets --group biling --topic orders --to-latest --export",
+     0, "kafka-consumer-groups: group 'biling' does not exist; similar: billing\n"),
+    ("kafka-consumer-groups {k} --delete --group biling", 0, "does not exist; similar: billing\n"),
+    ("kafka-streams-application-reset {k} --application-id biling --input-topics orders --dry-run",
+     0, "group 'biling' does not exist; similar: billing\n"),
+])
+def test_mistyped_topics_and_groups_get_the_similar_names_elsewhere(
+    strict: Ottla, line: str, status: int, said: str
+) -> None:
+    strict.ok("consume orders --group billing --exit")
+    done = strict(line.format(b=strict.address, k=f"--bootstrap-server {strict.address}"))
+    assert done.status == status and said in done.err and "similar" not in done.out, done
+
+
+def test_a_tool_that_waits_for_a_mistyped_topic_says_so(strict: Ottla) -> None:
+    words = ["kafka-verifiable-consumer", "--bootstrap-server", strict.address, "--topic", "oders",
+             "--group-id", "g"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "ottla.tools.command", *words], text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.terminate()
+    assert said == "waiting for topic 'oders', which does not exist; similar: orders, others\n"
 
 
 @pytest.mark.parametrize(("line", "said"), [

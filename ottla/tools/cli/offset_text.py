@@ -1,0 +1,36 @@
+"""Offsets as people write them: beginning, end, stored, N, -N, +N, @TIME."""
+
+from __future__ import annotations
+
+import re
+
+from ottla.client.command_line import DIGITS_MOST, INT64_MOST
+from ottla.client.similar_names import similar
+from ottla.tools.cli.moments import milliseconds
+from ottla.tools.usage import WrongUsage
+
+BEGINNING, END = ("beginning", "earliest", "start"), ("end", "latest")
+NUMBER = re.compile("[+-]?[0-9]+")
+
+
+def check_offset(text: str, flag: str, words: tuple[str, ...], signs: str = "-") -> None:
+    """Raises WrongUsage unless a flag's value is one of the words, a time, or a number that an
+    offset can have. The number may have one of the signs."""
+    if text in words or text in (*BEGINNING, *END):
+        return
+    if text.startswith(("@", "s@")):
+        milliseconds(text.partition("@")[2].strip())
+        return
+    if NUMBER.fullmatch(text) is None or text[0] in {"+", "-"} - {*signs}:
+        numbers = ", ".join(["N", *(f"{sign}N" for sign in signs)])
+        raise WrongUsage(f"{flag} {text}: expected {', '.join(words)}, {numbers} or @TIME"
+                         f"{similar(text, words)}")
+    number_of(text, flag)
+
+
+def number_of(text: str, flag: str) -> int:
+    """The number of an offset, or a distance from one. Raises WrongUsage for one that no offset
+    can have."""
+    if len(text) > DIGITS_MOST or abs(int(text)) > INT64_MOST:
+        raise WrongUsage(f"{flag} {text}: the highest offset is {INT64_MOST}")
+    return int(text)

@@ -39,6 +39,14 @@ def read_client_properties(path: str) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name not in wrong}
 
 
+def once(given: list[str], what: str) -> dict[str, str]:
+    """Like `pairs`. Also raises WrongUsage for a name that is given twice."""
+    names = [item.partition("=")[0].strip() for item in given]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise WrongUsage(f"{what} {twice[0]} is given twice")
+    return pairs(given, what)
+
+
 def pairs(given: list[str], what: str) -> dict[str, str]:
     """`NAME=VALUE` arguments as a dictionary. Raises WrongUsage for an argument without `=`."""
     properties = {}

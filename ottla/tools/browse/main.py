@@ -11,6 +11,8 @@ from ottla.tools.browse.browser import Browser
 from ottla.tools.browse.source import Source
 from ottla.tools.browse.terminal import Terminal
 from ottla.tools.cli.bootstrap import connect
+from ottla.tools.cli.offset_text import check_offset
+from ottla.tools.usage import WrongUsage
 
 SECONDS = 0.5
 """The interval of fetches while following new records, and of checks of the screen's size."""
@@ -18,9 +20,11 @@ SECONDS = 0.5
 
 def browse(options: Namespace) -> None:
     if options.partition is not None and not options.topic:
-        raise ClientError(
+        raise WrongUsage(
             "--partition was given without a topic: ottla topic browse TOPIC --partition N"
         )
+    if options.offset is not None:
+        check_offset(options.offset, "--offset", ("beginning", "end"))
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise ClientError(
             "browsing needs a terminal; in scripts and pipes use `ottla consume TOPIC --exit`"

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 
 from ottla.client.addresses import default_addresses
 from ottla.client.cluster import ClusterClient
 from ottla.client.transport import Security
 from ottla.tools.printable import printable
+from ottla.tools.usage import WrongUsage, is_given
 
 REFUSED_SECONDS = 2.0
 """Without --timeout, how long all addresses may refuse connections: long enough for a broker that
 was started just now, short enough not to look like a command that hangs."""
+
+FLAGS = {
+    "bootstrap.servers": "bootstrap_server", "group.id": "group", "acks": "acks",
+    "compression.type": "compression", "isolation.level": "committed",
+}
+"""The flags that set a client's setting."""
 
 
 def properties_of(options: Namespace) -> dict[str, str]:
@@ -23,14 +31,26 @@ def properties_of(options: Namespace) -> dict[str, str]:
     if not options.command_config and not given:
         return {}
     from ottla.tools.cli.units import without_units
-    from ottla.tools.properties import pairs, read_client_properties
-    from ottla.tools.stream.client_settings import check_names
+    from ottla.tools.properties import once, read_client_properties
+    from ottla.tools.stream.client_settings import check_names, check_values
 
-    found = read_client_properties(options.command_config) if options.command_config else {}
-    named = without_units(pairs(given, "--property"))
+    named = without_units(once(given, "--property"))
+    check_flags(options, named)
     check_names(named)
+    check_values(named)
+    found = read_client_properties(options.command_config) if options.command_config else {}
     options.properties = {**found, **named}
     return dict(options.properties)
+
+
+def check_flags(options: Namespace, named: Mapping[str, str]) -> None:
+    """Raises WrongUsage for a setting of --property that a flag sets too."""
+    for name, flag in FLAGS.items():
+        if name in named and is_given(getattr(options, flag, None)):
+            raise WrongUsage(f"--{flag.replace('_', '-')} and --property {name} exclude each other:"
+                             " give one of them")
+    if "group.id" in named and "group" in options:
+        raise WrongUsage("--property group.id has no effect: --group names the group")
 
 
 def address_of(options: Namespace, properties: dict[str, str]) -> str:

@@ -14,7 +14,7 @@ from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
 from ottla.tools.cli.units import as_typed, without_units
-from ottla.tools.properties import pairs
+from ottla.tools.properties import once
 from ottla.tools.usage import WrongUsage
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def show_one(options: Namespace) -> None:
 
 def set_values(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
-    typed = pairs(options.setting, "setting")
+    typed = once(options.setting, "setting")
     values = without_units(typed)
     if kind == configs.BROKER_LOGGER:
         values = {logger: kafka_level(level) for logger, level in values.items()}

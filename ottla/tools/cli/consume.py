@@ -14,11 +14,12 @@ from ottla.tools.admin import groups, offsets
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.offset_text import BEGINNING, END, check_offset
 from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
-from ottla.tools.usage import WrongUsage
+from ottla.tools.usage import WrongUsage, one_of, without_effect
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -31,6 +32,8 @@ OFFSET = re.compile("beginning|earliest|start|end|latest|stored|-?[0-9]+|s?@.+")
 
 def consume(options: Namespace) -> None:
     choose_output(options)
+    check_output(options)
+    choose_offset(options)
     properties = properties_of(options)
     if options.committed:
         properties["isolation.level"] = "read_committed"
@@ -57,7 +60,31 @@ def choose_output(options: Namespace) -> None:
     if options.offset is not None or not OFFSET.fullmatch(text):
         raise WrongUsage(f"-o {text}: expected {', '.join(OUTPUTS)}, or an offset"
                          f"{similar(text, (*OUTPUTS, *OFFSETS))}")
+    check_offset(text, "-o", OFFSETS)
     options.offset, options.output = text, None
+
+
+def check_output(options: Namespace) -> None:
+    """Raises WrongUsage for flags of which one would have no effect."""
+    one_of(output=options.output, format=options.format)
+    one_of(format=options.format, key_delimiter=options.key_delimiter)
+    if options.output in ("json", "jsonl"):
+        without_effect(f"with -o {options.output}, which prints keys anyway",
+                       key_delimiter=options.key_delimiter)
+
+
+def choose_offset(options: Namespace) -> None:
+    """Choose where to begin, and check it. Raises WrongUsage."""
+    if options.offset is None:
+        options.offset = "stored" if options.group else "beginning"
+    check_offset(options.offset, "--offset", OFFSETS)
+    if options.offset == "stored" and not options.group:
+        raise WrongUsage("--offset stored needs --group")
+    if options.group and options.offset not in ("stored", *BEGINNING, *END):
+        raise WrongUsage(
+            "with --group, --offset must be stored, beginning or end; the last two apply to"
+            " partitions without a committed offset"
+        )
 
 
 def progress(options: Namespace, cluster: ClusterClient, wanted: Reading) -> ProgressLine:
@@ -79,34 +106,19 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
     found = Reading(topics=options.topic, group=options.group or "")
     if options.partition:
         found.partitions = options.partition
-    text = options.offset or ("stored" if options.group else "beginning")
+    text = options.offset
     if options.exit:
         existing(cluster, options.topic)
-    if text == "stored":
-        if not options.group:
-            raise WrongUsage("--offset stored needs --group")
-        found.start = EARLIEST
-        if options.exit:
-            read_to_the_end(cluster, found, committed=committed)
-        return found
-    if found.group and options.offset not in ("beginning", "earliest", "end", "latest"):
-        raise WrongUsage(
-            "with --group, --offset must be stored, beginning or end; the last two apply to"
-            " partitions without a committed offset"
-        )
-    if found.group:
+    if found.group and text != "stored":
         say_where_it_goes_on(cluster, found, text)
-    if text in ("beginning", "earliest", "start"):
+    if text in ("stored", *BEGINNING):
         found.start = EARLIEST
-    elif text in ("end", "latest"):
+    elif text in END:
         found.start = LATEST
     elif text.startswith(("s@", "@")):
         found.starts = by_time(cluster, found, milliseconds(text.partition("@")[2]))
-    elif text.removeprefix("-").isdecimal():
-        found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
     else:
-        raise WrongUsage(f"--offset {text}: expected beginning, end, stored, N, -N or @TIME"
-                         f"{similar(text, OFFSETS)}")
+        found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
     if options.exit and not found.group:
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})
         places = places_of(cluster, asked)

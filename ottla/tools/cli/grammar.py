@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE
-from ottla.client.command_line import Parser, count, whole
+from ottla.client.command_line import INT32_MOST, Parser, count, limited, whole
 from ottla.client.interrupts import interruptible, status_of
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
@@ -40,25 +40,39 @@ def main(arguments: list[str]) -> int:
     return show_verbs(noun, commands, arguments[1:])
 
 
-def with_unit(read: Callable[[str], float], shown: Callable[[float], float]) -> Value:
+LONGEST_MS = 36_500 * 86_400_000
+"""Longer waits are too long for the system."""
+
+
+def with_unit(
+    read: Callable[[str], float], shown: Callable[[float], float], most: int, most_text: str
+) -> Value:
     """The argparse type of a time or a size."""
 
     def value(text: str) -> float:
         try:
-            return shown(read(text))
+            found = read(text)
         except WrongUsage as wrong:
             raise argparse.ArgumentTypeError(str(wrong)) from None
+        if found > most:
+            raise argparse.ArgumentTypeError(f"{text!r} is too much: expected {most_text} or less")
+        return shown(found)
 
     return value
 
 
 Value = Callable[[str], float]
 VALUES: dict[str, Value] = {
-    "N": whole,
-    "COUNT": count,
-    "SECONDS": with_unit(lambda text: duration_ms(text, "s"), lambda ms: ms / 1000),
-    "MS": with_unit(duration_ms, int),
-    "SIZE": with_unit(size_bytes, int),
+    "N": limited(0, INT32_MOST),
+    "BROKER": limited(0, INT32_MOST),
+    "COUNT": limited(1, INT32_MOST),
+    "NUMBER": whole,
+    "RECORDS": count,
+    "PORT": limited(0, 65_535),
+    "SECONDS": with_unit(
+        lambda text: duration_ms(text, "s"), lambda ms: ms / 1000, LONGEST_MS, "36500d"),
+    "MS": with_unit(duration_ms, int, LONGEST_MS, "36500d"),
+    "SIZE": with_unit(size_bytes, int, INT32_MOST, f"{INT32_MOST} bytes"),
 }
 """The argparse types of values, by the values' names in the table."""
 
@@ -131,6 +145,8 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
     if flag.positional:
         if flag.many:
             settings["nargs"] = flag.many
+        if flag.names[0] in VALUES:
+            settings["type"] = VALUES[flag.names[0]]
         choices = f"{{{','.join(flag.choices)}}}" if flag.choices else ""
         settings["metavar"] = choices or flag.names[0]
         parser.add_argument(flag.names[0].lower(), **settings)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import Line, parsed
 from ottla.tools.stream.served_input import CHUNK, served
 from ottla.tools.stream.writer import CLOSE_SECONDS, Writer
+from ottla.tools.usage import WrongUsage, one_of, without_effect
 from ottla.wire.apis import ApiKey
 from ottla.wire.wording import counted
 
@@ -34,6 +35,7 @@ SIZE_LIMITS = {"message.max.bytes", "max.request.size"}
 
 
 def produce(options: Namespace) -> None:
+    check_flags(options)
     properties = properties_of(options)
     if options.compression:
         properties["compression.type"] = options.compression
@@ -64,6 +66,33 @@ def produce(options: Namespace) -> None:
             raise
         if sys.stderr.isatty():
             print(sent_text(writer), file=sys.stderr)
+
+
+def check_flags(options: Namespace) -> None:
+    """Raises WrongUsage for a wrong value, and for flags of which one would have no effect."""
+    for name in ("delimiter", "key_delimiter"):
+        if getattr(options, name) is not None and not escaped(getattr(options, name)):
+            raise WrongUsage(f"--{name.replace('_', '-')} '': expected a text")
+    headers_of(options)
+    one_of(partition=options.partition, any_partition=options.any_partition)
+    one_of(key=options.key, key_delimiter=options.key_delimiter)
+    kind = options.input or "lines"
+    if kind != "jsonl":
+        without_effect("without -i jsonl", any_partition=options.any_partition)
+    if kind != "lines":
+        without_effect(f"with -i {kind}", key_delimiter=options.key_delimiter, null=options.null)
+    if kind == "jsonl":
+        without_effect("with -i jsonl, whose lines have keys", key=options.key)
+    if kind == "raw":
+        without_effect("with -i raw", delimiter=options.delimiter)
+
+
+def headers_of(options: Namespace) -> Headers:
+    """The headers of every record. A record may have several headers of one name."""
+    return tuple(
+        (name, value.encode())
+        for text in options.header for name, value in pairs([text], "--header").items()
+    )
 
 
 def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic) -> None:
@@ -135,9 +164,7 @@ def records(
     """Topic, key, value, headers, partition and timestamp of each record."""
     kind = options.input or "lines"
     topic, partition, key = options.topic, options.partition, fixed_key(options)
-    headers: Headers = tuple(
-        (name, value.encode()) for name, value in pairs(options.header, "--header").items()
-    )
+    headers = headers_of(options)
     if kind == "raw":
         data = file.read(RECORD_MAX + 1)
         if len(data) > RECORD_MAX:

@@ -16,7 +16,7 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.cli.units import without_units
-from ottla.tools.properties import pairs
+from ottla.tools.properties import once
 from ottla.tools.usage import WrongUsage
 from ottla.wire.wording import counted
 
@@ -65,7 +65,7 @@ def show(options: Namespace) -> None:
 def set_values(options: Namespace) -> None:
     entity, rest = entity_of(options.entity)
     numbers = {}
-    for key, value in without_units(pairs(rest, "quota")).items():
+    for key, value in without_units(once(rest, "quota")).items():
         try:
             numbers[key] = float(value)
         except ValueError:

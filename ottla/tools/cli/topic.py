@@ -7,15 +7,16 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from ottla.client.errors import Refused, check
+from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.tools.admin import configs, offsets, partitions, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
+from ottla.tools.cli.offset_text import number_of
 from ottla.tools.cli.output import confirm, done, show
 from ottla.tools.cli.units import as_typed, without_units
-from ottla.tools.properties import pairs
+from ottla.tools.properties import once
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def create(options: Namespace) -> None:
-    typed = pairs(options.config, "--config")
+    typed = once(options.config, "--config")
     settings = without_units(typed)
     with connect(options) as cluster, as_typed(typed):
         for name in options.topic:
@@ -133,13 +134,15 @@ def trim(options: Namespace) -> None:
         )
     if options.before != "end" and not options.before.isdecimal():
         raise WrongUsage(f"--before {options.before}: expected an offset or 'end'")
+    before = -1 if options.before == "end" else number_of(options.before, "--before")
     with connect(options) as cluster:
         [topic] = known(cluster, [options.topic])
         indexes = [part.index for part in topic.partitions]
         if options.partition is not None:
+            if options.partition not in indexes:
+                raise ClientError(no_partition(topic.name, options.partition, len(indexes)))
             indexes = [options.partition]
         confirm(options, f"deleting records of {options.topic}", options.topic)
-        before = -1 if options.before == "end" else int(options.before)
         if not options.dry_run:
             offsets.delete_or_raise(cluster, {(options.topic, index): before for index in indexes})
     shown = ", ".join(map(str, indexes))
@@ -168,12 +171,12 @@ def delete(options: Namespace) -> None:
 
 
 def show_offsets(options: Namespace) -> None:
+    columns = {"first": EARLIEST, "next": LATEST}
+    if options.at:
+        columns["at"] = milliseconds(options.at)
     with connect(options) as cluster:
         found = known(cluster, options.topic)
         places = [(topic.name, part.index) for topic in found for part in topic.partitions]
-        columns = {"first": EARLIEST, "next": LATEST}
-        if options.at:
-            columns["at"] = milliseconds(options.at)
         answers = {
             name: offsets.at(cluster, dict.fromkeys(places, time)) for name, time in columns.items()
         }

@@ -13,12 +13,15 @@ from ottla.client.addresses import show_address
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.client.transport import Security
+from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 NO_NAME = "-"
+WRONG_VALUES = ("Invalid value", "Configuration property")
+"""How librdkafka's errors about a single value begin."""
 UNKNOWN = "No such configuration property"
 SILENT = logging.getLogger("ottla.librdkafka")
 SILENT.disabled = True
@@ -107,11 +110,26 @@ def is_known(name: str) -> bool:
 
 
 def check_names(given: Iterable[str]) -> None:
-    """Raises ClientError for a name that neither Java's clients nor librdkafka know."""
+    """Raises WrongUsage for a name that neither Java's clients nor librdkafka know."""
     for name in given:
         if not is_known(name):
             near = similar(name, [*java_names(), *LOGIN])
-            raise ClientError(f"{name} is not a setting of Kafka's clients{near}")
+            raise WrongUsage(f"{name} is not a setting of Kafka's clients{near}")
+
+
+def check_values(given: Mapping[str, str]) -> None:
+    """Raises WrongUsage for a value that librdkafka does not take. Settings that need others, such
+    as a login, are not checked here."""
+    for name, value in given.items():
+        if name == "sasl.jaas.config":
+            continue
+        import confluent_kafka
+
+        try:
+            confluent_kafka.Producer({**ALWAYS, **librdkafka_settings({name: value})})
+        except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
+            if said(wrong).startswith(WRONG_VALUES):
+                raise WrongUsage(f"{name}={value}: {said(wrong)}") from None
 
 
 def why_misspelled(name: str, value: str) -> str:

@@ -95,8 +95,16 @@ def parsed(text: bytes, number: int) -> Line:
             return value
         raise wrong(f"{name} must be a whole number from 0 to {most}, or null")
 
+    def unique(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+        one: dict[str, Any] = {}
+        for name, value in fields:
+            if name in one:
+                raise wrong(f"the field {name!r} appears twice")
+            one[name] = value
+        return one
+
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=unique)
     except ValueError as error:
         raise wrong(f"not JSON: {error}") from None
     if not isinstance(found, dict):

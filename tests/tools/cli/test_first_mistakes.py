@@ -198,8 +198,6 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("topic create wide -r 9", 1, "registered; to see the brokers: ottla cluster info\n"),
     ("topic list -b localhost:abc", 2, "'localhost:abc': expected HOST:PORT; see ottla topic list"),
     ("topic list -b 9092", 2, "expected HOST:PORT, such as localhost:9092; see ottla topic list"),
-    ("topic create wide -p 99999999999", 2, "num partitions: 99999999999 is not between -214748"),
-    ("topic list --timeout 99999999999d", 2, "a number is too large: "),
     ("feature set group.version=99999", 2, "max version level: 99999 is not between "),
     ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
     ("user set xyzzy --iterations 10", 2, "--iterations 10: expected 4096 to 16384; see ottla"),
@@ -307,9 +305,9 @@ def test_the_lag_of_a_group_that_has_committed_nothing_is_not_made_up(ottla: Ott
      " and has no effect; each line has the form name=value"),
     ("bootstrap.server=localhost:9292\n", "has no setting of Kafka's clients: bootstrap.server is"
      " not a setting of Kafka's clients and has no effect; did you mean bootstrap.servers?"),
-    ("-----BEGIN CERTIFICATE-----\nMIIB\n", "is a certificate or a key in PEM form; a properties"),
     ("some.other.program=1\n", "has no setting of Kafka's clients"),
     ('{"bootstrap.servers": "a:1"}', "appears to be JSON"),
+    ("-----BEGIN CERTIFICATE-----\nMIIB\n", "is a certificate or a key in PEM form; a properties"),
     ("\x7fELF\x01\x00", "it is not a text file"),
 ])
 def test_a_file_without_a_setting_of_clients_is_refused(

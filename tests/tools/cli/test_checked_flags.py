@@ -1,0 +1,172 @@
+"""Numbers that are too large, flags that exclude each other, and values that only a broker would
+have refused: exit status 2, one line in the flag's own words, and nothing done."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tools.cli.ottla_command import Ottla
+
+HUGE = "99999999999999999999"
+MOST = "9223372036854775807"
+NO_OFFSET = f"{HUGE}: the highest offset is {MOST}"
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    (f"consume t --offset {HUGE} -e", f"--offset {NO_OFFSET}; see ottla consume --help"),
+    (f"consume t -o {HUGE}", f"-o {NO_OFFSET}"), (f"consume t --offset=-{HUGE}", f"-{NO_OFFSET}"),
+    (f"consume t --offset @{HUGE}", f"'{HUGE}' is not a time: expected {MOST} millisec"),
+    (f"consume t --until {HUGE}", "is not a time"), ("consume t --until 1969-01-01", "before 1970"),
+    (f"consume t --offset {'9' * 5000}", "the highest offset"),
+    (f"consume t -p {HUGE}", "expected a whole number, 2147483647 or less; see ottla consume"),
+    ("consume t -p 2147483648", "argument --partition/-p: '2147483648': expected a whole number, "),
+    (f"consume t -n {HUGE}", f"expected a whole number, {MOST} or less"),
+    (f"produce t -p {'9' * 5000}", "expected a whole number, 2147483647 or less"),
+    (f"topic trim t --before {HUGE} --yes", f"--before {NO_OFFSET}"),
+    (f"topic trim t --partition {HUGE} --before end --yes", "2147483647 or less"),
+    (f"topic offsets t --at {HUGE}", "is not a time"),
+    (f"topic browse t --offset {HUGE}", f"--offset {NO_OFFSET}"),
+    (f"topic create u -p {HUGE}", "argument --partitions/-p: "),
+    (f"topic grow t -p {HUGE}", "2147483647 or less"),
+    (f"group reset g --to {HUGE}", f"--to {NO_OFFSET}"),
+    (f"group reset g --to +{HUGE}", f"--to +{NO_OFFSET}"),
+    (f"group reset g --to @{HUGE}", "is not a time"),
+    (f"cluster check --without {HUGE}", "argument --without: "),
+    ("cluster start --port 65536", "expected a whole number, 65535 or less"),
+    ("server dev --port 65536", "expected a whole number, 65535 or less"),
+    ("topic list --timeout 99999999999d", "'99999999999d' is too much: expected 36500d or less"),
+    (f"transaction list --older {HUGE[:18]}w", "36500d or less"),
+    ("perf produce t -s 9TB", "argument --size/-s: '9TB' is too much: expected 2147483647 bytes"),
+    (f"perf produce t -n {HUGE}", f"expected a whole number, {MOST} or less"),
+    (f"log import k --data-dir d --node-id {HUGE}", "2147483647 or less"),
+])
+def test_a_number_that_is_too_large_is_refused(ottla: Ottla, line: str, said: str) -> None:
+    refused(ottla, line, said)
+
+
+def refused(ottla: Ottla, line: str, said: str) -> None:
+    done = ottla(line)
+    assert done.status == 2 and said in done.err and not done.out, done
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("consume t -o jsonl -f %v", "--output and --format exclude each other: give one of them; see"),
+    ("consume t -f %v -K :", "--format and --key-delimiter exclude each other"),
+    ("consume t -o 5 -f %v -K :", "--format and --key-delimiter exclude each other"),
+    ("consume t -o jsonl -K :", "--key-delimiter has no effect with -o jsonl, which prints keys"),
+    ("consume t -G g -X group.id=h", "--group and --property group.id exclude each other"),
+    ("consume t -X group.id=h", "--property group.id has no effect: --group names the group"),
+    ("consume t --committed -X isolation.level=read_uncommitted", "--committed and --property iso"),
+    ("consume t -X client.id=a -X client.id=b", "--property client.id is given twice"),
+    ("produce t -b {} -X bootstrap.servers={}", "--bootstrap-server and --property bootstrap.serv"),
+    ("produce t --acks 1 -X acks=all", "--acks and --property acks exclude each other"),
+    ("produce t -z gzip -X compression.type=lz4", "--compression and --property compression.type"),
+    ("produce t -k a -K :", "--key and --key-delimiter exclude each other"),
+    ("produce t -p 0 --any-partition -i jsonl", "--partition and --any-partition exclude"),
+    ("produce t --any-partition", "--any-partition has no effect without -i jsonl"),
+    ("produce t -i jsonl -K :", "--key-delimiter has no effect with -i jsonl"),
+    ("produce t -i jsonl -k a", "--key has no effect with -i jsonl"),
+    ("produce t -i jsonl -Z", "--null has no effect with -i jsonl"),
+    ("produce t -i raw -K :", "--key-delimiter has no effect with -i raw"),
+    ("produce t -i raw -D :", "--delimiter has no effect with -i raw"),
+    ("produce t -K ''", "--key-delimiter '': expected a text"),
+    ("topic create t -c flush.ms=1 -c flush.ms=2", "--config flush.ms is given twice"),
+    ("config set topic/t retention.ms=1d retention.ms=2d", "setting retention.ms is given twice"),
+    ("topic browse --partition 0", "--partition was given without a topic"),
+])
+def test_flags_of_which_one_would_have_no_effect_are_refused(
+    ottla: Ottla, line: str, said: str
+) -> None:
+    refused(ottla, line.replace("{}", ottla.address), said)
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("produce t -X foo=bar", "foo is not a setting of Kafka's clients; see ottla produce --help"),
+    ("produce t -X linger.ms=soon", 'linger.ms=soon: Invalid value for configuration prop'),
+    ("produce t -X acks=5000", "acks=5000: "), ("consume t -X fetch.wait.max.ms=-7", "ms=-7: "),
+    ("consume t -X security.protocol=none", "security.protocol=none: Invalid value"),
+    ("topic why t --url nonsense", "--url nonsense: expected http://HOST:PORT, the address of a"),
+    ("group why g --url http://", "--url http://: expected http://HOST:PORT"),
+    ("server connections --url localhost:9308", "--url localhost:9308: expected http://HOST:PORT"),
+    ("server connections --url http://localhost:x", "expected http://HOST:PORT"),
+    ("cluster restart-broker x", "argument BROKER: 'x': expected a whole number, 0 or more"),
+    ("cluster stop-broker x", "argument BROKER: 'x': expected a whole number"),
+    ("group reset g --to noon", "--to noon: expected beginning, end, N, +N, -N or @TIME; see"),
+    ("group reset g --topic t:x --to end", "--topic t:x: expected topic, or topic:0,1"),
+    ("elect t:x", "'t:x': expected topic:0, or a topic"),
+    ("topic browse t --offset noon", "--offset noon: expected beginning, end, N, -N or @TIME"),
+    ("produce t -H name", "--header 'name': expected NAME=VALUE"),
+])
+def test_a_value_is_checked_before_a_broker_is_asked(line: str, said: str) -> None:
+    refused(Ottla("127.0.0.1:1"), line, said)
+
+
+def test_a_record_has_every_header_that_is_given(ottla: Ottla) -> None:
+    ottla.ok("topic create headed")
+    ottla.ok("produce headed -H a=1 -H a=2", b"v\n")
+    assert ottla.ok("consume headed -e -f %h") == "a=1,a=2"
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("topic trim parts --partition 7 --before end --yes", "parts has no partition 7, only 0 to 2"),
+    ("elect parts:7", "parts has no partition 7, only 0 to 2"),
+    ("group reset g --topic parts:7 --to end", "parts has no partition 7, only 0 to 2"),
+    ("produce parts -p 7 --dry-run", "parts has no partition 7, only 0 to 2"),
+    ("consume one -p 7", "one has no partition 7, only 0\n"),
+    ("kcat -b {} -Q -t parts:7:0", "% ERROR: parts has no partition 7, only 0 to 2"),
+    ("consume parts:x -e", "topic 'parts:x' cannot exist, because of ':': names of topics have only"
+     " ASCII letters, digits, '.', '_' and '-'"),
+    ("topic describe a,b:c", "because of ',:': "), ("consume .. -e", "1 to 249 characters"),
+    ("perf consume a:b", "because of ':'"), ("kcat -b {} -C -e -t a:b", "because of ':'"),
+])
+def test_a_partition_or_a_topic_that_cannot_be_there_is_explained(
+    ottla: Ottla, line: str, said: str
+) -> None:
+    ottla.ok("topic create parts --partitions 3 --if-not-exists")
+    ottla.ok("topic create one --partitions 1 --if-not-exists")
+    done = ottla(line.format(ottla.address), b"x\n")
+    assert done.status == 1 and said in done.err and len(done.err.splitlines()) == 1, done
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("kafka-leader-election {} --election-type preferred --topic parts --partition 7",
+     "could not be elected; parts has no partition 7, only 0 to 2"),
+    ("kafka-transactions {} describe-producers --topic parts --partition 7",
+     "parts has no partition 7, only 0 to 2"),
+    ("kafka-get-offsets {} --topic parts --partitions 7", "parts has no partition 7, only 0 to 2"),
+    ("kafka-get-offsets {} --topic-partitions parts:7", "parts has no partition 7, only 0 to 2"),
+    ("kafka-consumer-groups {} --reset-offsets --group g --topic parts:7 --to-latest --dry-run",
+     'The partitions "parts-7" do not exist; parts has no partition 7, only 0 to 2'),
+    ("kafka-console-consumer {} --topic parts --partition 7 --timeout-ms 200",
+     "parts has no partition 7, only 0 to 2"),
+])
+def test_kafkas_tools_say_on_stderr_which_partitions_there_are(
+    ottla: Ottla, line: str, said: str
+) -> None:
+    """Standard output and exit status stay Kafka's."""
+    ottla.ok("topic create parts --partitions 3 --if-not-exists")
+    done = ottla(line.format(f"--bootstrap-server {ottla.address}"))
+    assert said in done.err and "has no partition" not in done.out, done
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    (f"kafka-console-consumer {{}} --topic t --partition 0 --offset {HUGE}",
+     f"The provided offset value '{HUGE}' is incorrect."),
+    ("kafka-console-consumer {} --topic t --partition 2147483648",
+     "Cannot parse argument '2147483648' of option partition"),
+    (f"kafka-consumer-groups {{}} --reset-offsets --group g --topic t --to-offset {HUGE} --dry-run",
+     f"Cannot parse argument '{HUGE}' of option to-offset"),
+    (f"kafka-get-offsets {{}} --topic t --time {HUGE}", f"Malformed time argument {HUGE}"),
+    (f"kcat -b {{}} -C -t t -o {HUGE} -e", f"-o {HUGE}: the highest offset is {MOST}"),
+    ("kcat -b {} -C -t t -p 2147483648 -e", "-p 2147483648: expected 2147483647 or less"),
+    (f"kcat -b {{}} -Q -t t:0:{HUGE}", "the number is too large"),
+    ("kafka-log-dirs {} --describe --broker-list x", "--broker-list x: expected ids of brokers"),
+])
+def test_a_number_that_is_too_large_is_refused_by_other_tools(
+    ottla: Ottla, line: str, said: str
+) -> None:
+    ottla.ok("topic create t --if-not-exists")
+    own = ottla.address if line.startswith("kcat") else f"--bootstrap-server {ottla.address}"
+    done = ottla(line.format(own))
+    assert done.status == 1 and said in done.err, done

@@ -62,6 +62,17 @@ def address_of(options: Namespace, properties: dict[str, str]) -> str:
     )
 
 
+def check_zookeeper(given: str | None) -> None:
+    """Raises WrongUsage if the value of --zookeeper is not an address of ZooKeeper."""
+    from ottla.broker.settings import addresses
+    from ottla.broker.settings.declaration import SettingsError
+
+    try:
+        addresses.check_zookeeper(given or "localhost:2181")
+    except SettingsError as wrong:
+        raise WrongUsage(str(wrong).replace("zookeeper.connect:", "--zookeeper:", 1)) from None
+
+
 def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
     """A client of the cluster that the common flags name."""
     properties = properties_of(options)

@@ -49,6 +49,7 @@ from ottla.replication.first_snapshot import (
 from ottla.replication.metadata import BrokerImage, MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.standalone import TOPIC, read_stopped
+from ottla.tools.cli.bootstrap import check_zookeeper
 from ottla.tools.cli.output import confirm, done
 from ottla.tools.usage import WrongUsage
 from ottla.wire.wording import counted
@@ -61,6 +62,7 @@ def create(options: Namespace) -> None:
     """`ottla cluster create`."""
     if options.source is None:
         raise WrongUsage("--from is required: server.properties, or a log directory")
+    check_zookeeper(options.zookeeper)
     disk, source = Disk(), Path(options.source)
     overrides = []
     if source.is_dir():

@@ -8,11 +8,14 @@ from typing import Any
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import show
 from ottla.tools.cli.why import asked, check_url, http_address, of_broker
+from ottla.tools.usage import one_of
 
 WIDE = ("broker", "principal", "listener", "received", "sent")
 
 
 def connections(options: Namespace) -> None:
+    one_of(url=options.url, bootstrap_server=options.bootstrap_server)
+    one_of(url=options.url, command_config=options.command_config)
     if options.url:
         check_url(options.url)
         found = of_url(options.url)

@@ -20,9 +20,11 @@ from pathlib import Path
 
 from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
+from ottla.tools.cli.bootstrap import check_zookeeper
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, restart_command, say
 from ottla.tools.cli.occupancy import PORT_MAX, is_taken
 from ottla.tools.cli.server import READY
+from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
 from ottla.wire.wording import counted
@@ -261,6 +263,8 @@ def start(options: Namespace) -> int:
     if port + count - 1 > PORT_MAX:
         raise WrongUsage(f"--port {port}: {counted(count, 'broker')} would need ports up to"
                          f" {port + count - 1}; the highest possible port is {PORT_MAX}")
+    pairs(options.override, "--override")
+    check_zookeeper(options.zookeeper)
     import_module("kazoo")          # all brokers need kazoo: fail before the downloads
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)

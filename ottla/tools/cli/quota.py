@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import getpass
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
+from ottla.client.command_line import decimal
 from ottla.client.errors import ClientError, Refused
 from ottla.client.similar_names import similar
 from ottla.replication.controller.scram import ITERATIONS_MAX, ITERATIONS_MIN
@@ -67,8 +68,8 @@ def set_values(options: Namespace) -> None:
     numbers = {}
     for key, value in without_units(once(rest, "quota")).items():
         try:
-            numbers[key] = float(value)
-        except ValueError:
+            numbers[key] = decimal(value)
+        except ArgumentTypeError:
             raise WrongUsage(f"{key}={value}: expected a number") from None
     _alter(options, entity, numbers, [])
     done(options, f"set {', '.join(rest)}")

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
 from ottla.broker.lock_holder import holder_of
 from ottla.client.cluster import ClusterClient
+from ottla.client.command_line import INT32_MOST, limited
 from ottla.client.errors import ClientError
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import topics
@@ -22,7 +23,8 @@ from ottla.tools.cli.config import show_settings
 from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.output import done, show
 from ottla.tools.cli.units import setting_without_unit
-from ottla.tools.usage import WrongUsage
+from ottla.tools.properties import pairs
+from ottla.tools.usage import WrongUsage, one_of
 from ottla.wire.wording import counted
 
 READY = "ottla ready: "
@@ -71,6 +73,8 @@ def end(pid: int, wait: float) -> None:
 
 
 def status(options: Namespace) -> None:
+    one_of(data_dir=options.data_dir, bootstrap_server=options.bootstrap_server)
+    one_of(data_dir=options.data_dir, command_config=options.command_config)
     if options.data_dir:
         pid = running_in(options.data_dir)
         show(options, ("directory", "process"), [{"directory": options.data_dir, "process": pid}])
@@ -106,6 +110,7 @@ def dev(options: Namespace) -> int:
     from ottla.broker.settings.hazards import FOR_A_WHILE
 
     wanted = [topic_of(text) for text in options.topic]
+    pairs(options.override, "--override")
     if options.port and is_taken(HOST, options.port):
         raise ClientError(
             f"another program listens on port {options.port}: name another port with --port, or"
@@ -131,9 +136,13 @@ def dev(options: Namespace) -> int:
 def topic_of(text: str) -> tuple[str, int]:
     """A topic to be created, and its partitions. Raises WrongUsage."""
     topic, colon, count = text.partition(":")
-    if not topic or (colon and (not count.isdecimal() or int(count) < 1)):
-        raise WrongUsage(f"--topic {text}: expected NAME, or NAME:PARTITIONS with 1 or more")
-    return topic, int(count) if colon else 1
+    try:
+        partitions = limited(1, INT32_MOST)(count) if colon else 1
+    except ArgumentTypeError as wrong:
+        raise WrongUsage(f"--topic {text}: expected NAME, or NAME:PARTITIONS; {wrong}") from None
+    if not topic:
+        raise WrongUsage(f"--topic {text}: expected NAME, or NAME:PARTITIONS")
+    return topic, partitions
 
 
 def memory() -> str | None:

@@ -74,6 +74,8 @@ def refused(ottla: Ottla, line: str, said: str) -> None:
     ("topic create t -c flush.ms=1 -c flush.ms=2", "--config flush.ms is given twice"),
     ("config set topic/t retention.ms=1d retention.ms=2d", "setting retention.ms is given twice"),
     ("topic browse --partition 0", "--partition was given without a topic"),
+    ("server status --data-dir d -b {}", "--data-dir and --bootstrap-server exclude each other"),
+    ("server connections --url http://h -b {}", "--url and --bootstrap-server exclude each other"),
 ])
 def test_flags_of_which_one_would_have_no_effect_are_refused(
     ottla: Ottla, line: str, said: str
@@ -97,6 +99,12 @@ def test_flags_of_which_one_would_have_no_effect_are_refused(
     ("elect t:x", "'t:x': expected topic:0, or a topic"),
     ("topic browse t --offset noon", "--offset noon: expected beginning, end, N, -N or @TIME"),
     ("produce t -H name", "--header 'name': expected NAME=VALUE"),
+    ("quota set user/a producer_byte_rate=nan", "producer_byte_rate=nan: expected a number"),
+    ("server dev --override foo", "--override 'foo': expected NAME=VALUE"),
+    ("server dev --topic t:99999999999", "expected a whole number, 2147483647 or less"),
+    ("cluster start --override foo /nowhere/c", "--override 'foo': expected NAME=VALUE"),
+    ("cluster start --zookeeper a:b:c /nowhere/c", "--zookeeper: 'a:b:c' in 'a:b:c' is not of"),
+    ("cluster create --from /nowhere --zookeeper a:b", "--zookeeper: 'a:b' in 'a:b' is not of the"),
 ])
 def test_a_value_is_checked_before_a_broker_is_asked(line: str, said: str) -> None:
     refused(Ottla("127.0.0.1:1"), line, said)

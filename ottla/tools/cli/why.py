@@ -135,7 +135,7 @@ def http_address(cluster: ClusterClient, node_id: int) -> str:
     host = host.strip("[]")
     if not port:
         raise ClientError(
-            f"broker {node_id} has no HTTP port, so it cannot explain its state: set its {SETTING},"
+            f"broker {node_id} has no HTTP port, which this command needs: set its {SETTING},"
             " for example to localhost:9308, and restart it"
         )
     if _is_any(host):

@@ -37,6 +37,7 @@ CLASSES = {
     "kafka-metadata-quorum": f"{TOOLS}.MetadataQuorumCommand",
     "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",
     "kafka-reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
+    "kafka-server-start": "kafka.Kafka",
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-streams-application-reset": f"{TOOLS}.StreamsResetter",
     "kafka-topics": f"{TOOLS}.TopicCommand",

@@ -14,7 +14,7 @@ from compat_tests.brokers import KafkaBroker
 from compat_tests.kafka_tools import KafkaTools
 from compat_tests.record_tools import GOLDEN, outputs_of
 from ottla.tools.cli.occupancy import is_taken
-from tests.tools.kafka_names.comparison import difference, run
+from tests.tools.kafka_names.comparison import difference, refusal, run
 from tests.tools.kafka_names.scenario import Output, Step, parse, play, render
 from tests.tools.kafka_names.stage import OVERRIDES, Stage, place_of
 
@@ -50,7 +50,7 @@ def test_kafkas_tools_print_what_was_recorded(tools: KafkaTools, path: Path) -> 
     outputs = outputs_of(tools, text)
     steps = [step for step in parse(text) if step.kind == "$"]
     wrong = [problem for step, output in zip(steps, outputs, strict=True)
-             if (problem := difference(step, output._replace(stderr="one line")))]  # fmt: skip
+             if (problem := difference(step, output))]  # fmt: skip
     assert not wrong, "record them again: python -m compat_tests.record_tools\n" + "\n".join(wrong)
 
 
@@ -109,6 +109,6 @@ def test_ours_and_kafkas_answer_alike_on_apache_kafka(tools: KafkaTools, tmp_pat
             step.status, step.stdout = expected.status, expected.stdout
             if expected.status and TOO_EARLY in step.line:
                 continue
-            if problem := difference(step, got):
+            if problem := difference(step, got) or refusal(step, got):
                 wrong.append(f"{name}: {step.line}\n{problem}")
     assert not wrong, "\n".join(wrong)

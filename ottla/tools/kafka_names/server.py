@@ -39,7 +39,7 @@ def run(options: Options) -> int:
         held.write(node_id(options.positional[0], options.all("override")))
         held.flush()
         try:
-            return main(arguments)
+            return min(main(arguments), 1)      # as Apache Kafka's after every failure
         finally:
             note.unlink(missing_ok=True)
 

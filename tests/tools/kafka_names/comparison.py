@@ -1,4 +1,5 @@
-"""One of our tools run in this process, and how its output differs from Apache Kafka's."""
+"""One of our tools run in this process, how its output differs from Apache Kafka's, and what is
+wrong with its words on stderr."""
 
 from __future__ import annotations
 
@@ -65,6 +66,18 @@ def difference(step: Step, ours: Output) -> str:
             f"Kafka: status {step.status}\n{step.stdout}"
             f"ours: status {ours.status}\n{ours.stdout}{ours.stderr}"
         )
-    if ours.status and len(step.words) > 1 and len(ours.stderr.splitlines()) != 1:
-        return f"stderr is not one line: {ours.stderr!r}"
+    return ""
+
+
+def refusal(step: Step, ours: Output) -> str:
+    """What is wrong with our tool's line on stderr after a failure; empty if it is right."""
+    name, said = step.words[0], ours.stderr
+    if "unexpected" in said:
+        return f"an error that the tool does not know: {said!r}"
+    if not ours.status or (len(step.words) == 1 and f"usage: {name} " in said):
+        return ""
+    if len(said.splitlines()) != 1:
+        return f"stderr is not one line: {said!r}"
+    if not said.startswith(f"{name}: {step.ours}"):
+        return f"stderr does not begin with {name}: {step.ours!r}: {said!r}"
     return ""

@@ -5,6 +5,7 @@
     < a line of its stdin
     > a line that it prints to stdout (">\\ " where no line end follows)
     ! the first line that it prints to stderr
+    % how the line begins that our tool prints to stderr instead, after its name
     ? 1                                                         its exit status, unless 0
     = plan.json                        a file in {dir}, its lines follow after |
     | {"version": 1}
@@ -46,6 +47,7 @@ class Step:
     """The lines of stdin after a command, of the file after its name."""
     stdout: str = ""
     stderr: str = ""
+    ours: str = ""
     status: int = 0
     loose: str = ""
 
@@ -78,6 +80,8 @@ def parse(text: str) -> list[Step]:
             steps[-1].stdout += rest if line.startswith(">\\") else rest + "\n"
         elif mark == "!":
             steps[-1].stderr += rest + "\n"
+        elif mark == "%":
+            steps[-1].ours = rest
         elif mark == "?":
             steps[-1].status = int(rest)
         else:
@@ -100,6 +104,8 @@ def render(steps: list[Step]) -> str:
             ended = part.endswith("\n")
             lines.append(f"> {part[:-1]}".rstrip("\n") if ended else f">\\{part}")
         lines += [f"! {part}" for part in step.stderr.splitlines()]
+        if step.ours:
+            lines.append(f"% {step.ours}")
         if step.status:
             lines.append(f"? {step.status}")
     return "\n".join(lines) + "\n"

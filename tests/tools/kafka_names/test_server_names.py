@@ -87,7 +87,7 @@ def test_a_process_that_has_a_killed_brokers_number_is_left_alone(
 @pytest.mark.parametrize(("words", "status", "said"), [
     ((), 1, "usage: kafka-server-start"),
     (("--override", "a=b"), 1, "USAGE: kafka-server-start [-daemon] server.properties"),
-    (("/nowhere/server.properties",), 2, "/nowhere/server.properties"),
+    (("/nowhere/server.properties",), 1, "/nowhere/server.properties"),
 ])
 def test_what_cannot_be_started_is_said(
     environment: dict[str, str], words: tuple[str, ...], status: int, said: str

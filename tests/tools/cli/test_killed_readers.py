@@ -66,6 +66,7 @@ def offsets(ottla: Ottla, group: str) -> dict[int, int | None]:
 @pytest.mark.parametrize(("name", "number"), [
     ("consume", signal.SIGTERM), ("consume", signal.SIGINT), ("consume", signal.SIGKILL),
     ("console", signal.SIGTERM), ("console", signal.SIGKILL), ("kcat", signal.SIGTERM),
+    ("kcat", signal.SIGKILL),
 ])
 def test_a_pipe_gets_slow_records_at_once_and_what_is_committed_was_written(
     ottla: Ottla, running: list[Running], name: str, number: signal.Signals

@@ -43,6 +43,21 @@ def test_what_is_commented_out_has_the_value_that_counts_without_it() -> None:
                 assert with_it.value(name) == without.value(name), name
 
 
+def test_the_listener_is_for_this_machine_and_the_example_for_others() -> None:
+    """As the comments above them say."""
+    path = PACKAGING / "server.properties"
+    text = path.read_text()
+    assert "\n# NAME://host:port. This listener is for clients on this machine. PLAINTEXT " in text
+    config = BrokerConfig.load(path)
+    assert config.listeners == ("PLAINTEXT://localhost:9092",)
+    assert config.advertised_listeners is None
+    _, found, example = text.partition("\n# For clients on other machines: the interface to listen")
+    lines = re.findall(r"^#([a-z.]+=.*)$", example, re.MULTILINE)[:2]
+    config = BrokerConfig.load(path, lines)
+    assert found and config.listeners == ("PLAINTEXT://10.0.0.5:9092",)
+    assert config.advertised_listeners == ("PLAINTEXT://broker.example.com:9092",)
+
+
 def test_the_image_and_the_unit_have_what_a_cluster_needs() -> None:
     """Without kazoo a broker with zookeeper.connect does not start; stores may be PKCS12."""
     for name in ("container/Dockerfile", "systemd/ottla.service"):

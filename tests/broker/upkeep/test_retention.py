@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.broker.produce_fetch import batch, fetch, fetch_request, produce, val
 from tests.broker.retention import one_round
 from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create, delete_below, earliest
+from tests.documents import ROOT
 from tests.fakes import FakeClock
 
 DAY_MS = 24 * 3_600_000
@@ -92,6 +94,34 @@ def test_a_changed_setting_counts_from_the_next_round_on(tmp_path: Path) -> None
     one.clock.advance(DAY_MS)
     assert one.retain() == 11, "the active segment rolls, then goes"
     assert one.partition.log.log_end_offset == 11
+
+
+def test_a_shorter_time_empties_the_active_segment_and_a_smaller_size_does_not(
+    tmp_path: Path,
+) -> None:
+    """docs/operations.md says so to those who need room."""
+    one = OnePartition(tmp_path, retention_ms=-1)
+    one.append(10)
+    one.partition.log.configure(LogConfig(retention_ms=-1, retention_bytes=1))
+    assert one.retain() == 0
+    one.clock.advance(DAY_MS)
+    one.partition.log.configure(LogConfig(retention_ms=DAY_MS // 2))
+    assert one.retain() == 10
+    one.append(10)
+    one.partition.log.configure(LogConfig(retention_ms=-1, retention_bytes=0))
+    assert one.retain() == 20, "a size of 0 leaves nothing"
+
+
+def test_the_log_says_what_retention_removed_where_the_page_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = OnePartition(tmp_path, segment_bytes=400, retention_bytes=1000)
+    one.append(20)
+    with caplog.at_level(logging.INFO):
+        start = one.retain()
+    [said] = [line for line in caplog.records if f"begins at offset {start}" in line.getMessage()]
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert f"the log lines of `{said.name}` say what retention removed" in page
 
 
 def test_after_a_crash_the_log_begins_where_its_first_segment_does(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.commands import table
+from ottla.tools.zookeeper.local import LocalZooKeeper, free_port
+from tests.documents import blocks, run_as_written
 
 pytestmark = pytest.mark.timeout(240)
 """A bound for a busy machine, above the session timeout; docs/cluster.md has the figures."""
@@ -323,6 +325,46 @@ def all_in_sync(cluster: LocalCluster, topic: str) -> bool:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     partitions = admin.list_topics(topic, 10).topics[topic].partitions.values()
     return all(len(part.isrs) == len(part.replicas) for part in partitions)
+
+
+def test_brokers_with_the_file_of_the_page_about_three_machines_are_a_cluster(
+    tmp_path: Path,
+) -> None:
+    zookeeper()
+    page = [block.text for block in blocks("docs/cluster.md")]
+    [settings] = [text for text in page if text.startswith("node.id=1\n")]
+    [script] = [text for text in page if text.startswith("ottla server start /etc/ottla/")]
+    start, *questions = script.splitlines()
+    keeper = LocalZooKeeper(tmp_path / "zookeeper")
+    brokers, port = list[subprocess.Popen[str]](), 0
+    try:
+        keeper.start()
+        for node in (1, 2, 3):
+            port, text = free_port(), settings
+            for written, used in {
+                "node.id=1": f"node.id={node}", "broker.rack=a": f"broker.rack={node}",
+                "PLAINTEXT://:9092": f"PLAINTEXT://:{port}",
+                "kafka1.example.org:9092": f"localhost:{port}",
+                "/var/lib/ottla": f"{tmp_path}/data-{node}",
+                "zk1.example.org:2181,zk2.example.org:2181,zk3.example.org:2181": keeper.connect,
+            }.items():
+                assert text.count(written) == 1, written
+                text = text.replace(written, used)
+            file = tmp_path / f"server-{node}.properties"
+            file.write_text(text)
+            words = shlex.split(start.replace("/etc/ottla/server.properties", str(file)))
+            brokers.append(subprocess.Popen(
+                [sys.executable, "-m", *words], stdout=subprocess.PIPE, text=True))
+        for broker in brokers:
+            assert broker.stdout is not None
+            assert broker.stdout.readline().startswith("ottla ready: "), "its log says why"
+        said = run_as_written("\n".join(questions), tmp_path, f"localhost:{port}")
+        assert re.findall(r"^ *(\d) ", said, re.MULTILINE) == ["1", "2", "3"], said
+    finally:
+        for broker in brokers:
+            with broker:
+                broker.terminate()
+        keeper.stop()
 
 
 def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_path: Path) -> None:

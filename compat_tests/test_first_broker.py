@@ -6,6 +6,7 @@ The commands are those of docs/cluster_operations.md."""
 from __future__ import annotations
 
 import os
+import pty
 import shlex
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import CHROOT, LocalBroker
 from ottla.tools.commands import table
 from ottla.tools.zookeeper.local import LocalZooKeeper, free_port
-from tests.documents import commands
+from tests.documents import commands, run_as_written
 
 pytestmark = pytest.mark.timeout(300)
 COUNT = 300
@@ -192,21 +193,29 @@ def begin_group(bootstrap: str) -> None:
 
 
 def create(growing: Growing) -> None:
-    """The example of the table is the command that is run, on the broker's own file."""
-    assert "--from server.properties --zookeeper " in of_the_page("ottla cluster create")
+    """The example of the table, and the commands of the page as they stand there, on the broker's
+    own file. The page's ask for the address of ZooKeeper, on a terminal."""
+    first = growing.first
     [example] = table.read("ottla")["cluster create"].examples
     line = example.removeprefix("ottla ").replace("localhost:2181/ottla", growing.connect)
     assert "in use by another process" in growing.ottla(line, status=1)
-    growing.first.stop()
+    first.stop()
     planned = growing.ottla(line.replace("--yes", "--dry-run"))
     assert "would have made broker 0 the first one of cluster" in planned
     assert growing.connect in planned and "topics with" in planned
-    print(planned + growing.ottla(line))
+    start(first)
+    (growing.directory / "data").symlink_to("broker-0")
+    script = of_the_page("ottla cluster create").replace("localhost:2181/ottla", growing.connect)
+    terminal, typed = pty.openpty()
+    os.write(terminal, f"{growing.connect}\n".encode())
+    print(planned + run_as_written(script, growing.directory, first.address, typed))
+    os.close(terminal)
+    os.close(typed)
     growing.ottla(line)                     # again: nothing is left to do
-    growing.first.start()
-    assert growing.first.process is not None and growing.first.process.wait(60) == 1
-    assert "belongs to a broker of a cluster, which has its metadata" in growing.first.printed()
-    growing.first.settings = growing.in_cluster
+    first.start()
+    assert first.process is not None and first.process.wait(60) == 1
+    assert "belongs to a broker of a cluster, which has its metadata" in first.printed()
+    first.settings = growing.in_cluster
 
 
 def of_the_page(words: str) -> str:
@@ -219,20 +228,10 @@ def of_the_page(words: str) -> str:
 def replicate(growing: Growing) -> None:
     """Three replicas of everything, by the commands of the page as they stand there."""
     address = growing.brokers[1].address
-    growing.ottla("install-kafka-scripts bin")
     admin = AdminClient({"bootstrap.servers": growing.bootstrap})
     assert {*INTERNAL, "records", "payments"} <= {*admin.list_topics(timeout=30).topics}
-    script = of_the_page("range(3)")
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script.replace("localhost:9092", address)],
-        cwd=growing.directory, capture_output=True, text=True, timeout=180,
-        env=os.environ | {
-            "OTTLA_BOOTSTRAP_SERVERS": address,
-            "PATH": f"bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        },
-    )
-    assert done.returncode == 0, done
-    assert "Successfully started partition reassignment" in done.stdout
+    printed = run_as_written(of_the_page("range(3)"), growing.directory, address)
+    assert "Successfully started partition reassignment" in printed
     topics = admin.list_topics(timeout=30).topics
     assert all(
         len(part.isrs) == 3 for topic in topics.values() for part in topic.partitions.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from compat_tests.brokers import Broker
 from compat_tests.group_members import PARTITIONS, RECORDS, produce
 from compat_tests.kafka_tools import kafka_tool
 from compat_tests.requirements import missing
+from tests.documents import shown_lines
 
 AT = ("--bootstrap-server", "{}")
 
@@ -76,11 +78,10 @@ def test_kafkas_formatter_reads_the_offsets_topic(
     topic = new_topic("groups-formatter", partitions=PARTITIONS)
     produce(broker, topic)
     consume(broker, topic, topic, "consumer", RECORDS)
-    formatter = "org.apache.kafka.tools.consumer.OffsetsMessageFormatter"
-    printed = kafka_tool(
-        broker, "console-consumer", *AT, "--topic", "__consumer_offsets", "--from-beginning",
-        "--timeout-ms", "6000", "--formatter", formatter,
-    )
+    [line] = [line for page, line in shown_lines() if "OffsetsMessageFormatter" in line]
+    tool, *words = shlex.split(line.replace("\\\n", " ").replace("localhost:9092", "{}"))
+    assert tool == "kafka-console-consumer"
+    printed = kafka_tool(broker, "console-consumer", *words, "--timeout-ms", "6000")
     newest: dict[int, int] = {}
     decoder, at = json.JSONDecoder(), printed.find('{"key"')
     while 0 <= at < len(printed):

@@ -1,13 +1,16 @@
 """The commands in the documents: blocks of `sh` and `python`.
 
 A test runs each of them as it stands; `DOCUMENTS` and `ELSEWHERE` say which test. Everything else
-between fences has another language (`text`, `properties`, …) and is shown, not run.
+between fences has another language (`text`, `properties`, …) and is shown, not run. Other pages
+show command lines that are indented: tests/tools/test_shown_lines.py runs them.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,31 +34,31 @@ DOCUMENTS = {
 """Documents whose commands are run as they stand, and the test that runs them."""
 ELSEWHERE = {
     "README.md: make test": "this is the run of all tests itself",
-    "docs/install.md: python3 -m venv env": "compat_tests/test_packages.py installs in bare"
-    " environments; here it would compile everything again",
-    "docs/install.md: env/bin/pip install '.[cluster,security]'": "compat_tests/test_packages.py",
-    "docs/install.md: make wheel": "compat_tests/test_packages.py; it compiles everything again",
     "docs/cluster.md: ottla server start /etc/ottla/server.properties": "three machines;"
-    " compat_tests/test_cluster.py has such brokers on one",
-    **dict.fromkeys(
-        (
-            "docs/cluster_operations.md: ottla reassign plan --without 4 > plan.json",
-            "docs/cluster_operations.md: systemctl stop ottla",
-        ),
-        "tests/broker/cluster/test_maintenance.py retires a broker by these commands",
-    ),
+    " compat_tests/test_cluster.py runs the commands with three such files on one",
+    "docs/cluster_operations.md: ottla reassign plan --without 4 > plan.json": "it needs a broker"
+    " 4; tests/broker/cluster/test_maintenance.py runs the commands",
+    "docs/cluster_operations.md: systemctl stop ottla": "it needs systemd as the first process;"
+    " tests/broker/cluster/test_maintenance.py runs the other commands after the stop of a broker",
     **dict.fromkeys(
         (
             "docs/cluster_operations.md: ottla server stop --data-dir data",
             "docs/cluster_operations.md: ottla topic describe $(ottla topic list --internal -o"
             " name) -o json | python3 -c '",
         ),
-        "compat_tests/test_first_broker.py makes a cluster of one broker by these commands",
+        "they need a broker without a cluster; compat_tests/test_first_broker.py runs them",
     ),
     "docs/operations.md: systemctl enable --now ottla": "it needs systemd as the first process;"
     " tests/test_packaging.py checks the unit with systemd-analyze, and what the broker tells it",
 }
 """Blocks that the test of their document leaves out, and what runs them."""
+LONG = {
+    "docs/install.md: python3 -m venv env",
+    "docs/install.md: make wheel",
+    "docs/install.md: env/bin/pip install '.[cluster,security]'",
+}
+"""Blocks that compile everything again, for minutes: `make newcomer` runs them as they stand.
+Otherwise compat_tests/test_packages.py installs in bare environments what is compiled already."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,39 @@ def without_blocks(document: str) -> str:
     """The rest of the text, with as many lines."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return FENCED.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+LINE = re.compile(r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+) (?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+def shown_lines() -> list[tuple[str, str]]:
+    """The indented command lines of the pages that are not in DOCUMENTS, each with its page."""
+    pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
+    return [
+        (page, line) for page in sorted(pages - {*DOCUMENTS}) for line in
+        LINE.findall(without_blocks(page)) if not re.match(r"\S+ {3,}\S", line)
+    ]
+
+
+def run_as_written(
+    text: str, folder: Path, address: str, stdin: int = subprocess.DEVNULL
+) -> str:
+    """What commands print in a directory, with Kafka's names for the tools on the PATH. Only the
+    broker's address is replaced."""
+    here = Path(sys.executable).parent
+    if not (folder / "bin").exists():
+        install = [here / "ottla", "install-kafka-scripts", folder / "bin"]
+        subprocess.run(install, capture_output=True, check=True)
+    done = subprocess.run(
+        ["sh", "-ec", re.sub("localhost:909[23]", address, text)], cwd=folder,
+        stdin=stdin, capture_output=True, text=True, check=False,
+        env=os.environ | {
+            "OTTLA_BOOTSTRAP_SERVERS": address,
+            "PATH": f"{folder / 'bin'}:{here}:{os.environ['PATH']}",
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done
+    return done.stdout
 
 
 def tracked_texts() -> list[Path]:

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.settings.config import BrokerConfig
+from ottla.broker.settings.topic import TopicConfig
 from ottla.tools.cli.grammar import parser_of
 from ottla.tools.kafka_names.grammar import parse
 from tests.documents import (
     COMMANDS,
     DOCUMENTS,
     ELSEWHERE,
+    LONG,
     ROOT,
     blocks,
     commands,
+    shown_lines,
     tracked_texts,
     without_blocks,
 )
@@ -45,7 +49,7 @@ def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
             name = Path(document).name
             assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} runs {document}"
     keys = {block.key for document in DOCUMENTS for block in commands(document)}
-    assert ELSEWHERE.keys() <= keys, "blocks that are no longer there"
+    assert ELSEWHERE.keys() | LONG <= keys, "blocks that are no longer there"
 
 
 SIGNATURES = {"docs/spark_reference.md"}
@@ -58,23 +62,13 @@ def test_no_document_has_commands_that_nobody_runs() -> None:
     assert not forgotten, "add them to DOCUMENTS, and to a test that runs their commands"
 
 
-LINE = re.compile(r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+) (?:.*\\\n)*.*)$", re.MULTILINE)
 BY_ITSELF = ("log", "pipeline", "server")
 """Groups of commands with parsers of their own."""
 
 
-def shown_lines() -> list[tuple[str, str]]:
-    """The indented command lines of the pages that are not in DOCUMENTS, each with its page."""
-    pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
-    return [
-        (page, line) for page in sorted(pages - {*DOCUMENTS}) for line in
-        LINE.findall(without_blocks(page)) if not re.match(r"\S+ {3,}\S", line)
-    ]
-
-
 @pytest.mark.parametrize(("page", "line"), shown_lines())
 def test_a_command_line_that_a_page_shows_is_one(page: str, line: str) -> None:
-    """Nobody runs these: they need somebody's data, or the page shows what they print."""
+    """tests/tools/test_shown_lines.py runs them, where they ask a broker that has everything."""
     name, *words = re.split(r"[|<>#]", line, maxsplit=1)[0].replace("\\\n", " ").split()
     if name == "ottla" and words[0] not in BY_ITSELF:
         known = command_lines.COMMANDS
@@ -182,6 +176,26 @@ def test_every_logger_of_the_broker_is_in_the_table_of_operations() -> None:
     }
     assert made - described == set(), "add them to the table of loggers in docs/operations.md"
     assert described - made == set(), "remove them from docs/operations.md: nothing logs there"
+
+
+WEEK_MS = 7 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(("page", "words", "setting", "value"), [
+    ("quick_start", "For some three seconds the broker waits for further members of the new group",
+     "group.initial.rebalance.delay.ms", 3_000),
+    ("quick_start", "records stay for a week", "retention.ms", WEEK_MS),
+    ("troubleshooting", "`retention.ms` is a week by default", "retention.ms", WEEK_MS),
+    ("operations", "`log.retention.check.interval.ms`, 5 minutes",
+     "log.retention.check.interval.ms", 300_000),
+    ("operations", "a minute\nlater (`file.delete.delay.ms`)", "file.delete.delay.ms", 60_000),
+    ("operations", "`segment.bytes`, 1 GiB", "segment.bytes", 1 << 30),
+])
+def test_a_time_or_size_that_a_page_names_is_the_default(
+    page: str, words: str, setting: str, value: int
+) -> None:
+    assert words in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert {**BrokerConfig.declared, **TopicConfig.declared}[setting].default == value
 
 
 def test_the_readme_begins_with_how_to_run_and_how_to_test() -> None:

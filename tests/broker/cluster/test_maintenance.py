@@ -15,6 +15,8 @@ from confluent_kafka import Producer
 
 from ottla.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from tests.broker.cluster.running_cluster import RunningCluster, clustered
+from tests.documents import commands as of_page
+from tests.documents import run_as_written
 from tests.tools.cli.ottla_command import Ottla
 
 RECORDS_A_STEP = 200
@@ -159,9 +161,10 @@ def test_a_broker_is_retired_by_the_documented_steps(
 
     before = assignment(cluster)
     assert "__consumer_offsets" in {topic for topic, _ in before}
-    Path("plan.json").write_text(ottla.ok("reassign plan --without 4"))
+    page = [block.text for block in of_page("docs/cluster_operations.md")]
+    [plan] = [text for text in page if "reassign plan --without 4" in text]
+    run_as_written(plan, tmp_path, ottla.address)
     tool = f"kafka-reassign-partitions --bootstrap-server {ottla.address}"
-    ottla.ok(f"{tool} --execute --reassignment-json-file plan.json")
     cluster.until(
         lambda: all(
             4 not in state.replicas
@@ -183,6 +186,9 @@ def test_a_broker_is_retired_by_the_documented_steps(
     unregister = f"kafka-cluster unregister --bootstrap-server {ottla.address} --id 4"
     refused = ottla(unregister)
     assert refused.status == 1 and "Broker 4 is running" in refused.err, refused
+    [steps] = [text for text in page if "systemctl stop ottla" in text and "--id 4" in text]
+    stop, remove, *checks = steps.splitlines()
+    assert stop.startswith("systemctl stop ottla ")
     cluster.stop(4)
     cluster.until(
         lambda: all(4 not in each.metadata_log.image.brokers for each in cluster.servers.values()),
@@ -194,10 +200,11 @@ def test_a_broker_is_retired_by_the_documented_steps(
     assert [(line.split()[0], line.split()[4]) for line in fenced] == [
         ("1", "unfenced"), ("2", "unfenced"), ("3", "unfenced"), ("4", "fenced")
     ]
-    assert ottla.ok(unregister) == "Broker 4 is no longer registered.\n"
+    removed = run_as_written(remove, tmp_path, ottla.address)
+    assert removed == "Broker 4 is no longer registered.\n"
     assert ottla.ok(f"{listed} --include-fenced-brokers") == ottla.ok(listed)
     in_order(cluster)
-    ottla.ok("cluster check")
+    run_as_written("\n".join(checks), tmp_path, ottla.address)
     read = ottla.ok("consume orders -o beginning -e").split()
     assert sorted(read) == ["first", "second"]
     assert "billing" in ottla.ok("group list -o name").split()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,11 +10,12 @@ from pathlib import Path
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import CreateTopicsRequest, MetadataRequest
 from tests.broker.running import RunningBroker, WireClient
-from tests.documents import ROOT, Block, blocks, commands
+from tests.documents import ROOT, blocks, commands, run_as_written
 
 DOCUMENT = ROOT / "docs" / "security.md"
 BIN = Path(sys.executable).parent
-CERTIFICATE, USERS, FIRST_USER, BY_FIRST_USER = commands("docs/security.md")
+CERTIFICATE, USERS, FIRST_USER, BY_FIRST_USER = (
+    block.text for block in commands("docs/security.md"))
 
 
 def documented(directory: Path, key: Path) -> dict[str, str]:
@@ -38,27 +38,15 @@ def ottla(directory: Path, *words: str) -> str:
     ).stdout
 
 
-def run(block: Block, directory: Path, address: str) -> str:
-    """Run the commands of a block, with Kafka's names for the tools on the PATH."""
-    ottla(directory, "install-kafka-scripts", "bin")
-    path = f"{directory / 'bin'}:{BIN}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["sh", "-ec", re.sub("localhost:909[23]", address, block.text)], cwd=directory,
-        env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done
-    return done.stdout
-
-
 def test_the_first_user_exists_before_the_first_start_and_administers(tmp_path: Path) -> None:
     """A trial user who followed the page had an administrator without rights."""
-    run(CERTIFICATE, tmp_path, "")
+    run_as_written(CERTIFICATE, tmp_path, "")
     server, client = (
         block.text for block in blocks("docs/security.md")
         if block.text.startswith("listeners=PUBLIC") or 'username="admin"' in block.text
     )  # fmt: skip
     (tmp_path / "server.properties").write_text(server)
-    run(FIRST_USER, tmp_path, "")
+    run_as_written(FIRST_USER, tmp_path, "")
     pairs = dict(line.split("=", 1) for line in server.splitlines())
     data = tmp_path / pairs["log.dirs"]
     kept = (data / "ottla-bootstrap.jsonl").read_text()
@@ -71,12 +59,12 @@ def test_the_first_user_exists_before_the_first_start_and_administers(tmp_path: 
     with RunningBroker(data, **pairs | here) as broker:
         address = f"127.0.0.1:{broker.server.listeners[0].port}"
         (tmp_path / "admin.properties").write_text(client.replace("localhost:9093", address))
-        made = run(BY_FIRST_USER, tmp_path, address)
+        made = run_as_written(BY_FIRST_USER, tmp_path, address)
     assert "user bob" in made and "Created topic payments" in made and "User:bob" in made
 
 
 def test_the_secured_broker_in_ten_lines_is_one(tmp_path: Path) -> None:
-    run(CERTIFICATE, tmp_path, "")
+    run_as_written(CERTIFICATE, tmp_path, "")
     authority = tmp_path / "ca.pem"
     settings = documented(tmp_path / "data", tmp_path / "server.pem")
     with RunningBroker(tmp_path / "data", **settings) as broker:
@@ -84,7 +72,7 @@ def test_the_secured_broker_in_ten_lines_is_one(tmp_path: Path) -> None:
         with WireClient(broker.address) as admin:
             topic = CreateTopicsRequest.Topic(name="orders", num_partitions=1, replication_factor=1)
             assert not admin.call(CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code
-        run(USERS, tmp_path, f"{broker.address[0]}:{broker.address[1]}")
+        run_as_written(USERS, tmp_path, f"{broker.address[0]}:{broker.address[1]}")
         text = next(b.text for b in blocks("docs/security.md") if b.text.startswith("bootstrap"))
         client_file = text.replace("kafka.example.org:9093", f"127.0.0.1:{public[1]}")
         (tmp_path / "client.properties").write_text(

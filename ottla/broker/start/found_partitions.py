@@ -99,8 +99,8 @@ class FoundPartitions:
     # The report of a cluster's member when it registers
 
     async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
-        """What this broker reports when it registers; with `adopts`, this includes the highest
-        producer id and leader epoch in its logs. Raises StorageRefused."""
+        """What this broker reports when it registers; with `adopts`, this includes the producer id
+        and the leader epoch that the cluster has to outdo. Raises StorageRefused."""
         from ottla.broker.cluster.last_run import FoundLogs
 
         held = await self._held(workers) if adopts else None
@@ -122,10 +122,12 @@ class FoundPartitions:
         )
 
     async def _held(self, workers: Workers) -> Held:
-        """The highest producer id and leader epoch in the logs, for the adoption of a backup.
-        Raises StorageRefused."""
+        """The highest producer id and leader epoch in the logs, or of an earlier report, for the
+        adoption of a backup. Raises StorageRefused."""
+        from ottla.broker.cluster.earlier_reports import ADOPTION, report_above
         from ottla.broker.cluster.held_by_logs import held_by_logs
 
+        disk = self.storage.disk
         for directory in self.storage.directories:
             if directory.offline is not None:
                 raise StorageRefused(
@@ -136,11 +138,13 @@ class FoundPartitions:
                 )
         try:
             # The headers of all batches are read, which takes minutes with terabytes of data.
-            return await workers.run(partial(held_by_logs, self.storage.disk, [*self.replicas]))
+            held = await workers.run(partial(held_by_logs, disk, [*self.replicas]))
+            return report_above(disk, [each.path for each in self.storage.directories], held)
         except OSError as error:
             raise StorageRefused(
-                f"the producer ids in the logs could not be read: {error}. Without them, the"
-                " cluster could issue the same ids again"
+                f"the highest producer id and leader epoch of the logs could not be read, or could"
+                f" not be kept in {ADOPTION}: {error}. Without them, the cluster could issue the"
+                " same ones again"
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:

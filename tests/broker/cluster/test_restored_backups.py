@@ -119,6 +119,20 @@ def test_the_same_backup_restored_again_gives_nothing_twice(cluster: RunningClus
         assert used == sorted(set(used))
 
 
+def test_a_restore_after_which_nobody_writes_gives_nothing_twice_either(
+    cluster: RunningCluster,
+) -> None:
+    """Clients know the epochs and ids that are in no log."""
+    backup, used, led = Backup(cluster), list[int](), max(epochs(cluster))
+    for _ in range(3):
+        restored(cluster, backup)
+        in_sync(cluster)
+        assert min(epochs(cluster)) > led
+        used.append(new_producer_id(cluster))
+        led = max(epochs(cluster))
+    assert used == sorted(set(used))
+
+
 def test_a_lone_broker_gives_no_id_before_it_knows_those_of_its_logs(tmp_path: Path) -> None:
     with RunningCluster(tmp_path, 1) as cluster:
         assert create(cluster, 1, "t", 1, 1) == 0

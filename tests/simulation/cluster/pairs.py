@@ -29,7 +29,8 @@ from tests.simulation.logs import check_log_transactions
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
-    from ottla.replication.metadata import MetadataImage, PartitionState
+    from ottla.replication.metadata import MetadataImage, PartitionState, TopicImage
+    from ottla.replication.partition import Partition
     from tests.simulation.cluster.story import ClusterStory
     from tests.simulation.cluster.world import ClusterMachine
 
@@ -175,11 +176,10 @@ async def other_settings(story: ClusterStory) -> None:
 
 
 class Elections:
-    """Checks of elections. A new leader must be in sync or eligible, or join the in-sync set in the
-    decision that completes a reassignment, and it must have all committed records. Other replicas
-    may become leader only if no replica is trusted, if an operator has requested an election of any
-    replica, or if the topic allows unclean elections. Then exactly the records that the new leader
-    lacks are lost."""
+    """Who joins the in-sync set: a replica that has all that is committed. And who was elected: a
+    replica that is in sync or eligible, or one that joins in the decision that completes a
+    reassignment, and it has all that was committed. Unless nobody is trusted, an operator has asked
+    for anyone, or a topic allows others: what such a leader lacks is lost, no more."""
 
     def __init__(self, story: ClusterStory) -> None:
         self.story, self.unclean = story, set[str]()
@@ -200,6 +200,43 @@ class Elections:
             ):
                 if state.leader not in (was.leader, NO_LEADER):
                     self._elected(name, index, was, state)
+                elif len(state.isr) > 1 and state.isr is not was.isr:
+                    for node in {*state.isr} - {*was.isr, state.leader}:
+                        self._joined(topic, index, state, node)
+
+    def _joined(self, topic: TopicImage, index: int, state: PartitionState, node: int) -> None:
+        """Check that a replica has all that is committed when the controller lets it join the
+        in-sync set."""
+        leading, joining = self._replica(topic, index, state.leader), self._replica(
+            topic, index, node)
+        if leading is None or joining is None or not leading.led_here:
+            return
+        committed = leading.high_watermark
+        if topic.name in PLAIN and not self._lost(topic.name, index):
+            known = self.story.leaders.committed.get((topic.topic_id, index), 0)
+            committed = max(committed, known)
+        if joining.log.log_end_offset < committed:
+            raise Violation(
+                f"{topic.name}-{index}: broker {node} joins the in-sync set with"
+                f" {joining.log.log_end_offset} of {committed} committed"
+            )
+
+    def _replica(self, topic: TopicImage, index: int, node: int) -> Partition | None:
+        """A replica of this topic on a broker that serves."""
+        machine = self.story.world.broker(node)
+        if machine is None or machine.server is None or not machine.up:
+            return None
+        found = machine.server.replicas.partition(topic.name, index)
+        if found is None or found.topic_id != topic.topic_id or found.log.offline is not None:
+            return None
+        return found
+
+    def _lost(self, name: str, index: int) -> bool:
+        """Whether the last good copy of a partition was ever lost."""
+        return any(
+            (part.topic, part.index) == (name, index) and part.lost_at >= 0
+            for part in self.story.parts
+        )
 
     def _elected(
         self, name: str, index: int, was: PartitionState, state: PartitionState
@@ -226,12 +263,8 @@ class Elections:
 
 
     def _has_everything(self, name: str, index: int, machine: ClusterMachine) -> None:
-        """Check that a new leader has all committed records that are not lost."""
-        lost = any(
-            (part.topic, part.index) == (name, index) and part.lost_at >= 0
-            for part in self.story.parts
-        )
-        if lost or name not in PLAIN or self.story.promises.harmed:
+        """Check that a new leader has all that was committed, as far as nothing of it is lost."""
+        if self._lost(name, index) or name not in PLAIN or self.story.promises.harmed:
             return
         if machine.server is None or not machine.up:
             return                          # the broker is starting: it has no partitions yet

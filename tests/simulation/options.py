@@ -88,6 +88,7 @@ class Options:
     abandons: bool = False                  # transactions that nobody ends
     small: bool = False                     # whether `small.py` makes some limits small
     impatient: bool = False                 # producers that do not wait for an answer
+    slow_verdicts: bool = False             # whether coordinators answer leaders late
     slow_loads: bool = False                # whether coordinators take long to load
     slow_images: bool = False               # whether brokers follow the metadata slowly
     narrow: bool = False                    # whether a broker's sockets accept little at a time

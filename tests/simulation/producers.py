@@ -53,8 +53,9 @@ TWICE_SHARE = 0.3
 AMID_A_WRITE_SHARE = 0.1
 """The share of writes during which an impatient transactional producer dies."""
 AMID_A_WRITE_PACE = 1000.0
-ABORT_AMID_A_WRITE_SHARE = 0.1
-"""The share of writes during which an impatient transactional producer aborts the transaction."""
+ABORT_AMID_A_WRITE_SHARE, ABORT_OFTEN_SHARE = 0.1, 0.5
+"""How many writes an impatient transactional producer leaves unanswered, and aborts; the second
+one where coordinators answer leaders late."""
 CODECS = (0, 0, 0, 1, 2, 3, 4)
 
 
@@ -302,12 +303,16 @@ class Transactional(Producer):
     def __init__(self, story: Story, name: str) -> None:
         super().__init__(story, name)
         self.transactional = name
-        self.second = self.random.random() < 0.5
+        # By the second protocol each transaction has an epoch of its own, which keeps it apart.
+        self.second = self.random.random() < 0.5 and not story.options.slow_verdicts
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()
         self.deletions = Random(f"deletions {story.world.seed} {name}")
         self.later_commits = Random(f"later commits {story.world.seed} {name}")
         self.aborts = Random(f"aborts {story.world.seed} {name}")
+        self.aborts_share = (
+            ABORT_OFTEN_SHARE if story.options.slow_verdicts else ABORT_AMID_A_WRITE_SHARE
+        )
         self.topic: TopicModel | None = None
         """The topic to whose partitions a wide transaction writes, one after the other."""
         self.turn = 0
@@ -464,9 +469,7 @@ class Transactional(Producer):
                         self.unanswered = asyncio.ensure_future(self.deliver(*made))
                         await asyncio.sleep(random.expovariate(AMID_A_WRITE_PACE))
                     return False
-                if self.story.options.impatient and (
-                    self.aborts.random() < ABORT_AMID_A_WRITE_SHARE
-                ):
+                if self.story.options.impatient and self.aborts.random() < self.aborts_share:
                     return await self.abort_amid_a_write(transaction)
                 good = await (
                     self.commit_offset(transaction) if random.random() < 0.25

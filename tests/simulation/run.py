@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SWITCHES = (
     "small", "narrow", "members", "contenders", "abandons", "slow_loads", "slow_images",
     "impatient", "wide", "directory_moves", "settings_change", "deletions", "follower_reads",
-    "snapshots",
+    "snapshots", "slow_verdicts",
 )
 """Options that `shorten` may set to false, and shares that it may set to 0."""
 SHARES = ("slow_share", "slow_network", "slow_threads", "cold_share", "pieces_share", "rivals")

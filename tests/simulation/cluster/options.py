@@ -57,7 +57,10 @@ CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 that have it."""
 PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction", "other settings")
 PAIRS_SHARE = 0.25
-"""Sequences that exercise two features together, and the share of short lives that have one."""
+"""Sequences for two features at a time, and how many short lives have one of them."""
+SLOW_VERDICTS_SHARE = 0.3
+"""How many of the short lives with impatient producers have late answers about transactions, and
+transactions that end meanwhile."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
 """A sequence, and the share of seeds that have it. Seeds that change settings or move replicas
 between directories are not counted, and do not have it."""
@@ -113,6 +116,7 @@ class ClusterOptions(Options):
         if not (drawn if long is None else long):
             options.cut_short(life)
         options.draw_late(seed)
+        options.draw_verdicts(random.Random(f"cluster verdicts {seed}"))
         return options
 
     @property
@@ -199,6 +203,12 @@ class ClusterOptions(Options):
         )
         if restores.random() < RESTORED_SHARE and not unsteady:
             self.have(RESTORED, restores.randrange(len(self.faults)))
+
+    def draw_verdicts(self, verdicts: random.Random) -> None:
+        """Have late answers about transactions, or not."""
+        self.slow_verdicts = self.impatient and verdicts.random() < SLOW_VERDICTS_SHARE
+        if self.slow_verdicts:
+            self.transactions = max(self.transactions, 2)
 
     def draw_moves(self, moves: random.Random) -> None:
         """Draw whether replicas are moved between the log directories of their brokers."""

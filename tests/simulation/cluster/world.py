@@ -14,6 +14,7 @@ from ottla.replication import cluster_store
 from ottla.replication.coordination import SessionState
 from tests.simulation.cluster.links import SimNetwork
 from tests.simulation.cluster.options import ClusterOptions
+from tests.simulation.cluster.slow_verdicts import answer_late
 from tests.simulation.disk import SimDisk
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
@@ -167,6 +168,8 @@ class ClusterWorld(World):
         if cast(ClusterOptions, self.options).snapshots:
             put(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 3)
             put(controller, "SNAPSHOT_LOOK_SECONDS", 0.3)
+        if cast(ClusterOptions, self.options).slow_verdicts:
+            answer_late(self.options.drawn_from, put)
         put(cluster_store, "decode_entry", lru_cache(maxsize=None)(cluster_store.decode_entry))
 
     @property

@@ -197,9 +197,11 @@ class ZooKeeperServer:
 class MemoryCoordination:
     """A client's session with a ZooKeeperServer.
 
-    `lose_answers` says how many of the next requests are executed without an answer to the client:
-    its connection breaks instead, and stays broken until `join`. If `join` is called before the
-    break has occurred, it breaks the connection first.
+    `lose_answers` is how many of the next requests are executed without an answer to the client:
+    its connection breaks in place of the answer, and stays broken until `join`. A `join` that comes
+    before the break does breaks it first: a client connects again whenever its connection breaks.
+    `lose_writes` is how many of the next writes are lost in the same way before they are executed.
+    `looks` counts the nodes that the client has looked for without a watch.
     """
 
     def __init__(
@@ -218,12 +220,10 @@ class MemoryCoordination:
         self.waiting: dict[asyncio.Future[Any], None] = {}
         self.missed: dict[Watch, None] = {}
         self.connection = 0
-        """A number that grows when the connection breaks: messages of a former connection never
-        arrive."""
-        self.lose_answers = 0
+        """Counts up when the connection breaks: messages of a former one never arrive."""
+        self.lose_answers = self.lose_writes = self.looks = 0
         self.breaking = False
-        """Whether this connection has lost an answer, and the client does not know yet that it
-        breaks."""
+        """Whether something was lost on this connection, which the client does not know yet."""
 
     async def start(self) -> None:
         """Begin a session."""
@@ -249,6 +249,7 @@ class MemoryCoordination:
 
     def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
         """A node or None."""
+        self.looks += watch is None
         return self._ask(lambda session: self.server.exists(session, path, watch))
 
     def children(self, path: str, watch: Watch | None = None) -> PendingAnswer[list[str]]:
@@ -258,13 +259,13 @@ class MemoryCoordination:
     def multi(self, operations: Sequence[Operation]) -> PendingAnswer[None]:
         """Execute all operations or none."""
         asked = list(operations)
-        return self._ask(lambda session: self.server.multi(session, asked))
+        return self._ask(lambda session: self.server.multi(session, asked), writes=True)
 
     def sync(self) -> PendingAnswer[None]:
         """Do nothing: there is one server, which is always current."""
         return self._ask(lambda session: None)
 
-    def _ask(self, request: Callable[[int], Any]) -> Any:
+    def _ask(self, request: Callable[[int], Any], writes: bool = False) -> Any:
         loop = asyncio.get_running_loop()
         future, sent_at = loop.create_future(), loop.time()
         if self.state is not SessionState.CONNECTED:
@@ -275,7 +276,12 @@ class MemoryCoordination:
 
         def arrives() -> None:
             if connection != self.connection or self.session_id not in self.server.sessions:
-                return                  # the session has ended; its client is soon notified
+                return                  # a session that has ended does nothing and is soon notified
+            if writes and self.lose_writes:
+                self.lose_writes -= 1
+                self.breaking = True
+                self.later(breaks)
+                return
             try:
                 answer = request(self.session_id)
                 error = None

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cluster.coincidences import COINCIDENCES
 from tests.simulation.cluster.pairs import PAIRS
 from tests.simulation.cluster.sequences import SEQUENCES
 
@@ -354,4 +355,5 @@ FAULTS: dict[str, Fault] = {
     "alone in the dark": alone_in_the_dark, "lose answers": lose_answers,
     "move": move, "cut between two": cut_between_two,
     "end a session": end_a_session, "break links": break_links, "idle": idle, **SEQUENCES, **PAIRS,
+    **COINCIDENCES,
 }

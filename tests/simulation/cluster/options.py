@@ -29,9 +29,7 @@ SEQUENCES = (
     "last disk lost", "late fetch", "successor ahead", "killed at its return", "back one by one",
     "two leaders die", "leader dies as one joins", "power cut of two",
 )
-"""Faults of several steps, which `sequences.py` has."""
-OF_THREE = ("last disk lost", "successor ahead", "two leaders die")
-"""The sequences that can find a defect only with three replicas and min.insync.replicas=2."""
+"""Faults of several steps; those that `sequences.py` has."""
 OF_TWO = ("power cut of two", "killed as it moves")
 """The sequences that can find a defect only if one broker has no replica, and min.insync.replicas
 is 1."""
@@ -58,6 +56,14 @@ that have it."""
 PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction", "other settings")
 PAIRS_SHARE = 0.25
 """Sequences for two features at a time, and how many short lives have one of them."""
+COINCIDENCES = (
+    "silent in an election", "proposal comes late", "join is not heard of",
+    "behind the start of an epoch", "request is lost", "removed as it registers",
+)
+COINCIDENCES_SHARE = 0.12
+"""Sequences in which one message is late or lost, and how many short lives have one of them."""
+OF_THREE = ("last disk lost", "successor ahead", "two leaders die", *COINCIDENCES)
+"""Those that show something only with three replicas, two of which have to be in sync."""
 SLOW_VERDICTS_SHARE = 0.3
 """How many of the short lives with impatient producers have late answers about transactions, and
 transactions that end meanwhile."""
@@ -117,6 +123,7 @@ class ClusterOptions(Options):
             options.cut_short(life)
         options.draw_late(seed)
         options.draw_verdicts(random.Random(f"cluster verdicts {seed}"))
+        options.draw_coincidences(random.Random(f"cluster coincidences {seed}"))
         return options
 
     @property
@@ -203,6 +210,12 @@ class ClusterOptions(Options):
         )
         if restores.random() < RESTORED_SHARE and not unsteady:
             self.have(RESTORED, restores.randrange(len(self.faults)))
+
+    def draw_coincidences(self, apart: random.Random) -> None:
+        """Have a message that is late or lost, or not."""
+        unfit = {RESTORED, PAST_A_SNAPSHOT, CUT_WHILE_IT_MOVES} & {*self.faults}
+        if apart.random() < COINCIDENCES_SHARE and self.small and not unfit:
+            self.have(apart.choice(COINCIDENCES), apart.randrange(len(self.faults)))
 
     def draw_verdicts(self, verdicts: random.Random) -> None:
         """Have late answers about transactions, or not."""

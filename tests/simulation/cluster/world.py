@@ -43,7 +43,9 @@ class ClusterMachine(Machine):
         if cast(ClusterOptions, world.options).follower_reads:
             self.settings["broker.rack"] = f"rack {node_id}"
         self.session: MemoryCoordination | None = None
+        self.to_zookeeper: Way | None = None
         self.seed, self.disks, self.paused = seed, 0, False
+        self.refuses = False            # connections, although it serves
         self.excuse: str | None = None
         self.cut_at = -1.0              # when its power was cut last
         self.dark = False               # its power was cut, and it has not served since then
@@ -61,6 +63,7 @@ class ClusterMachine(Machine):
         """The broker of one process, with a session of its own."""
         world = self.world
         to_server, to_client = Way(world), Way(world)
+        self.to_zookeeper = to_server
         session = self.session = MemoryCoordination(
             world.zookeeper,
             later=lambda call: to_client.send(lambda: loop.dead or loop.call_soon(call)),
@@ -74,7 +77,7 @@ class ClusterMachine(Machine):
     def listens(self) -> bool:
         """Whether the broker accepts connections."""
         server = self.server
-        return server is not None and not self.died and any(
+        return server is not None and not self.died and not self.refuses and any(
             listener.socks[0].fileno() >= 0 for listener in server.listeners
         )
 
@@ -137,8 +140,23 @@ class Way:
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world, self.arrives_at = world, 0.0
+        self.held: list[Callable[[], Any]] | None = None
+        """Messages that are delayed until `go_on`; None if there is no delay."""
+
+    def hold(self) -> None:
+        """Delay all messages from now on."""
+        self.held = []
+
+    def go_on(self) -> None:
+        """Deliver what was held."""
+        held, self.held = self.held, None
+        for call in held or ():
+            self.send(call)
 
     def send(self, call: Callable[[], Any]) -> None:
+        if self.held is not None:
+            self.held.append(call)
+            return
         self.arrives_at = max(self.arrives_at + 1e-7, self.world.now + self.world.latency())
         self.world.at(self.arrives_at, call)
 
@@ -194,6 +212,13 @@ class ClusterWorld(World):
     def cut(self, source: ClusterMachine, target: ClusterMachine) -> None:
         """From now on, hold messages from one machine to the other."""
         self.cuts.add((source.node_id, target.node_id))
+
+    def mend(self, source: ClusterMachine, target: ClusterMachine) -> None:
+        """End one cut; what was held arrives."""
+        key = source.node_id, target.node_id
+        self.cuts.discard(key)
+        for call in self.held.pop(key, ()):
+            call()
 
     def heal(self) -> None:
         """End all cuts; held messages arrive."""

@@ -172,11 +172,11 @@ class Breaking(MemoryCoordination):
         self.before: Callable[[int], None] = lambda number: None
         """Called before each request."""
 
-    def _ask(self, request: Callable[[int], Any]) -> Any:
+    def _ask(self, request: Callable[[int], Any], writes: bool = False) -> Any:
         self.asked += 1
         self.before(self.asked)
         if self.asked == self.at:
             if self.executed:
                 request(self.session_id)
             self.cut()
-        return super()._ask(request)
+        return super()._ask(request, writes)

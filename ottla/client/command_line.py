@@ -18,15 +18,20 @@ DIGITS_MOST = 100
 """No number in a command line has more digits; `int` refuses thousands of digits."""
 
 
+def is_at_most(digits: str, most: int = INT64_MOST) -> bool:
+    """Whether a whole number, which may have a sign, is no further from 0 than `most`."""
+    return len(digits) <= DIGITS_MOST and abs(int(digits)) <= most
+
+
 def limited(least: int, most: int = INT64_MOST) -> Callable[[str], int]:
     """The argparse type of a whole number within these limits."""
 
     def value(text: str) -> int:
-        if not text.isdecimal() or (len(text) <= DIGITS_MOST and int(text) < least):
+        if text.isdecimal() and not is_at_most(text, most):
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {most} or less")
+        if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(
                 f"{text!r}: expected a whole number, {least} or more")
-        if len(text) > DIGITS_MOST or int(text) > most:
-            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {most} or less")
         return int(text)
 
     return value

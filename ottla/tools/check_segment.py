@@ -172,21 +172,7 @@ class SegmentCheck:
             self.epoch_starts.append((batch.leader_epoch, batch.base_offset))
         self.producer_id_max = max(self.producer_id_max, batch.producer_id)
         if self.epochs is not None and self.epochs.entries:
-            known = self.epochs.of_offset(batch.base_offset)
-            lags = batch.leader_epoch > self.epochs.latest
-            if known in (batch.leader_epoch, -1):
-                pass
-            elif lags and self.reread_from is not None and batch.base_offset >= self.reread_from:
-                self.repeats.is_rebuilt(
-                    f"{os.path.dirname(self.path)}/leader-epoch-checkpoint",
-                    f"it lacks leader epoch {batch.leader_epoch}, from offset {batch.base_offset}")
-            else:
-                self.tell(
-                    f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says "
-                    f"{known}", position,
-                    "stop the broker and delete leader-epoch-checkpoint: the next start makes it"
-                    " anew", kind="epoch",
-                )  # fmt: skip
+            self.check_epoch(batch, position, self.epochs)
         if batch.producer_id >= 0:
             if not self.cleaned:
                 self.check_sequence(batch, position)
@@ -197,6 +183,24 @@ class SegmentCheck:
             self.check_records(batch, position)
         self.epoch, self.end_offset = batch.leader_epoch, batch.last_offset + 1
         self.max_timestamp = batch.max_timestamp
+
+    def check_epoch(self, batch: BatchView, position: int, epochs: LeaderEpochs) -> None:
+        """Compares a batch's leader epoch with the checkpoint's."""
+        known = epochs.of_offset(batch.base_offset)
+        if known in (batch.leader_epoch, -1):
+            return
+        read_again = self.reread_from is not None and batch.base_offset >= self.reread_from
+        if read_again and batch.leader_epoch > epochs.latest:
+            self.repeats.is_rebuilt(
+                f"{os.path.dirname(self.path)}/leader-epoch-checkpoint",
+                f"it lacks leader epoch {batch.leader_epoch}, from offset {batch.base_offset}")
+            return
+        self.tell(
+            f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says {known}",
+            position,
+            "stop the broker and delete leader-epoch-checkpoint: the next start makes it anew",
+            kind="epoch",
+        )  # fmt: skip
 
     def check_sequence(self, batch: BatchView, position: int) -> None:
         """Checks that an idempotent producer's sequence numbers are consecutive."""

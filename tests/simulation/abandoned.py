@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.model import Transaction
 from tests.simulation.network import Broken
-from tests.simulation.producers import Transactional
+from tests.simulation.transactional_producers import Transactional
 
 if TYPE_CHECKING:
     from tests.simulation.story import Story

@@ -39,13 +39,10 @@ from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import ABORTED, GONE, LIVE, Model
 from tests.simulation.network import Broken
 from tests.simulation.options import SETTLED_SECONDS
-from tests.simulation.producers import (
-    produce_idempotently,
-    produce_plainly,
-    produce_transactions,
-)
+from tests.simulation.producers import produce_idempotently, produce_plainly
 from tests.simulation.reading import Content, Missing, fetch, read_as_of_old, take
 from tests.simulation.session import Session
+from tests.simulation.transactional_producers import produce_transactions
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ottla.client.errors import ClientError, no_partition
 from ottla.tools.browse.source import Bounds, Source
 from ottla.tools.browse.text import heading, row
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.offset_text import check_offset
+from ottla.tools.cli.offset_text import BEGINNING, END, check_offset
 
 if TYPE_CHECKING:
     from ottla.wire.records import Record
@@ -61,9 +61,9 @@ class Page:
         self.refresh()
         check_offset(text, "offset", ("beginning", "end"))
         first, end = self.bounds
-        if text in ("beginning", "earliest", "start"):
+        if text in BEGINNING:
             self.show_from(first)
-        elif text in ("end", "latest"):
+        elif text in END:
             self.show_end()
         elif text.startswith(("s@", "@")):
             self.show_from(

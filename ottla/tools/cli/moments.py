@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ottla.client.command_line import DIGITS_MOST, INT64_MOST
+from ottla.client.command_line import INT64_MOST, is_at_most
 from ottla.tools.usage import WrongUsage
 
 
@@ -13,7 +13,7 @@ def milliseconds(text: str) -> int:
     ignored. Raises WrongUsage for anything else."""
     text = text.removeprefix("s@").removeprefix("@")
     if text.isdecimal():
-        if len(text) > DIGITS_MOST or int(text) > INT64_MOST:
+        if not is_at_most(text):
             raise WrongUsage(
                 f"{text!r} is not a time: expected {INT64_MOST} milliseconds since 1970 or less")
         return int(text)

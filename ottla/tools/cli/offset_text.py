@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ottla.client.command_line import DIGITS_MOST, INT64_MOST
+from ottla.client.command_line import INT64_MOST, is_at_most
 from ottla.client.similar_names import similar
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.usage import WrongUsage
@@ -31,6 +31,6 @@ def check_offset(text: str, flag: str, words: tuple[str, ...], signs: str = "-")
 def number_of(text: str, flag: str) -> int:
     """The number of an offset, or a distance from one. Raises WrongUsage for one that no offset
     can have."""
-    if len(text) > DIGITS_MOST or abs(int(text)) > INT64_MOST:
+    if not is_at_most(text):
         raise WrongUsage(f"{flag} {text}: the highest offset is {INT64_MOST}")
     return int(text)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.client.command_line import DIGITS_MOST, INT64_MOST
+from ottla.client.command_line import is_at_most
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import cluster_of, properties_of
@@ -63,7 +63,7 @@ def check(options: Options) -> None:
         raise UsageError("Options from-beginning and offset cannot be specified together.")
     offset = options.one("offset")
     if offset and offset.lower() not in ("earliest", "latest") and not (
-        offset.isdecimal() and len(offset) <= DIGITS_MOST and int(offset) <= INT64_MOST
+        offset.isdecimal() and is_at_most(offset)
     ):
         raise UsageError(
             f"The provided offset value '{offset}' is incorrect. Valid values are "

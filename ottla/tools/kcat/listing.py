@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.client.addresses import parse_addresses, show_address
 from ottla.client.cluster import ClusterClient
-from ottla.client.command_line import INT32_MOST, INT64_MOST
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.similar_names import near
 from ottla.client.transport import Security
 from ottla.tools.admin import offsets
@@ -106,10 +106,10 @@ def offsets_by_time(chosen: Chosen) -> None:
         index, _, time = numbers.partition(":")
         if not index.isdecimal() or not time.removeprefix("-").isdecimal():
             raise Misused(f"-t {text}: expected TOPIC:PARTITION:TIMESTAMP")
+        if not is_at_most(index, INT32_MOST) or not is_at_most(time):
+            raise Misused(f"-t {text}: the number is too large")
         if (topic, int(index)) in times:
             raise Misused(f"-t {text}: the partition is named twice")
-        if int(index) > INT32_MOST or abs(int(time)) > INT64_MOST:
-            raise Misused(f"-t {text}: the number is too large")
         times[topic, int(index)] = int(time)
     if not times:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")

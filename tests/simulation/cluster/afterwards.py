@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.wire.errors import ErrorCode
 from tests.simulation.model import ABORTED, COMMITTED, UNKNOWN, Transaction
 from tests.simulation.network import Broken
-from tests.simulation.producers import Transactional
+from tests.simulation.transactional_producers import Transactional
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:

@@ -44,8 +44,8 @@ from tests.simulation.groups import Offsets, be_classic, be_new, commit_simply
 from tests.simulation.histories.check import check_histories
 from tests.simulation.members import be_static, classic_members, sharers
 from tests.simulation.model import Model
-from tests.simulation.producers import produce_transactions
 from tests.simulation.replay import check_producers
+from tests.simulation.transactional_producers import produce_transactions
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:

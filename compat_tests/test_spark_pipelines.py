@@ -238,7 +238,7 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
         assert {(str(r.window_start)[:10], r.carrier): (r.flights, r.minutes) for r in rows} == {
             k: tuple(v) for k, v in expected.items()}  # fmt: skip
         assert len(rows) == len(expected)
-    with pytest.raises(PipelineError, match="are final, and ignore records"):
+    with pytest.raises(PipelineError, match="so they ignore later records"):
         si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "w", **options)
     to = new_topic("daily", 3, cleanup_policy="compact")
     for _ in range(2):

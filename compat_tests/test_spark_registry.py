@@ -113,5 +113,5 @@ def test_a_subject_that_is_not_registered_is_named(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], registry: str
 ) -> None:
     topic = new_topic("unregistered", 1)
-    with pytest.raises(PipelineError, match=rf"answers 404 for .*{topic}-value"):
+    with pytest.raises(PipelineError, match=rf"answers with status 404: .*{topic}-value"):
         read_topic(spark, broker.bootstrap, topic, format="avro", schemas=registry)

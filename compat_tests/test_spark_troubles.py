@@ -187,7 +187,7 @@ def test_what_is_not_archived_yet_is_counted_and_an_archive_of_nothing_is_not_so
     produce(broker.bootstrap, topic, "none", events)
     verdict = si.verify(spark, path, broker.bootstrap)
     assert not verdict["ok"]
-    empty = f"the archive is empty, but {topic}-0 has 10 records: run archive"
+    empty = f"the archive is empty, but {topic}-0 has 10 records: run `ottla pipeline archive`"
     assert verdict["problems"] == [empty]
     assert verdict["partitions"]["0"]["not_archived"] == 10
     si.archive(spark, broker.bootstrap, topic, path)

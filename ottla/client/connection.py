@@ -168,8 +168,8 @@ class Connection:
     def _broken(self, error: OSError | None = None) -> str:
         if "CERTIFICATE_REQUIRED" in (getattr(error, "reason", None) or ""):    # alert of TLS 1.3
             return (
-                f"{show_address(self.address)}: the broker expects a certificate of the client:"
-                " set ssl.keystore.location to its file"
+                f"{show_address(self.address)}: the broker expects a client certificate: set"
+                " ssl.keystore.location to the file that has it"
             )
         hint = "" if self.in_use else perhaps_another(self.security.protocol)
         return f"{show_address(self.address)}: the broker closed the connection{hint}"

@@ -43,7 +43,7 @@ def compile_proto(text: str, name: str = "schema.proto") -> bytes:
         source.write_text(text)
         arguments = ["protoc", f"-I{directory}", f"-I{standard}", "--include_imports"]
         if protoc.main([*arguments, f"--descriptor_set_out={made}", str(source)]) != 0:
-            raise BadProto(f"{name} does not compile; protoc's message is above")
+            raise BadProto(f"{name} does not compile; protoc has printed the reason")
         return made.read_bytes()
 
 
@@ -62,14 +62,14 @@ def message_class(compiled: bytes, name: str | None, path: tuple[int, ...] = (0,
     try:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
     except KeyError as error:
-        raise BadProto(f"the schema has no message {name}") from error
+        raise BadProto(f"the schema has no message type {name}") from error
 
 
 def _name_at(file: Any, path: tuple[int, ...]) -> str:
     names, inside = [file.package] if file.package else [], file.message_type
     for index in path:
         if not 0 <= index < len(inside):
-            raise BadProto(f"the schema has no message with the indexes {list(path)}")
+            raise BadProto(f"the schema has no message type at the indexes {list(path)}")
         names.append(inside[index].name)
         inside = inside[index].nested_type
     return ".".join(names)

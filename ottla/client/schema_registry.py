@@ -31,7 +31,8 @@ def get(address: str, path: str) -> Any:
         with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
             body = answer.read(ANSWER_BYTES_MAX + 1)
     except urllib.error.HTTPError as error:
-        raise ClientError(f"the schema registry answers {error.code} for {where}") from error
+        raise ClientError(
+            f"the schema registry answers with status {error.code}: {where}") from error
     except OSError as error:
         raise ClientError(f"the schema registry does not answer: {where}: {error}") from error
     if len(body) > ANSWER_BYTES_MAX:

@@ -18,26 +18,26 @@ from ottla.console.requests import ApiRequest
 PREFIX = "/api/v1"
 Handler = Callable[[ApiRequest], Awaitable[Any]]
 SEARCH = {
-    "from": "newest, oldest, offset:N, time:MILLISECONDS (without records that have earlier"
-            " timestamps), or the `next` of an answer, which is null after a search from newest",
+    "from": "newest, oldest, offset:N, time:MILLISECONDS (records with earlier timestamps are left"
+            " out), or the field `next` of an answer, which is null if that search began at newest",
     "until": "milliseconds; only records with earlier timestamps",
-    "partition": "numbers with commas; all if left out",
+    "partition": "partition numbers with commas between them; all partitions if left out",
     "text": "a text in key or value; case does not matter",
     "regex": "a regular expression (RE2) to find in key or value",
-    "json": "a JSON path with an optional comparison, as $.user.id == 42",
-    "key": "the whole key",
-    "header": "a header's NAME, or NAME=VALUE",
+    "json": "a JSON path with an optional comparison, such as $.user.id == 42",
+    "key": "only records with exactly this key",
+    "header": "only records with this header: NAME, or NAME=VALUE",
     "limit": "the maximum number of records in the answer",
     "max_records": "budget: the maximum number of records to read",
     "max_bytes": "budget: the maximum number of bytes to read",
     "max_seconds": "budget: how many seconds the search may take",
-    "isolation": "whether to leave out records of open and aborted transactions",
+    "isolation": "read_committed leaves out records of open and aborted transactions",
 }
 HANGING = {"minutes": "the minimum age of the transaction's newest record, in minutes"}
 HISTORY = {
-    "kind": "what the history is of, total if left out",
+    "kind": "what the history is about; `total` if left out",
     "name": "the name of the topic or group",
-    "measure": "what was measured, lag if left out",
+    "measure": "which of its values; `lag` if left out",
     "seconds": "how many seconds to go back",
 }
 
@@ -157,7 +157,7 @@ def openapi() -> dict[str, Any]:
          ("user", "password", "mechanism")),
         ("/session", "delete", "Log out.", {}, ()),
         ("/stream", "get", "Server-sent events: the values of up to 8 paths, and their changes.",
-         {"path": "paths of this API without /api/v1; one for each path"}, ()),
+         {"path": "a path of this API without /api/v1; repeat it for each path"}, ()),
         ("/topics/{topic}/live", "get", "Server-sent events: records as they are written.",
          SEARCH, ()),
         ("/topics/{topic}/partitions/{partition}/records/{offset}", "get",

@@ -180,7 +180,7 @@ async def download(request: ApiRequest) -> Response:
     topic, name = request.path("topic"), request.one_of("part", ("value", "key"))
     partition, offset = (int(request.path(name)) for name in ("partition", "offset"))
     if partition > 1 << 30 or offset > 1 << 62:
-        raise BadRequest("there is no such record", 404, "NOT_FOUND")
+        raise BadRequest("partition or offset: the number is too high", 404, "NOT_FOUND")
     (low, high), bootstrap = await request.visitor.connections.run(one_record, topic, partition)
     if not low <= offset < high:
         there = f"offsets {low} to {high - 1} only" if low < high else "no records"

@@ -87,7 +87,8 @@ async def trim_topic(request: ApiRequest) -> Row:
     await request.confirmed(name)
     wanted = await request.field("before", dict)
     if not all(index.isdecimal() and isinstance(at, int) for index, at in wanted.items()):
-        raise BadRequest("before: expected an offset for each partition, as {\"0\": 100}")
+        raise BadRequest(
+            "the field 'before': expected an offset for each partition, as {\"0\": 100}")
     below = {(name, int(index)): at for index, at in wanted.items()}
     starts = await request.visitor.connections.run(offsets.delete_or_raise, below)
     return {"rows": [{"partition": place[1], "start": at} for place, at in starts.items()]}
@@ -98,7 +99,7 @@ async def change_config(request: ApiRequest, kind: int, name: str) -> Row:
     set_to = strings(await request.field("set", dict, {}), "setting")
     reset = await request.field("reset", list, [])
     if not all(isinstance(one, str) for one in reset):
-        raise BadRequest("reset: expected names of settings")
+        raise BadRequest("the field 'reset': expected names of settings")
     await request.visitor.connections.run(
         configs.alter, kind, name, set_to, reset,
         dry_run=await request.field("dry_run", bool, False),
@@ -126,7 +127,7 @@ async def produce(request: ApiRequest) -> Row:
     pairs = []
     for one in headers:
         if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-            raise BadRequest("headers: expected objects with name and value")
+            raise BadRequest("the field 'headers': expected objects with 'name' and 'value'")
         pairs.append((one["name"], data_of(one.get("value"), "text")))
     key = data_of(await request.field("key", str, None), encoding)
     value = data_of(await request.field("value", str, None), encoding)
@@ -140,7 +141,7 @@ def data_of(text: Any, encoding: str) -> bytes | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise BadRequest("key and value must be strings or null")
+        raise BadRequest("the fields 'key' and 'value' must be strings or null")
     try:
         if encoding not in ("text", "base64"):
             raise BadRequest(f"encoding={encoding}: expected text or base64")
@@ -241,7 +242,7 @@ def resets_of(
         fields: dict[str, Any] = row if isinstance(row, dict) else {}
         topic, index, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
         if not isinstance(topic, str) or type(index) is not int or type(offset) is not int:
-            raise BadRequest("offsets: expected rows with topic, partition and offset")
+            raise BadRequest("the field 'offsets': expected rows with topic, partition and offset")
         wanted[topic, index] = offset
         if "old" in fields:
             reported[topic, index] = fields["old"]
@@ -251,13 +252,13 @@ def resets_of(
         now = committed[place][0] if place in committed else None
         if now != old:
             raise BadRequest(
-                f"the group has changed meanwhile: its offset in {topic}-{index} was {old}, and is"
-                f" {now} now; nothing was set. Look again at what will change", 409, "CHANGED")
+                f"no offset was set: the group's offset in {topic}-{index} was {old} in the"
+                f" preview, and is {now} now. Look at the preview again", 409, "CHANGED")
         if plan[place] != wanted[place]:
             raise BadRequest(
-                f"{topic}-{index} has changed meanwhile: offset {wanted[place]} no longer exists,"
-                f" the nearest one is {plan[place]}; nothing was set. Look again at what will"
-                " change", 409, "CHANGED")
+                f"no offset was set: {topic}-{index} no longer has offset {wanted[place]} of the"
+                f" preview; the nearest one is {plan[place]}. Look at the preview again",
+                409, "CHANGED")
     return plan
 
 
@@ -407,10 +408,11 @@ async def reassign(request: ApiRequest) -> Row:
     for index, brokers in wanted.items():
         known = isinstance(brokers, list) and brokers and all(type(one) is int for one in brokers)
         if not index.isdecimal() or not known:
-            raise BadRequest('replicas: expected brokers for each partition, as {"0": [1, 2, 3]}')
+            raise BadRequest("the field 'replicas': expected brokers for each partition,"
+                             ' as {"0": [1, 2, 3]}')
         plan[topic, int(index)] = brokers
     if not plan:
-        raise BadRequest("replicas: expected at least one partition")
+        raise BadRequest("the field 'replicas': expected at least one partition")
     refuse(await request.visitor.connections.run(partitions.reassign, plan))
     return {"partitions": len(plan)}
 

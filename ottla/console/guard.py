@@ -75,8 +75,8 @@ class Guard:
         host = headers.get("host", "")
         if not names_one_of(host, self.names):
             return (
-                f"the Host header has {host[:200]!r}, which is not a name of this console; if it"
-                " should be, start `ottla console` with --name"
+                f"the Host header has {host[:200]!r}, which is not a name of this console; to allow"
+                " this name, give it to `ottla console` with --name"
             )
         origin = headers.get("origin")
         if origin is not None and origin.lower() != f"{self.scheme}://{host.lower()}":

@@ -41,7 +41,7 @@ async def record(history: History, sessions: Sessions) -> None:
                 await asyncio.to_thread(history.trim)
                 trimmed = time.monotonic()
         except Exception:
-            log.exception("recording the history failed")
+            log.exception("the history could not be recorded; trying again in %d s", LEVELS[0][0])
         await asyncio.sleep(LEVELS[0][0])
 
 

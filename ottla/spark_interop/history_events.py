@@ -197,7 +197,8 @@ class ProcessRows:
                 if found is None:
                     if op.kind == "ok":
                         raise HistoryError(
-                            f"{where(op.id, key)}: the poll has type ok, but no list of values"
+                            f"{where(op.id, key)}: the event has type=ok, but its 'poll' has no"
+                            " list of values"
                         )
                     continue
                 if found or event.get("final"):
@@ -239,19 +240,21 @@ def _checked(op: Operation) -> dict[str, Any]:
     isolation, final = event.get("isolation", READS_COMMITTED), event.get("final")
     if isolation not in ISOLATIONS or final not in (None, True, False):
         raise HistoryError(
-            f"{where(op.id)} has isolation={isolation} and final={final}: expected read_committed"
-            " or read_uncommitted, and true or false"
+            f"{where(op.id)} has isolation={isolation} and final={final}: expected"
+            " isolation=read_committed or read_uncommitted, and final=true or false"
         )
     if event.get("txn_id") is not None and type(event.get("epoch")) is not int:
         raise HistoryError(
-            f"{where(op.id)} has a txn_id, but its epoch is {event.get('epoch')}, not an integer"
+            f"{where(op.id)} has a `txn_id`, but its `epoch` is {event.get('epoch')}, not an"
+            " integer"
         )
     mops = event.get("mops") or []
     for mop in mops if isinstance(mops, list) else [mops]:
         if not isinstance(mop, list) or not mop or LENGTHS.get(str(mop[0])) != len(mop):
             raise HistoryError(
-                f"{where(op.id)}: {str(mop)[:200]} in mops has an unknown kind or a wrong length;"
-                f" kinds and lengths are {', '.join(f'{k} {n}' for k, n in LENGTHS.items())}"
+                f"{where(op.id)}: {str(mop)[:200]} in `mops` has an unknown kind or a wrong"
+                " number of items; the kinds with their numbers of items are"
+                f" {', '.join(f'{k} {n}' for k, n in LENGTHS.items())}"
             )
         plain = mop[:2] if mop[0] == "poll" else mop
         if not SCALARS.issuperset(map(type, plain)):

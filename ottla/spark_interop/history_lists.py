@@ -30,7 +30,7 @@ def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
             done += 1
         if offset < highest:
             what = (
-                f"end offset {offset} after end offset {highest}, both in leader epoch {group[1]}"
+                f"the end offset was {highest}, and later {offset}, both in leader epoch {group[1]}"
             )
             found.append(Anomaly("end_offset_regress", where(op, group[0]), what))
     return found

@@ -56,7 +56,7 @@ RULES = {
     "precommitted_read": "a transaction read a value that it had sent itself",
     "poll_skip": "a reader went past a committed value",
     "nonmonotonic_poll": "a reader went back without a seek",
-    "nonmonotonic_send": "a process's later send has the lower offset",
+    "nonmonotonic_send": "a send has a lower offset than an earlier send of its process",
     "torn_transaction": "some values of a transaction are visible, others are lost",
     "circular_information_flow": "transactions read from each other in a circle (G1c)",
     "circular_in_real_time": "reads and the order of real time together form a circle",
@@ -201,7 +201,7 @@ def _values(
                 again.setdefault(value, [at[value]]).append(offset)
     for value in at if again and idempotent else ():
         if value in again:
-            what = f"value {value} at offsets {again[value]}"
+            what = f"value {value} is at offsets {again[value]}"
             anomalies.append(Anomaly("duplicate", f"key {key}", what))
     return anomalies
 
@@ -299,7 +299,7 @@ def _sends(key: Hashable, sends: list[Sends]) -> list[Anomaly]:
             if offset is None:
                 continue
             if offset <= last:
-                what = f"offset {offset} after offset {last} of {where(op)}"
+                what = f"offset {offset} follows offset {last} of {where(op)}"
                 anomalies.append(Anomaly("nonmonotonic_send", where(send.op, key), what))
             last, op = offset, send.op
         before[send.op[0]] = last, op
@@ -332,7 +332,7 @@ def _polls(
         for offset in poll.offsets:
             if last is not None and not last < offset <= due[last]:
                 rule = "nonmonotonic_poll" if offset <= last else "poll_skip"
-                what = f"offset {offset} after offset {last}"
+                what = f"offset {offset} follows offset {last}"
                 anomalies.append(Anomaly(rule, where(poll.op, key), what))
             last = offset
     return anomalies

@@ -196,7 +196,9 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
                 try:
                     commit(self._cluster, *item)
                 except Exception as error:
-                    logger.warning("offsets of group %s were not committed: %s", item[0], error)
+                    logger.warning(
+                        "offsets of group %s were not committed: %s. They stay as they were until"
+                        " the query's next batch commits", item[0], error)
 
         def close(self, seconds: float = 30) -> None:
             """Commit pending offsets, then end the thread."""

@@ -114,7 +114,8 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
                 path, at = message_path(value, CONFLUENT_PREFIX)
             kind = protobuf.message_class(compiled[number], None if framed else name, path)
             if kind.DESCRIPTOR.full_name != expected:
-                raise ValueError(f"message {kind.DESCRIPTOR.full_name}, expected {expected}")
+                raise ValueError(
+                    f"its message type is {kind.DESCRIPTOR.full_name}, expected {expected}")
             return json.dumps(plain(kind.FromString(value[at:])))
         except Exception as error:
             raise ValueError(f"the value is not protobuf of schema {number}: {error}") from error
@@ -172,7 +173,7 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
     if given.known is not None:
         if name is not None:
             raise PipelineError(
-                "the options schemas and message exclude each other: with schemas, values are"
+                "`schemas` and `message` exclude each other: with `schemas`, values are"
                 " written as the first message type of the newest schema file"
             )
         prefix = struct.pack(">bIb", CONFLUENT_MAGIC, number, 0)

@@ -158,7 +158,7 @@ def write_topic(
     if frame.isStreaming:
         if checkpoint is None:
             raise PipelineError(
-                "a streaming frame needs checkpoint=, a directory for this query alone"
+                "a streaming frame needs checkpoint=PATH, a directory that only this query uses"
             )
         writer = rows.writeStream.format("kafka").options(**sink)
         return writer.option("checkpointLocation", str(checkpoint)).start()

@@ -41,14 +41,14 @@ class Format:
             raise PipelineError(f"{self.name!r} is not a format; known are {', '.join(FORMATS)}")
         if self.name in ("raw", "text") and (self.schema or self.schemas):
             raise PipelineError(
-                f"the format {self.name} has no schema: do not give schema or schemas"
+                f"the format {self.name} has no schema: leave out `schema` and `schemas`"
             )
         if self.name == "json" and self.schema is None:
             raise PipelineError(
-                "schema is missing: the format json needs one, e.g. 'carrier STRING, delay INT'")
+                "`schema` is missing: the format json needs one, e.g. 'carrier STRING, delay INT'")
         if self.name in ("avro", "protobuf") and self.schema is None and self.schemas is None:
             raise PipelineError(
-                f"the format {self.name} needs a schema, or schemas (a directory or a registry)"
+                f"the format {self.name} needs `schema`, or `schemas` (a directory or a registry)"
             )
 
     def at(self, topic: str) -> Format:

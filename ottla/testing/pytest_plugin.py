@@ -20,7 +20,7 @@ TOPIC_NAME_MAX = 200
 NAME = "ottla_topic"
 MARKER = f"{NAME}(partitions=1, configs={{}}): properties of the fixture ottla_topic's topic"
 OPTIONS = ("partitions", "configs")
-TAKES = "it takes partitions=NUMBER and configs=MAPPING, such as partitions=3"
+TAKES = "the marker takes partitions=NUMBER and configs=MAPPING, such as partitions=3"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -60,7 +60,7 @@ def ottla_topic(ottla_broker: Broker, request: pytest.FixtureRequest) -> Iterato
     given: dict[str, Any] = dict(marker.kwargs) if marker else {}
     if marker and marker.args:
         raise pytest.UsageError(
-            f"@pytest.mark.{NAME}: {marker.args[0]!r} has no name; {TAKES}")
+            f"@pytest.mark.{NAME}: the argument {marker.args[0]!r} has no name; {TAKES}")
     if strange := sorted(given.keys() - set(OPTIONS)):
         from ottla.testing.names import similar
 

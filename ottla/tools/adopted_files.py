@@ -121,8 +121,9 @@ def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
             )
         other = colliding_name(topic.name, image.topics)
         if other is not None:
-            raise ImportRefused(f"the target has topic {other}, which differs from {topic.name} by"
-                                " dots and underscores only")
+            raise ImportRefused(
+                f"topic {topic.name} cannot be adopted: the target has topic {other}, which differs"
+                " by dots and underscores only")
         topics.append(topic)
     return topics
 

@@ -121,7 +121,8 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
             "FeatureLevelRecord", "ZkMigrationStateRecord"}  # fmt: skip
     for kind, count in image.others.items():
         if kind not in ignored:
-            plan.notes.append(f"not carried over: {counted(count, 'record')} of type {kind}")
+            plan.notes.append(
+                f"{counted(count, 'metadata record')} of type {kind} will not be carried over")
     names = {(topic.name, index) for topic in image.topics.values() for index in topic.partitions}
     for source in sources:
         for key, path in source.partitions.items():
@@ -215,8 +216,8 @@ def check_one(
     report.bytes_done = mine.bytes_done
     if mine.errors:
         raise ImportRefused(
-            f"{path} is damaged, see above. Restore it from another replica, or move it away and"
-            " delete its topic"
+            f"{path} is damaged, as the lines about it say. Restore it from another replica, or"
+            " move it away and delete its topic"
         )
     offsets = source.check.offsets
     start = offsets[LOG_STARTS].get(key, 0)

@@ -106,7 +106,8 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
         report.add(
             Finding(
                 f"{path}/meta.properties", "it is missing: the directory's owner is unknown",
-                "the next start takes the directory over; restore the file from a copy to be sure",
+                "the broker that starts on the directory next becomes its owner; if it may belong"
+                " to another broker, restore the file from a copy first",
                 note=True,
             )
         )

@@ -155,7 +155,9 @@ class SegmentCheck:
             )
         elif batch.leader_epoch < self.epoch:
             self.fault = (
-                position, f"leader epoch {batch.leader_epoch} follows the higher {self.epoch}")
+                position,
+                f"leader epoch is {batch.leader_epoch}, lower than {self.epoch} of an earlier"
+                " batch")
         if self.fault is None:
             self.check_contents(batch, data, position)
 
@@ -193,7 +195,8 @@ class SegmentCheck:
         if read_again and batch.leader_epoch > epochs.latest:
             self.repeats.is_rebuilt(
                 f"{os.path.dirname(self.path)}/leader-epoch-checkpoint",
-                f"it lacks leader epoch {batch.leader_epoch}, from offset {batch.base_offset}")
+                f"it lacks leader epoch {batch.leader_epoch}, which begins at offset"
+                f" {batch.base_offset}")
             return
         self.tell(
             f"its leader epoch is {batch.leader_epoch}, but leader-epoch-checkpoint says {known}",
@@ -292,7 +295,8 @@ class IndexWalk:
             if number == 0 and entry == (0, 0):
                 return                          # space that Kafka allocated in advance
             if entry[0] < before[0] or entry[1] < before[1]:
-                self.wrong = self.wrong or f"entry {number}, {entry}, is lower than {before} before"
+                self.wrong = self.wrong or (
+                    f"its entry {number}, {entry}, is lower than the entry before it, {before}")
                 return
             before = entry
             yield entry
@@ -304,8 +308,8 @@ class IndexWalk:
             if self.next != (last_offset - self.base_offset, position):
                 offset = self.base_offset + self.next[0]
                 self.wrong = self.wrong or (
-                    f"it says that a batch at byte {self.next[1]} ends with offset {offset}; the"
-                    f" one at byte {position} ends with {last_offset}"
+                    f"it says that a batch at byte {self.next[1]} ends with offset {offset}, but"
+                    f" the batch at byte {position} ends with offset {last_offset}"
                 )
             self.next = next(self.entries, None)
 
@@ -315,8 +319,8 @@ class IndexWalk:
         while self.next is not None and self.base_offset + self.next[1] <= last_offset:
             if self.base_offset + self.next[1] == last_offset and self.next[0] != timestamp:
                 self.wrong = self.wrong or (
-                    f"it has {self.next[0]} for the batch with offset {last_offset}, whose newest "
-                    f"timestamp is {timestamp}"
+                    f"it has timestamp {self.next[0]} for the batch that ends with offset "
+                    f"{last_offset}, whose newest timestamp is {timestamp}"
                 )
             self.next = next(self.entries, None)
 

@@ -80,7 +80,7 @@ class Repeats:
                 named = [os.path.basename(other) for other in more_paths[:NAMED_MAX]]
                 if len(more_paths) > NAMED_MAX:
                     named.append(counted(len(more_paths) - NAMED_MAX, "other file"))
-                what += f"; also behind the log: {', '.join(named)}"
+                what += f"; other files are behind the log, too: {', '.join(named)}"
                 files = "the files"
             report.add(Finding(path, what, f"{READ_AGAIN} {files}", note=True))
         for kind, finding in self._first.items():
@@ -136,7 +136,8 @@ class Report:
         if self.now() - self.told_at < PROGRESS_SECONDS:
             return
         share = 100 * self.bytes_done / max(1, self.bytes_due)
-        print(f"… {share:.0f} % of {size_text(self.bytes_due)}", file=sys.stderr, flush=True)
+        print(f"… {share:.0f} % of {size_text(self.bytes_due)} checked", file=sys.stderr,
+              flush=True)
         self.told_at = self.now()
 
 

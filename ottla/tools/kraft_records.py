@@ -58,7 +58,7 @@ def decode_kraft_record(data: bytes) -> tuple[Message, int]:
     """A metadata record and its version. Raises UnknownKraftRecord, MalformedMessage."""
     frame, at = read_varint(data, 0)
     if frame != FRAME_VERSION:
-        raise UnknownKraftRecord(f"frame version {frame} is not {FRAME_VERSION}")
+        raise UnknownKraftRecord(f"the frame version is {frame}, expected {FRAME_VERSION}")
     kind, at = read_varint(data, at)
     version, at = read_varint(data, at)
     message_class = kraft_classes().get(kind)
@@ -66,7 +66,7 @@ def decode_kraft_record(data: bytes) -> tuple[Message, int]:
         raise UnknownKraftRecord(f"the metadata record type {kind} is unknown")
     if version not in message_class.VERSIONS:
         raise UnknownKraftRecord(
-            f"version {version} of {message_class.__name__} is unknown"
+            f"version {version} of the metadata record {message_class.__name__} is unknown"
         )
     return message_class.decode(memoryview(data)[at:], version), version
 

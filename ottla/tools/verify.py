@@ -83,7 +83,8 @@ def run(options: Namespace) -> int:
                 verify_directory(path, options, report, found)
     except DirectoryLocked as error:
         print(
-            f"ottla log verify: {error}. Stop it, or check only closed segments with --online",
+            f"ottla log verify: {error}. Stop the broker, or check only closed segments with"
+            " --online",
             file=sys.stderr,
         )
         return 2

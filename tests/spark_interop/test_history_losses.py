@@ -163,7 +163,7 @@ def test_a_group_that_has_nothing_committed_has_lost_its_commit(nothing: int | N
     [
         ("commit_offsets", ["commit", "g", 0, None], "the offset None of 'commit'"),
         ("end_offset", ["end", 0, 1, None], "the offset None of 'end'"),
-        ("poll", ["poll", 0, None], "the poll has type ok, but no list"),
+        ("poll", ["poll", 0, None], "has type=ok, but its 'poll' has no list"),
     ],
 )
 def test_an_answer_without_a_value_is_refused(f: str, mop: list[Any], error: str) -> None:

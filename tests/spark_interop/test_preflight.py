@@ -187,7 +187,7 @@ def test_windows_with_other_options_are_refused_before_a_jvm_starts(
     assert capsys.readouterr().err.startswith("starting Spark: ")
     (tmp_path / "_ottla" / "notes").mkdir()
     (tmp_path / "_ottla" / "notes" / "final.json").write_text("true")
-    assert f"the windows at {tmp_path} are final" in refusal(capsys, *words)
+    assert f"closed the windows at {tmp_path}" in refusal(capsys, *words)
 
 
 def test_windows_of_an_older_release_go_on_in_their_topic(broker: Broker, tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("archive --topic sx --path {new}", "topic sx not found at {at}; did you mean six?"),
     ("archive --topic six --path {file}/a", "{file} is not a directory"),
     ("archive --topic six --path {new} --starting latests",
-     "'latests' is not valid for starting: use earliest, latest, or an offset for each partition"),
+     "'latests' is not valid for `starting`: use earliest, latest, or an offset for each"),
     ('archive --topic six --path {new} --starting {{"one":{{"0":1}}}}', "'{{\"one\""),
     ('archive --topic six --path {new} --starting {{"six":{{"0":"1"}}}}', "'{{\"six\""),
     ('archive --topic six --path {new} --starting {{"six":{{"0":-3}}}}', "'{{\"six\""),
@@ -328,37 +328,39 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     ("dead-letter --topic six --to one --dead-letters d --checkpoint {new}", "one has 1"),
     ("dead-letter --topic six --to a/b --dead-letters d --checkpoint {new}", "topic a/b was not"),
     ("mirror --topic six --to one --checkpoint {new}", "one has 1 partition"),
-    ("slice --topic six --output {file}", "{file} already exists"),
+    ("slice --topic six --output {file}", "{file} already exists: name another"),
     ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
-    ("slice --topic six --format avro --schemas {new}", "schemas: {new} is not a directory"),
+    ("slice --topic six --format avro --schemas {new}",
+     "`schemas` is {new}, which is not a directory"),
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*)",
-     "schema is missing: the format json"),
+     "`schema` is missing: the format json"),
     ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
-     "updates need a topic"),
+     "`updates` (--updates) needs a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
      "the schema registry does not answer: http://127.0.0.1:1"),
-    ("replay --path {archive} --topic six --timestamps old", "timestamps must be original or now"),
-    ("replay --path {archive} --topic six --rate 0", "the rate must be a number"),
+    ("replay --path {archive} --topic six --timestamps old",
+     "`timestamps` must be original or now"),
+    ("replay --path {archive} --topic six --rate 0", "`rate` must be a number"),
     ("dead-letter --topic six --to x --dead-letters x --checkpoint {new}",
      "good and bad records would both go to x: name two topics"),
     ("dead-letter --topic six --to six --dead-letters x --checkpoint {new}",
      "six would be written to while it is read"),
     ("dead-letter --topic six --to x --dead-letters y --checkpoint {new} --share-max 5",
-     "share_max is a share from 0 to 1, such as 0.05, not 5"),
+     "share_max=5.0: expected a share from 0 to 1, such as 0.05"),
     ("mirror --topic six --checkpoint {new}", "six would be mirrored into itself"),
-    ("quality-report", "name a topic with its bootstrap address, or an archive"),
+    ("quality-report", "name a `topic` and its cluster's address (`bootstrap`), or an `archive`"),
     ("quality-report --archive {archive} --since 2013-06-01",
-     "a report about an archive covers all of its records: leave out since and until"),
-    ("archive --topic six --path {new} --by dat", "'dat' is not valid for by: use hour or date"),
-    ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for every"),
+     "a report about an archive covers all of its records: leave out `since` and"),
+    ("archive --topic six --path {new} --by dat", "'dat' is not valid for `by`: use hour or date"),
+    ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for `every`"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
-     "'1dya' is not valid for window: write a number and a unit"),
+     "'1dya' is not valid for `window`: write a number and a unit"),
     ("windows --topic six --path {new} --window 1hour --watermark 10 --aggregates n=count(*)"
-     " --format raw", "'10' is not valid for watermark: write a number and a unit"),
+     " --format raw", "'10' is not valid for `watermark`: write a number and a unit"),
     ("archive --topic six --path {new} --every 1",
-     "'1' is not valid for every: write a number and a unit"),
+     "'1' is not valid for `every`: write a number and a unit"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=avg(dep_dela)",
      "aggregates, n = avg(dep_dela): there is no column dep_dela; known are carrier, dep_delay; "
      "did you"),
@@ -483,7 +485,7 @@ def test_a_count_in_a_file_is_at_least_1(
     """The command line itself refuses such a count."""
     step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"\nrecords_per_batch = -5'
     said = refusal(capfd, "run", file_of(broker, tmp_path, step))
-    assert "-5 is not valid for records_per_batch: it must be at least 1" in said
+    assert "-5 is not valid for `records_per_batch`: use 1 or more" in said
 
 
 def test_a_missing_directory_of_jars_is_refused_before_a_jvm_starts(

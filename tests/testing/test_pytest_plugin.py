@@ -64,9 +64,10 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
     assert "PASSED test_it.py::test_that_finds_all_well" in printed
     assert "PASSED test_it.py::test_that_needs_no_broker" in printed
     assert "ERROR test_it.py::test_that_misspells" in printed
-    assert ("@pytest.mark.ottla_topic has no option partitons: it takes partitions=NUMBER and "
-            "configs=MAPPING, such as partitions=3; did you mean partitions?") in printed
-    assert "@pytest.mark.ottla_topic: 3 has no name; it takes partitions=NUMBER" in printed
+    assert ("@pytest.mark.ottla_topic has no option partitons: the marker takes partitions=NUMBER "
+            "and configs=MAPPING, such as partitions=3; did you mean partitions?") in printed
+    assert ("@pytest.mark.ottla_topic: the argument 3 has no name; the marker takes "
+            "partitions=NUMBER") in printed
     marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # not in the summary
     assert printed.count(marker) == 4, printed
     assert "ottla_topic: partitions='three': expected a whole number" in printed

@@ -270,8 +270,8 @@ def old_format(source: Path) -> None:
 
 
 REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "damage": (lambda source: flip(source / "t-1" / f"{FIRST}.log"), "t-1 is damaged, see above"),
-    "an old format": (old_format, "t-1 is damaged, see above"),
+    "damage": (lambda source: flip(source / "t-1" / f"{FIRST}.log"), "t-1 is damaged, as the"),
+    "an old format": (old_format, "t-1 is damaged, as the lines"),
     "damaged metadata": (
         lambda source: flip(source / "__cluster_metadata-0" / f"{FIRST}.log"),
         "the checksum does not match",

@@ -279,7 +279,7 @@ def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:
     report.moved(500_000_000)
     assert capsys.readouterr().err == ""
     report.moved(500_000_000)
-    assert capsys.readouterr().err == "… 50 % of 2.0 GB\n"
+    assert capsys.readouterr().err == "… 50 % of 2.0 GB checked\n"
     assert [size_text(n) for n in (5, 1500, 2_000_000)] == ["5 B", "1.5 kB", "2.0 MB"]
 
 
@@ -303,8 +303,8 @@ def test_what_the_next_start_repairs_after_a_kill_is_one_note_and_no_error(
     status, printed = verified(capsys, data, "--partition", "e-0")
     assert status == 0 and "0 errors, 1 note" in printed, printed
     assert printed.splitlines()[:2] == [
-        f"note: {data}/e-0/leader-epoch-checkpoint: it lacks leader epoch 1, from offset 10; also"
-        f" behind the log: {FIRST}.index, {FIRST}.timeindex",
+        f"note: {data}/e-0/leader-epoch-checkpoint: it lacks leader epoch 1, which begins at"
+        f" offset 10; other files are behind the log, too: {FIRST}.index, {FIRST}.timeindex",
         "    nothing to do: the last stop was not clean, and the next start rebuilds the files"]
     status, printed = verified(capsys, data, "--partition", "e-0", "--quiet")
     assert (status, printed) == (0, "")
@@ -345,8 +345,8 @@ def test_many_files_that_the_next_start_rebuilds_are_one_line(
         repeats.is_rebuilt(f"t-0/{number}.index", "its entry (1, 2) is after the end")
     repeats.tell(report)
     assert capsys.readouterr().out.splitlines()[0] == (
-        "note: t-0/0.index: it is missing; also behind the log: 1.index, 2.index, 3.index,"
-        " 5 other files")
+        "note: t-0/0.index: it is missing; other files are behind the log, too: 1.index,"
+        " 2.index, 3.index, 5 other files")
     assert (report.errors, report.notes) == (0, 1)
 
 

@@ -78,7 +78,7 @@ const TRANSACTIONS = [
   { key: "state", label: "State", width: "122px", show: (row) => html`<${State} value=${row.state} good=${["CompleteCommit"]} />` },
   { key: "started_ms", label: "Since", width: "88px", show: (row) => (row.started_ms === null ? "–" : row.age_ms < 43200000 ? time(row.started_ms).slice(11, 19) : time(row.started_ms).slice(5, 16)), title: (row) => time(row.started_ms) },
   { key: "age_ms", label: "Open for", width: "172px", number: true, show: (row) => (row.age_ms === null ? "–" : `${duration(row.age_ms / 1000)} of ${duration(row.timeout_ms / 1000)}`),
-    title: (row) => (row.ends_ms === null ? "" : `aborted at ${time(row.ends_ms)}, after its timeout, if it does not end before`) },
+    title: (row) => (row.ends_ms === null ? "" : `its timeout ends at ${time(row.ends_ms)}: if it is still open then, it is aborted`) },
   { key: "held_back", label: "Held back", width: "96px", number: true, show: (row) => count(row.held_back), title: (row) => (row.held_back === null ? "" : "records that read_committed consumers wait for") },
   { key: "producer", label: "Producer", width: "90px", number: true }, { key: "client", label: "Client", width: "104px", title: (row) => visible(row.client ?? "") },
   { key: "partitions", label: "Partitions", width: "100px", title: (row) => row.partitions.join(", "), show: (row) => row.partitions.map((one, place) => html`${place ? ", " : ""}<a href=${`/topics/${part(one.slice(0, one.lastIndexOf("-")))}`}>${one}</a>`) },

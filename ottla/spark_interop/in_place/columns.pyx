@@ -39,7 +39,7 @@ cdef class Buffer:
             room = max(2 * self.room, self.size + count, 4096)
             grown = <uint8_t *>realloc(self.data, room)
             if grown is NULL:
-                raise MemoryError(f"out of memory: {room} bytes for a column")
+                raise MemoryError(f"out of memory: a column needs {room} bytes")
             self.data, self.room = grown, room
         self.size += count
         return self.data + self.size - count
@@ -143,7 +143,7 @@ cdef class Columns:
         cdef Py_ssize_t before = self.rows
         cdef int codec
         if data.shape[0] < header.HEADER_SIZE or header.total_size(&data[0]) != data.shape[0]:
-            raise CorruptMessage(f"{data.shape[0]} bytes are not exactly one batch")
+            raise CorruptMessage(f"{data.shape[0]} bytes should be one batch, but are not")
         batch = &data[0]
         codec = header.attributes(batch) & header.CODEC_MASK
         header.check_crc(batch, data.shape[0])

@@ -159,7 +159,8 @@ class InPlaceReader(DataSourceReader):
         low = {key.lower(): value for key, value in options.items()}
         bootstrap = low.get("bootstrap") or low.get("kafka.bootstrap.servers")
         if not bootstrap or not low.get("topic"):
-            raise PipelineError('format("ottla") needs kafka.bootstrap.servers and topic')
+            raise PipelineError(
+                'format("ottla") needs the options kafka.bootstrap.servers and topic')
         self.cluster = Cluster(bootstrap, json.loads(low.get("security", "{}")))
         unknown = sorted(low.keys() - {name.lower() for name in OPTIONS})
         if unknown:
@@ -232,7 +233,8 @@ class InPlaceReader(DataSourceReader):
         lost = {p: o for p, o in starts.items() if o < first[p]}
         if lost and self.fail_on_loss:
             raise DataLost(
-                f"offsets before {first} no longer exist, but the query asked for {lost}"
+                f"{self.topic} now begins at {first} (partition: offset), but the query asked for"
+                f" {lost}"
             )
         for offsets in (starts, ends) if self.fail_on_loss else ():
             self._check_end(offsets, last)
@@ -256,9 +258,9 @@ class InPlaceReader(DataSourceReader):
         beyond = {p: o for p, o in offsets.items() if o > log_ends[p]}
         if beyond:
             raise DataLost(
-                f"{self.topic} ends at {log_ends}, but the query asked for {beyond}: was the topic "
-                "deleted and created again? With failOnDataLoss=false, the query reads the records "
-                "that exist"
+                f"{self.topic} ends at {log_ends} (partition: offset), but the query asked for "
+                f"{beyond}: was the topic deleted and created again? With failOnDataLoss=false, "
+                "the query reads the records that exist"
             )
 
     def _resolve(self, which: str, first: dict[int, int], last: dict[int, int]) -> dict[int, int]:
@@ -286,7 +288,8 @@ class InPlaceReader(DataSourceReader):
         offsets = dict(default)
         for name, given in named.items():
             if type(given) is not int or (given < 0 and given not in special):
-                raise PipelineError(f"{which}Offsets of partition {name} cannot be {given!r}")
+                raise PipelineError(
+                    f"{which}Offsets of partition {name} is {given!r}, not an offset")
             p = int(name)
             offsets[p] = special[given][p] if given in special else given
         return offsets

@@ -69,7 +69,7 @@ def archive(
     DataLost for records that retention removed.
     """
     if by not in GRAINS:
-        raise PipelineError(f"{by!r} is not valid for by: use hour, date or none")
+        raise PipelineError(f"{by!r} is not valid for `by`: use hour, date or none")
     check_options(topic, starting)
     with query_run.telling(f"archive {topic}", progress, bootstrap) as shown:
         cluster = Cluster.begun(bootstrap)
@@ -238,8 +238,9 @@ def check_options(topic: str, starting: str | None) -> None:
         valid = False
     if not valid:
         raise PipelineError(
-            f"{starting!r} is not valid for starting: use earliest, latest, or an offset for each"
-            f' partition, such as {{"{topic}": {{"0": 17}}}}, where -2 is earliest and -1 latest'
+            f"{starting!r} is not valid for `starting`: use earliest, latest, or an offset for"
+            f' each partition, such as {{"{topic}": {{"0": 17}}}}, where -2 is earliest and -1'
+            " latest"
         )
 
 
@@ -465,7 +466,7 @@ def _compare(
         if p in waiting and not target.live:
             report["problems"].append(
                 f"the archive is empty, but {topic}-{p} has {counted(waiting[p], 'record')}: run"
-                " archive"
+                " `ottla pipeline archive`"
             )
     reader = reader.option("startingOffsets", offsets_json(topic, begin))
     reader = reader.option("endingOffsets", offsets_json(topic, end))

@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="example:\n  ottla pipeline run flights.toml",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    run.add_argument("file", metavar="FILE", help="the file")
+    run.add_argument("file", metavar="FILE", help="the TOML file")
     _add(run, Option("bootstrap", "the cluster's address, instead of the one in the file"))
     run.add_argument("--check", action="store_true", help="check the steps, and run none of them")
     _add_common(run)

@@ -108,7 +108,7 @@ def check_options(topic: str, to: str, dead_letters: str, share_max: float | Non
     if topic in (to, dead_letters):
         raise PipelineError(f"{topic} would be written to while it is read: name other topics")
     if share_max is not None and not 0 <= share_max <= 1:
-        raise PipelineError(f"share_max is a share from 0 to 1, such as 0.05, not {share_max}")
+        raise PipelineError(f"share_max={share_max}: expected a share from 0 to 1, such as 0.05")
 
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
@@ -158,8 +158,8 @@ def _check_share(judged: DataFrame, share_max: float | None, number: int) -> Non
     total, count, example = row if row is not None else (0, 0, None)
     if total >= SHARE_AFTER and count > share_max * total:
         raise PipelineError(
-            f"{count} of {total} records of batch {number} are bad, more than {share_max:.0%}; "
-            f"nothing of the batch was written. One of them: {example}"
+            f"{count} of {total} records of batch {number} are bad, more than {share_max:.0%}, so "
+            f"nothing of the batch was written. One of the bad records: {example}"
         )
 
 

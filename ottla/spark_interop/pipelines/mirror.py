@@ -127,7 +127,8 @@ def claim_of(
 def check_target(here: Cluster, topic: str, there: Cluster, target: str) -> None:
     """Raises PipelineError if a topic would be mirrored into itself."""
     if target == topic and here.id() == there.id():
-        raise PipelineError(f"{topic} would be mirrored into itself: name another topic with to=")
+        raise PipelineError(
+            f"{topic} would be mirrored into itself: name another topic with --to (to=)")
 
 
 def mirror_lag(

@@ -114,10 +114,10 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
     for option in step.options:
         value = given.get(option.name)
         if option.kind == "count" and value is not None and value < 1:
-            raise PipelineError(f"{value} is not valid for {option.name}: it must be at least 1")
+            raise PipelineError(f"{value} is not valid for `{option.name}`: use 1 or more")
         if option.choices and value is not None and value not in option.choices:
             raise PipelineError(
-                f"{value!r} is not valid for {option.name}: use {' or '.join(option.choices)}"
+                f"{value!r} is not valid for `{option.name}`: use {' or '.join(option.choices)}"
                 f"{similar(str(value), option.choices)}"
             )
     for name in INTERVALS:
@@ -145,8 +145,8 @@ def _check_interval(name: str, text: str) -> None:
     without_unit = re.search(r"\d(?!\w)\s*($|[\d+-])", text)
     if unknown or without_unit or not re.search(r"\d", text):
         raise PipelineError(
-            f"{text!r} is not valid for {name}: write a number and a unit, such as '10 minutes' or"
-            " '1 day'"
+            f"{text!r} is not valid for `{name}`: write a number and a unit, such as '10 minutes'"
+            " or '1 day'"
         )
 
 
@@ -156,11 +156,11 @@ def _check_files(given: Mapping[str, Any]) -> None:
         raise PipelineError(
             f"the schema {schema} cannot be read: no such file{_near(Path(schema))}")
     if schemas is not None and "://" not in str(schemas) and not Path(schemas).is_dir():
-        raise PipelineError(f"schemas: {schemas} is not a directory")
+        raise PipelineError(f"`schemas` is {schemas}, which is not a directory")
     output = given.get("output")
     if output not in (None, "-"):
         if Path(output).exists():
-            raise PipelineError(f"{output} already exists")
+            raise PipelineError(f"{output} already exists: name another output file")
         _check_writable(Path(output).absolute().parent, made=False)
     if given.get("html"):
         _check_writable(Path(given["html"]).absolute().parent, made=False)

@@ -109,8 +109,9 @@ def _records(
         while at < end:
             if time.monotonic() > deadline:
                 raise PipelineError(
-                    f"a transaction on {TOPIC} has been open for {PATIENCE_SECONDS} s: see `ottla "
-                    "transaction list`, and run this pipeline again when it has ended"
+                    f"a transaction on {TOPIC} has been open for {PATIENCE_SECONDS} s: find it "
+                    "with `ottla transaction list`, and run this pipeline again once the "
+                    "transaction has ended"
                 )
             for message in consumer.consume(RECORDS_MAX, POLL_SECONDS):
                 error = message.error()

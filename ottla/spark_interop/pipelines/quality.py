@@ -78,7 +78,8 @@ def quality_report(
                 spark, Cluster.begun(bootstrap), topic, format=given, since=since, until=until
             )
         else:
-            raise PipelineError(f"topic {topic} needs the address of its cluster: give bootstrap")
+            raise PipelineError(
+                f"the address of the cluster that has topic {topic} is missing: give `bootstrap`")
         try:
             report = {"source": str(of), **measure(frame)}
         except Exception as error:
@@ -94,11 +95,12 @@ def check_options(
     """Raises PipelineError if neither a topic nor an archive is given, and for `since` or `until`
     with an archive."""
     if topic is None and archive is None:
-        raise PipelineError("name a topic with its bootstrap address, or an archive")
+        raise PipelineError(
+            "name a `topic` and its cluster's address (`bootstrap`), or an `archive`")
     if archive is not None and not (since is None and until is None):
         raise PipelineError(
-            "a report about an archive covers all of its records: leave out since and until, or"
-            " name the topic instead"
+            "a report about an archive covers all of its records: leave out `since` and `until`,"
+            " or name the topic instead"
         )
 
 

@@ -59,7 +59,7 @@ CAUSES = {
     "is not a Parquet file": (DataLost, "a file is damaged"),
     "Checksum error": (DataLost, "a file is damaged"),
     "could not verify page checksum": (DataLost, "a file is damaged"),
-    "bad record at": (PipelineError, "mode failfast ends the query at the first bad record"),
+    "bad record at": (PipelineError, "with mode=failfast, the query ends at the first bad record"),
 }
 
 

@@ -129,9 +129,9 @@ def growth(to: transactional.Destination, lanes: list[int]) -> Callable[[], int]
 def check_options(rate: float | None, timestamps: str | None) -> None:
     """Raises PipelineError for a rate or a choice of timestamps that is not valid."""
     if timestamps not in (None, "original", "now"):
-        raise PipelineError(f"timestamps must be original or now, not {timestamps!r}")
+        raise PipelineError(f"`timestamps` must be original or now, not {timestamps!r}")
     if rate is not None and not rate > 0:
-        raise PipelineError("the rate must be a number of records per second above 0")
+        raise PipelineError("`rate` must be a number of records per second above 0")
 
 
 def destination(

@@ -72,7 +72,7 @@ def _written(spark: SparkSession, frame: DataFrame, output: str | Path) -> dict[
             with Path(output).open("x") as file:
                 return _lines(rows, file)
         except FileExistsError:
-            raise PipelineError(f"{output} already exists") from None
+            raise PipelineError(f"{output} already exists: name another output file") from None
     except Exception as error:
         raise query_run.explained(error) from error
 

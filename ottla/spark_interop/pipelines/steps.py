@@ -101,7 +101,7 @@ STEPS = (
         "replay", AT + "replay", "replay", "write an archive back into a topic",
         f"ottla pipeline replay {LOCAL} --path flights-archive --topic flights-again --create",
         (ARCHIVE, BOOTSTRAP, Option("topic", "the topic to write", "text", True, True), NAME, SINCE,
-         UNTIL, ZONE, Option("rate", "limit in records a second", "number"),
+         UNTIL, ZONE, Option("rate", "the maximum number of records per second", "number"),
          Option("timestamps", "original (default) or now"),
          Option("create", "create the topic if it does not exist", "flag"),
          Option("dry_run", "only count, write nothing", "flag")),
@@ -196,7 +196,7 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             continue
         if value is not None and (not isinstance(value, kind) or (kind is int and value is True)):
-            raise PipelineError(f"{where}: {key} must be a {known[key].kind}, not {value!r}")
+            raise PipelineError(f"{where}: `{key}` must be a {known[key].kind}, not {value!r}")
     missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
     if missing:
         raise PipelineError(f"{where}: {step.name} needs {', '.join(missing)}")

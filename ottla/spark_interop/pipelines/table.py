@@ -76,8 +76,8 @@ class Table:
             raise PipelineError(f"{files.root} is a table of `{about['kind']}`, not of `{kind}`")
         if about["layout"] > LAYOUT:
             raise PipelineError(
-                f"{files.root} has layout {about['layout']}, but this version only reads {LAYOUT}: "
-                "install a newer ottla"
+                f"{files.root} has layout {about['layout']}, but this ottla reads only layouts up "
+                f"to {LAYOUT}: install a newer ottla"
             )
         for name in files.list(NOTES):
             base = name.rpartition("/")[2]

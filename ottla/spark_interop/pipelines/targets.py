@@ -78,7 +78,8 @@ def prepare(
     if settings["message.timestamp.type"] == "LogAppendTime":
         raise PipelineError(
             f"{topic} has message.timestamp.type=LogAppendTime, but records must keep their"
-            " timestamps: set it to CreateTime, or name another topic"
+            f" timestamps: set message.timestamp.type of {topic} to CreateTime, or name another"
+            " topic"
         )
     if _deletes(settings, has_older):
         raise PipelineError(
@@ -103,7 +104,8 @@ def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
     if there < needed:
         raise PipelineError(
             f"{topic} has {counted(there, 'partition')}, but records keep their partition, and"
-            f" this run writes to partition {needed - 1}: it needs at least {needed} partitions"
+            f" this run writes to partition {needed - 1}: {topic} needs at least {needed}"
+            " partitions"
         )
 
 

@@ -166,8 +166,8 @@ def check_final(
     ends = {str(p): end for p, end in origin.cluster.ends(origin.topic).items()}
     if not final or ends != read_offsets(files, CHECKPOINT):
         raise PipelineError(
-            f"the windows at {files.root} are final, and ignore records that arrive later: "
-            "name another path to aggregate the topic again"
+            f"an earlier run with `final` closed the windows at {files.root}, so they ignore later "
+            "records: name another path to aggregate the topic again"
         )
 
 
@@ -217,7 +217,7 @@ def check_time_column(name: str, kind: str) -> None:
         raise PipelineError(
             f"time_column: {name} is of type {kind.upper()}, but the event time must be a"
             f" TIMESTAMP: declare {name} as TIMESTAMP in the schema, or name another column;"
-            " without --time-column it is the record's timestamp"
+            " without --time-column, the event time is the record's timestamp"
         )
 
 
@@ -226,10 +226,11 @@ def check_options(
 ) -> None:
     """Raises PipelineError for options that contradict each other."""
     if updates and to is None:
-        raise PipelineError("updates need a topic: give to=. Without it, final windows"
-                            " are written as Parquet files")
+        raise PipelineError("`updates` (--updates) needs a topic: name one with `to` (--to)."
+                            " Without `to`, only final windows are written, as Parquet files")
     if final and every is not None:
-        raise PipelineError("final ends the run at the end of the topic: leave out every")
+        raise PipelineError("with `final` (--final), the run ends at the end of the topic: leave"
+                            " out `every` (--every)")
     if to == topic:
         raise PipelineError(f"{topic} would be written to while it is read: name another topic")
 

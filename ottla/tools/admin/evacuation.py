@@ -25,9 +25,9 @@ def moved_out(sizes: Mapping[Place, int], free: Mapping[str, int | None]) -> dic
         path = max(room, key=lambda each: (room[each], -counts[each]))
         if size > room[path]:
             raise ClientError(
-                f"{place[0]}:{place[1]} has {size} bytes, for which no other directory would have"
-                f" room after the moves of the larger partitions; {sum(sizes.values())} bytes have"
-                " to move. Free:"
+                f"no other directory would have room for {place[0]}:{place[1]} ({size} bytes) after"
+                f" the moves of the larger partitions. {sum(sizes.values())} bytes in total have to"
+                " move. Free:"
                 f" {', '.join(f'{each or 0} bytes in {path}' for path, each in free.items())}"
             )
         room[path] -= size

@@ -232,7 +232,8 @@ def delete_or_raise(cluster: ClusterClient, below: Mapping[Place, int]) -> dict[
     for place, code in failed.items():
         text = str(Refused(code, what=f"{place[0]}-{place[1]}"))
         if place in first:
-            text += f": {below[place]} is not in {first[place].offset} to {last[place].offset}"
+            text += (f": {below[place]} is not one of the offsets {first[place].offset} to"
+                     f" {last[place].offset}")
         reasons.append(text)
     if failed:
         raise Refused(next(iter(failed.values())), "; ".join(reasons))

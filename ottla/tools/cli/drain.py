@@ -80,7 +80,8 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
         if path != leaving and not each.error_code and not each.is_cordoned
     }
     if not found:
-        raise ClientError(f"{leaving} is the only log directory that accepts partitions")
+        raise ClientError(
+            f"{leaving} cannot be emptied: no other log directory accepts partitions")
     return found
 
 

@@ -165,7 +165,8 @@ class Mirror:
         """The topics of the source that are to be copied, and how many partitions they have."""
         back = self.copied_back()
         for name in sorted(filter(self.fits, back.keys() - self.left_out)):
-            told = f"group {back[name]} of the source shows that it is a copy from the target"
+            told = (f"group {back[name]} of the source shows that the topic is a copy from the"
+                    " target")
             print(f"ottla mirror: {name} is skipped: {told}", file=sys.stderr)
         self.left_out |= back.keys()
         metadata = self.source.metadata().topics

@@ -182,7 +182,8 @@ def records(
             key, found, value = line.partition(separator)
             if not found:
                 shown = line[:60].decode(errors="backslashreplace")
-                raise ClientError(f"line {number}: no {options.key_delimiter!r} in {shown!r}")
+                raise ClientError(
+                    f"line {number} has no key delimiter {options.key_delimiter!r}: {shown!r}")
         if options.null:
             yield topic, key or None, value or None, headers, partition, None
         else:

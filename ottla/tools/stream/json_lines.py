@@ -93,7 +93,7 @@ def parsed(text: bytes, number: int) -> Line:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
-        raise wrong(f"{name} must be a whole number from 0 to {most}, or null")
+        raise wrong(f"the field {name!r} must be a whole number from 0 to {most}, or null")
 
     def unique(fields: list[tuple[str, Any]]) -> dict[str, Any]:
         one: dict[str, Any] = {}
@@ -108,21 +108,21 @@ def parsed(text: bytes, number: int) -> Line:
     except ValueError as error:
         raise wrong(f"not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise wrong("expected an object with key and value")
+        raise wrong("expected a JSON object with the fields key and value")
     if not found.keys() <= FIELDS:
         name = next(name for name in found if name not in FIELDS)
         raise wrong(f"unknown field {name!r}; {known(name)}")
     if "value" not in found:
-        raise wrong('no field "value"; "value": null sends a tombstone')
+        raise wrong('the field "value" is missing; "value": null sends a tombstone')
     topic = found.get("topic")
     if topic is not None and not isinstance(topic, str):
-        raise wrong("topic must be a string")
+        raise wrong("the field 'topic' must be a string")
     headers: list[tuple[str, bytes | None]] = []
     listed = found.get("headers") or []
     pairs = list(listed.items()) if isinstance(listed, dict) else listed
     for pair in pairs:
         if not (isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str)):
-            raise wrong("headers must be a list of [name, value]")
+            raise wrong("the field 'headers' must be a list of [name, value] pairs")
         headers.append((pair[0], data(pair[1], "a header")))
     return Line(
         topic,

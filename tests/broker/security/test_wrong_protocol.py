@@ -65,7 +65,7 @@ def test_a_missing_client_certificate_is_named(tmp_path: Path, authority: Author
         [listener] = running.server.listeners
         with pytest.raises(ClientError) as refused:
             ask(listener.port, "SSL", authority.file)
-    assert "expects a certificate of the client: set ssl.keystore.location" in str(refused.value)
+    assert "expects a client certificate: set ssl.keystore.location" in str(refused.value)
 
 
 def ask(port: int, protocol: str, trusted: Path) -> None:

@@ -244,7 +244,7 @@ def test_a_dry_run_changes_nothing_and_what_cannot_be_undone_needs_a_yes(ottla: 
         ("consume numbers -o sideways", 2, "-o sideways"),
         ("consume numbers -f %Q", 2, "%Q"),
         ("produce numbers -i jsonl", 1, "line 1: not JSON"),
-        ("produce numbers -K :", 1, "line 1: no ':'"),
+        ("produce numbers -K :", 1, "line 1 has no key delimiter"),
         ("produce numbers -X linger.ms=soon", 2, "linger.ms=soon"),
         ("group describe nobody", 1, "nobody"),
         ("config show orders", 2, "topic/NAME"),

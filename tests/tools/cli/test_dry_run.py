@@ -87,7 +87,7 @@ def test_what_would_be_sent_is_counted(ottla: Ottla) -> None:
     ("produce orders -p 2", b"x\n", "orders has no partition 2, only 0 to 1"),
     ("produce orders", b"x\n" + bytes(1000), "record 2 has 1070 bytes, but max.message.bytes"),
     ("produce orders -i jsonl", b'{"value": "x"}\nno json\n', "line 2: not JSON"),
-    ("produce orders -K :", b"no key\n", "no ':' in"),
+    ("produce orders -K :", b"no key\n", "has no key delimiter ':'"),
     ("perf produce nothing", b"", "topic 'nothing'"),
     ("elect nothing", b"", "topic 'nothing'"),
 ])

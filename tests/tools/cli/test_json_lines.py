@@ -18,16 +18,16 @@ from tests.tools.cli.ottla_command import Ottla
     ({"Value": "v"}, "line 2: unknown field 'Value'; did you mean value?"),
     ({"value": "v", "kye": "k"}, "line 2: unknown field 'kye'; did you mean key?"),
     ({"value": "v", "xyz": 1}, "known are headers, key, offset, partition, timestamp, topic"),
-    ({"key": "k"}, 'line 2: no field "value"; "value": null sends a tombstone'),
-    ({}, 'line 2: no field "value"'),
+    ({"key": "k"}, 'line 2: the field "value" is missing; "value": null sends a tombstone'),
+    ({}, 'line 2: the field "value" is missing'),
     ({"value": {"base64": "AA==", "more": 1}}, "value must be a string, null or"),
     ({"value": 7}, "value must be a string"),
-    ({"value": "v", "timestamp": -5}, "timestamp must be a whole number from 0 to"),
-    ({"value": "v", "timestamp": 1 << 63}, "timestamp must be a whole number from 0 to"),
-    ({"value": "v", "partition": -1}, "partition must be a whole number from 0 to"),
-    ({"value": "v", "partition": True}, "partition must be a whole number"),
+    ({"value": "v", "timestamp": -5}, "the field 'timestamp' must be a whole number from 0 to"),
+    ({"value": "v", "timestamp": 1 << 63}, "the field 'timestamp' must be a whole number"),
+    ({"value": "v", "partition": -1}, "the field 'partition' must be a whole number from 0 to"),
+    ({"value": "v", "partition": True}, "the field 'partition' must be a whole number"),
     ({"value": "v", "partition": 7}, "line 2: lines has no partition 7, only 0 to 1"),
-    ({"value": "v", "headers": [["name"]]}, "headers must be a list of [name, value]"),
+    ({"value": "v", "headers": [["name"]]}, "the field 'headers' must be a list of [name, value]"),
 ])
 def test_a_wrong_line_is_named_and_what_was_sent_before_it_is_counted(
     ottla: Ottla, line: dict[str, object], said: str
@@ -93,9 +93,10 @@ def test_a_field_that_appears_twice_is_an_error(ottla: Ottla, line: bytes, name:
     ("kcat -b {} -P -t never -p 7", b"x\n", "'never' does not exist, and a new one would have 1"),
     ("produce never -X foo=bar", b"x\n", "foo is not a setting of Kafka's clients"),
     ("kcat -b {} -P -t never -p 0 -X foo=bar", b"x\n", "foo is not a setting"),
-    ("produce never -K :", b"x\n", "line 1: no ':' in 'x'"),
+    ("produce never -K :", b"x\n", "line 1 has no key delimiter ':': 'x'"),
     ("produce never -i jsonl", b"x\n", "line 1: not JSON"),
-    ("produce never -i jsonl", b'{"value":"v","partition":1}\n{}\n', 'line 2: no field "value"'),
+    ("produce never -i jsonl", b'{"value":"v","partition":1}\n{}\n',
+     'line 2: the field "value" is missing'),
 ])
 def test_a_topic_that_does_not_exist_is_not_created_by_a_command_that_refuses(
     ottla: Ottla, line: str, given: bytes, said: str

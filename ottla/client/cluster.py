@@ -222,8 +222,8 @@ class ClusterClient:
             else:
                 where = show_address(address)
                 reason = str(failed).removeprefix(f"{where}: ")
-                told = (f"broker {node_id} is not reachable at {where}: {reason}; it may be down,"
-                        " or advertise a wrong address")
+                told = (f"broker {node_id} is not reachable at {where}: {reason}; the broker may"
+                        " be down, or advertise a wrong address")
             raise kind(told) from failed
 
     def controller(self, *, itself: bool = False) -> Connection:

@@ -81,7 +81,7 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         keys = {each.key for each in partitions}
         for part in plan.left_out:
             if part.replica.key in keys:
-                say(f"{part}: kept in {keep_aside(part, directory.path)}")
+                say(f"{part}; they are kept in {keep_aside(part, directory.path)}")
         shutil.rmtree(directory.file(STAGING), ignore_errors=True)
         disk.sync_directory(directory.path)
         storage.begin_checkpoint([(each.key, each.end_offset) for each in partitions]).run()

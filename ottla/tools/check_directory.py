@@ -188,7 +188,7 @@ def check_directory(
         if log.segments and (name in wanted or not wanted) and not os.path.isdir(f"{path}/{name}"):
             segments = counted(log.segments, "segment")
             what = f"{name} was closed with {segments}, but now has no directory"
-            report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "restore the directory"))
+            report.add(Finding(f"{path}/{CLOSED_LOGS}", what, "restore the directory from a copy"))
     return directory
 
 
@@ -221,7 +221,7 @@ def compare_checkpoints(
         if offset is None or offset <= checked.end_offset:
             continue
         end = checked.end_offset
-        what = f"it has offset {offset} for {key[0]}-{key[1]}, whose log ends at {end}"
+        what = f"it has offset {offset} for {key[0]}-{key[1]}, whose log ends at offset {end}"
         advice = "the end of the log may be lost: compare with a copy"
         if name == LOG_STARTS:
             advice = "deleted records came back, or the log was lost: the next start begins the log"

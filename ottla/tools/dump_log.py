@@ -54,7 +54,7 @@ def dump_log(
         try:
             records = batch.records()
         except ProtocolError as error:
-            findings.append(f"{path}: the batch at {position} cannot be read: {error}")
+            findings.append(f"{path}: the batch at byte {position} cannot be read: {error}")
             continue
         for record in records:
             if record.offset != previous + 1:

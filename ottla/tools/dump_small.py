@@ -125,7 +125,7 @@ def read_closed(path: str) -> dict[Partition, ClosedLog]:
     try:
         return closed_logs.decode(read_small(path))
     except IndexError:
-        raise ValueError(f"{path} has fewer entries than it says") from None
+        raise ValueError(f"{path} has fewer entries than its count says") from None
 
 
 def dump_epochs(path: str) -> Iterator[str]:
@@ -135,6 +135,7 @@ def dump_epochs(path: str) -> Iterator[str]:
         raise ValueError(f"{path} is not a leader epoch checkpoint of version 0")
     entries = [line.split() for line in lines[2:] if line]
     if len(entries) != int(lines[1]) or any(len(entry) != 2 for entry in entries):
-        raise ValueError(f"{path} does not have the {lines[1]} valid leader epochs that it says")
+        raise ValueError(
+            f"{path} says that it has {lines[1]} leader epochs, but has not that many valid ones")
     for epoch, offset in entries:
         yield f"leaderEpoch: {epoch} startOffset: {offset}"

@@ -148,7 +148,7 @@ def test_damage_is_told_and_what_can_be_read_is_shown(tmp_path: Path, capsys: Ca
     assert run("dump", "--print-data-log", "--files", path) == 0
     seen = capsys.readouterr()
     assert "isvalid: false" in seen.out
-    assert "the batch at 0 cannot be read" in seen.err
+    assert "the batch at byte 0 cannot be read" in seen.err
     assert "invalid bytes at the end of " in seen.out
     path.write_bytes(whole[:8] + bytes(4) + whole[12:])
     assert run("dump", "--files", path) == 1

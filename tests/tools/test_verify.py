@@ -81,7 +81,7 @@ def test_a_partition_without_its_segments_is_not_called_sound(data: Path, capsys
         segment.unlink()
     status, printed = verified(capsys, data)
     assert status == 1 and f"{data}/t-0: no segments\n" in printed and "sound" not in printed
-    what = "it has offset 6 for t-0, whose log ends at 0"
+    what = "it has offset 6 for t-0, whose log ends at offset 0"
     assert f"recovery-point-offset-checkpoint: {what}" in printed
 
 
@@ -126,7 +126,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "log-start-offset-checkpoint", write(b"0\n3\n"), "does not have 3 valid entries",
     ),
     "a recovery point behind the end": (
-        "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "whose log ends at 6",
+        "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "whose log ends at offset 6",
     ),
     "meta.properties without ids": ("meta.properties", write(b"version=1\n"), "cluster.id"),
     "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes of it into"),

@@ -124,7 +124,9 @@ def _request(
     codes = partitions.move_directories(cluster, broker, plan)
     for (topic, index), code in codes.items():
         if code or tries[topic, index] > TRIES_MAX:
-            why = name_of(code) if code else f"abandoned {TRIES_MAX} times, see the broker's log"
+            why = f"refused to move: {name_of(code)}"
+            if not code:
+                why = f"abandoned the move {TRIES_MAX} times, see its log"
             raise ClientError(
-                f"broker {broker} refused to move {topic}:{index} to {plan[topic, index]}: {why}"
+                f"{topic}:{index} was not moved to {plan[topic, index]}: broker {broker} {why}"
             )

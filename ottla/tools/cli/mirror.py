@@ -251,16 +251,16 @@ class Mirror:
                 found = Progress(place, first[place], end)
             elif found.torn:
                 found.target, found.torn = end, False
-                print(f"ottla mirror: {place[0]}-{place[1]}: copied again from {found.source} on:"
-                      " the target refused a record; later records that it accepted will be there"
-                      " twice", file=sys.stderr)
+                print(f"ottla mirror: {place[0]}-{place[1]}: copied again from offset"
+                      f" {found.source} on: the target refused a record; later records that"
+                      " it accepted will be there twice", file=sys.stderr)
             elif end >= found.target:
                 found.skip = end - found.target
             else:
                 raise ClientError(
-                    f"{copies[place][0]}-{place[1]} ends at {end} in the target, but "
-                    f"the copy had reached {found.target}: records were deleted there. Delete the "
-                    f"group {self.group} in the target to copy everything again"
+                    f"{copies[place][0]}-{place[1]} ends at offset {end} in the target, but "
+                    f"the copy had reached offset {found.target}: records were deleted there. "
+                    f"Delete the group {self.group} in the target to copy everything again"
                 )
             found.topic_id = self.ids.get(place[0], "")
             self.progress[place] = found
@@ -278,13 +278,13 @@ class Mirror:
         name = f"{found.place[0]}-{found.place[1]}"
         if found.source > last:
             raise ClientError(
-                f"{name} ends at {last} in the source, but the copy had reached {found.source}:"
-                f" was the topic deleted and created again? Delete the group {self.group} in the"
-                " target to copy everything again"
+                f"{name} ends at offset {last} in the source, but the copy had reached offset"
+                f" {found.source}: was the topic deleted and created again? Delete the"
+                f" group {self.group} in the target to copy everything again"
             )
         if found.source < first:
-            print(f"ottla mirror: {name}: the source no longer has the records between"
-                  f" {found.source} and {first}", file=sys.stderr)
+            print(f"ottla mirror: {name}: the source no longer has the records from offset"
+                  f" {found.source} to {first - 1}", file=sys.stderr)
             found.expire(first)
 
     def loop(self, consumer: Consumer) -> bool:

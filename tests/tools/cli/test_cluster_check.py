@@ -120,8 +120,8 @@ def test_a_broker_that_is_down_is_said_to_be_not_reachable() -> None:
         with pytest.raises(NotConnected) as failed:
             cluster.node(9)
     assert str(failed.value) == (
-        f"broker 9 is not reachable at 127.0.0.1:{port}: connection refused; it may be down, or"
-        " advertise a wrong address")
+        f"broker 9 is not reachable at 127.0.0.1:{port}: connection refused; the broker may be"
+        " down, or advertise a wrong address")
 
 
 def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> None:

@@ -59,7 +59,7 @@ def test_what_the_source_still_has_is_copied_where_earlier_records_have_expired(
     done = ottla(once(ottla, there, topic))
     assert done.status == 0 and "2 records copied, lag 0" in done.err
     assert there.ok(f"consume {topic} -e").split() == ["1", "2", "5", "6"]
-    assert f"{topic}-0: the source no longer has the records between 2 and 4" in done.err
+    assert f"{topic}-0: the source no longer has the records from offset 2 to 3" in done.err
 
 
 def test_a_topic_that_the_targets_coordinator_hardly_knows_is_copied(

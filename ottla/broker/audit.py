@@ -175,7 +175,7 @@ class Act:
         if len(outcomes) > ITEMS_MAX:
             more = outcomes[ITEMS_MAX:]
             refused = sum(1 for _, code, _ in more if code)
-            outcome = f"not listed, {refused} of them refused" if refused else NOT_LISTED
+            outcome = f"not listed, {refused} of them were refused" if refused else NOT_LISTED
             self._line(fields, f"{len(more)} more", outcome)
             yield
 

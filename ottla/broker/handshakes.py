@@ -52,7 +52,8 @@ class Handshakes:
                 principal = tls.principal(transport.tls)
             except (LookupError, ValueError, StopIteration) as unknown:
                 transport.close()
-                error = ConnectionError(f"no user can be derived from its certificate: {unknown}")
+                error = ConnectionError(
+                    f"no user can be derived from the client's certificate: {unknown}")
             else:
                 self.opened(handshake.sock, address, transport, principal)
                 return

@@ -203,7 +203,7 @@ class Listener:
             self.strangers[connection] = None
             if len(self.strangers) > STRANGERS_MAX:
                 oldest = next(iter(self.strangers))
-                oldest.refuse(PermissionError("too many clients have not authenticated"))
+                oldest.refuse(PermissionError("too many other clients have not authenticated yet"))
         log.debug("listener %s: %r is open", self.name, connection)
 
     def _unserved(self, address: tuple[Any, ...], error: Exception) -> None:
@@ -239,7 +239,8 @@ class Listener:
             stalled = connection.stalled_since()
             if stalled is not None and now - stalled > FRAME_STALL_SECONDS:
                 connection.refuse(
-                    TimeoutError(f"its frame is incomplete, no byte came for {now - stalled:.0f} s")
+                    TimeoutError(
+                        f"it sent a part of a request, and then nothing for {now - stalled:.0f} s")
                 )
             elif connection in self.strangers and now - connection.opened_at > LOGIN_SECONDS:
                 connection.refuse(TimeoutError(f"not authenticated after {LOGIN_SECONDS:.0f} s"))

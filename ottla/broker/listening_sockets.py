@@ -37,7 +37,7 @@ def listen(
     except socket.gaierror as error:
         raise OSError(
             f"listener {name} cannot listen on {host}:{port}: {host} does not resolve"
-            f" ({error.strerror}); set another address in listeners"
+            f" ({error.strerror}); set another address in `listeners`"
         ) from error
     addresses = list(dict.fromkeys((family, address[0]) for family, _, _, _, address in infos))
     addresses.sort(key=lambda each: each[0] != socket.AF_INET)
@@ -52,7 +52,7 @@ def listen(
             raise OSError(
                 error.errno,
                 f"listener {name} cannot listen on {host or '*'}:{port}:"
-                f" {where and f'{where}: '}{error.strerror}; set another address in listeners",
+                f" {where and f'{where}: '}{error.strerror}; set another address in `listeners`",
             ) from error
     raise AssertionError("unreachable: the last attempt returns or raises")
 

@@ -79,7 +79,7 @@ class Output(logging.Handler):
                 dropped, self.dropped = self.dropped, 0
             if dropped:
                 lines = counted(dropped, "line of the log was", "lines of the log were")
-                lost = f"ottla: {lines} dropped: its output was blocked"
+                lost = f"ottla: {lines} dropped, because the output was blocked"
                 text += self.shown(lost, logging.WARNING) + "\n"
             self._write(text.encode(errors="backslashreplace"))
 

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     )
     start.add_argument("--log-format", default="text", choices=["text", "json"])
     start.add_argument(
-        "--first-steps", action="store_true", help="once it serves, print what to type next"
+        "--first-steps", action="store_true", help="once the broker serves, print what to type next"
     )
     return root
 

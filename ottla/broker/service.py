@@ -217,10 +217,13 @@ def _hint(config: BrokerConfig) -> str:
 
     for path in config.log_directories():
         if (pid := holder_of(path)) not in (0, os.getpid()):
-            return f" `ottla server stop --data-dir {path}` stops process {pid}, which uses it."
+            return (
+                f" `ottla server stop --data-dir {path}` stops process {pid}, which uses this"
+                " directory."
+            )
         if _is_kafkas(path):
             how = "`ottla log import --help` says how to adopt it"
-            return f"\nottla: {path} is Apache Kafka's own: {how}"
+            return f"\nottla: {path} is a log directory of Apache Kafka: {how}"
     return ""
 
 

@@ -310,7 +310,7 @@ class ShardRuntime(Generic[S]):
         try:
             gathered.encode(self._host.encode)
         except Exception as error:
-            log.exception("a record of %r cannot be encoded: its request fails", key)
+            log.exception("a record of %r cannot be encoded, so the request fails", key)
             del gathered.records[len(gathered.encoded):]
             reply = _error_for_clients(error).kept()
         assert len(gathered.encoded) == len(gathered.records), "a record is not encoded"

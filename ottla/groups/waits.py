@@ -101,7 +101,7 @@ def _refused(group: ClassicGroup, moment: Moment) -> Finding:
     return Finding(
         "assignment_refused",
         f"{REBALANCING}{since}; all have joined, but the group's log refuses the assignment:"
-        f" {group.refused}; the members join again until the log takes one",
+        f" {group.refused}; the members join again until the log accepts an assignment",
         {"elapsed_ms": elapsed, "reason": group.refused},
     )
 
@@ -209,7 +209,7 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
         )
     return Finding(
         "waiting_for_heartbeat",
-        f"{who} has not taken the new assignment yet: the answer to its next heartbeat has it",
+        f"{who} has not taken the new assignment yet: the answer to its next heartbeat contains it",
         fields,
     )
 

@@ -77,7 +77,7 @@ def encode_entry(header: EntryHeader, encoded: Iterable[bytes]) -> bytes:
         raise EntryTooLarge(
             f"The change takes {len(packed)} bytes in the cluster's metadata log, and {len(raw)}"
             f" bytes before compression. An entry of the log may take {ENTRY_SIZE_MAX} bytes, and"
-            f" {ENTRY_RAW_SIZE_MAX} before compression: split it into several requests."
+            f" {ENTRY_RAW_SIZE_MAX} before compression: split the change into several requests."
         )
     return packed
 
@@ -120,7 +120,8 @@ def _read(
         raise UnreadableMetadata(f"{name} is not readable: {error!r}") from error
     if header.format != FORMAT:
         raise UnreadableMetadata(
-            f"{name} has format {header.format}, this version reads {FORMAT}: upgrade this broker"
+            f"{name} has format {header.format}, but this broker reads only format {FORMAT}:"
+            " upgrade this broker"
         )
     if header.records != len(lines):
         raise UnreadableMetadata(

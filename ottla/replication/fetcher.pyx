@@ -104,7 +104,8 @@ cdef class Fetcher(ReplyReceiver):
                 data, size, due_offset(partition.log, data, size), partition.log.latest_epoch,
                 self.item.epoch, size < left)
         except CorruptMessage as error:
-            log.error("%r: node %d sent %s", partition, self.plan.source_id, error)
+            log.error("%r: broker %d sent damaged records: %s",
+                      partition, self.plan.source_id, error)
             reached("a follower refused a batch of its leader")
             self.plan.rest(self.item, CORRUPT_MS)
             self.item = None
@@ -181,7 +182,8 @@ cdef class Fetcher(ReplyReceiver):
         if partition.log.log_end_offset != before:
             reached("a follower was truncated")
             log.info(
-                "%r: truncated from offset %d to %d: on broker %d, leader epoch %d ends at %d",
+                "%r was truncated from offset %d to %d, because on broker %d leader epoch %d ends "
+                "at offset %d",
                 partition, before, partition.log.log_end_offset, self.plan.source_id, epoch, end)
         return 0
 
@@ -195,7 +197,8 @@ cdef class Fetcher(ReplyReceiver):
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
             log.warning(
-                "%r: the log ended at %d; it begins anew at offset %d, the log start on broker %d",
+                "%r: the log ended at offset %d, and now begins anew at offset %d, where the log on"
+                " broker %d begins",
                 partition, partition.log.log_end_offset, self.log_start, self.plan.source_id)
             reached("a follower began anew at its leader's log start")
             self.plan.name_again(item)

@@ -29,9 +29,9 @@ def _ipv4(text: str) -> IPv4Network:
         raise ValueError("it is not of the form 192.0.2.0/24")
     *parts, length = map(int, match.groups())
     if max(parts) > 255:
-        raise ValueError(f"{max(parts)} is above 255")
+        raise ValueError(f"{max(parts)} is greater than 255")
     if length > 32:
-        raise ValueError(f"the prefix length {length} is above 32")
+        raise ValueError(f"the prefix length {length} is greater than 32")
     return IPv4Network((bytes(parts), length), strict=False)
 
 
@@ -40,7 +40,7 @@ def _ipv6(text: str) -> IPv6Network:
     if LENGTH.fullmatch(length) is None:
         raise ValueError(f"{length!r} is not a prefix length")
     if int(length) > 128:
-        raise ValueError(f"the prefix length {int(length)} is above 128")
+        raise ValueError(f"the prefix length {int(length)} is greater than 128")
     if address.startswith("[") and address.endswith("]"):
         address = address[1:-1]
     try:

@@ -281,9 +281,11 @@ cdef class Partition:
             return 0
         if client_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(
-                f"{self!r} is led in epoch {self.leader_epoch}, the request says {client_epoch}")
+                f"{self!r} is led in leader epoch {self.leader_epoch}, but the request has epoch"
+                f" {client_epoch}")
         raise UnknownLeaderEpoch(
-            f"{self!r} is led in epoch {self.leader_epoch}, the request says {client_epoch}")
+            f"{self!r} is led in leader epoch {self.leader_epoch}, but the request has epoch"
+            f" {client_epoch}")
 
     def require_leader(self, int client_epoch=-1):
         """Raise unless this broker leads the partition, in the epoch that the client gives."""

@@ -138,7 +138,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
         raise CorruptMessage(f"batch length {length} is too small for a message of any format")
     if length + LOG_OVERHEAD > size:
         raise InvalidRecord(
-            f"batch of {length + LOG_OVERHEAD} bytes, of which only {size} were sent")
+            f"a batch takes {length + LOG_OVERHEAD} bytes, but only {size} of them were sent")
     if magic(batch) < 0 or magic(batch) > 2:
         raise CorruptMessage(f"unknown message format (magic) {magic(batch)}")
     if magic(batch) != 2:
@@ -154,7 +154,7 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
             f"base offset is {base_offset(batch)}, but a producer's batch must have 0")
     if size > limits.batch_size_max:
         raise MessageTooLarge(
-            f"batch of {size} bytes, but max.message.bytes allows {limits.batch_size_max}")
+            f"a batch has {size} bytes, but max.message.bytes allows {limits.batch_size_max}")
     if crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT) != crc(batch):
         raise CorruptMessage(f"batch of {size} bytes contradicts its checksum {crc(batch):#010x}")
     return 0

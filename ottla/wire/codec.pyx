@@ -83,7 +83,8 @@ cdef class Cursor:
         cdef Py_ssize_t size
         size = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int16()
         if size > STRING_MAX:
-            raise MalformedMessage(f"string of {size} bytes, at most {STRING_MAX} are allowed")
+            raise MalformedMessage(
+                f"a string has {size} bytes, but at most {STRING_MAX} are allowed")
         return self.checked_length(size)
 
     cdef Py_ssize_t read_bytes_length(self, bint compact) except -2:
@@ -93,7 +94,8 @@ cdef class Cursor:
 
     cdef Py_ssize_t checked_length(self, Py_ssize_t size) except -2:
         if size < -1 or size > self.end - self.at:
-            raise MalformedMessage(f"length {size}, but {self.end - self.at} bytes remain")
+            raise MalformedMessage(
+                f"a length is {size} bytes, but {self.end - self.at} bytes remain")
         return size
 
     cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
@@ -103,16 +105,17 @@ cdef class Cursor:
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:
             left = self.end - self.at
-            raise MalformedMessage(f"array of {count} elements, but {left} bytes remain")
+            raise MalformedMessage(f"an array has {count} elements, but {left} bytes remain")
         if count > ARRAY_ELEMENTS_MAX:
             raise MalformedMessage(
-                f"array of {count} elements, at most {ARRAY_ELEMENTS_MAX} are allowed")
+                f"an array has {count} elements, but at most {ARRAY_ELEMENTS_MAX} are allowed")
         if self.elements_max:
             self.elements += max(count, 0)
             if self.elements > self.elements_max:
                 raise MalformedMessage(
-                    f"arrays of {self.elements} elements, at most {self.elements_max} are allowed: "
-                        "the request names more topics or partitions than exist")
+                    f"the arrays have {self.elements} elements in all, but at most "
+                    f"{self.elements_max} are allowed: the request names more topics or partitions "
+                    "than exist")
         return count
 
     cdef str read_string(self, bint compact):
@@ -126,8 +129,8 @@ cdef class Cursor:
         text = PyUnicode_DecodeUTF8(<const char *>(self.at - size), size, "replace")
         if size > STRING_MAX // 3 and len(text.encode()) > STRING_MAX:
             raise MalformedMessage(
-                f"a string of {size} bytes that are not valid UTF-8 is longer than {STRING_MAX} "
-                "bytes with its invalid bytes replaced")
+                f"a string of {size} bytes is not valid UTF-8, and would have more than "
+                f"{STRING_MAX} bytes once the invalid ones are replaced")
         return text
 
     cdef bytes read_bytes(self, bint compact):
@@ -150,7 +153,7 @@ cdef class Cursor:
         cdef uint32_t count = self.read_unsigned_varint()
         if count > TAGGED_FIELDS_MAX:
             raise MalformedMessage(
-                f"{count} tagged fields, at most {TAGGED_FIELDS_MAX} are allowed")
+                f"a struct has {count} tagged fields, but at most {TAGGED_FIELDS_MAX} are allowed")
         return count
 
     cdef int skip_tags(self) except -1:
@@ -181,7 +184,7 @@ cdef class Writer:
         assert 0 <= self.size <= self.room and size >= 0, "more was written than fits"
         grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
-            raise MemoryError(f"out of memory: {room} bytes for a reply")
+            raise MemoryError(f"out of memory: no buffer of {room} bytes for a message")
         self.data, self.room = grown, room
         return 0
 
@@ -229,7 +232,7 @@ cdef class Writer:
             encoded = value.encode("utf-8", "replace")
             data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
         if size > STRING_MAX:
-            raise ValueError(f"string of {size} bytes, the protocol allows {STRING_MAX}")
+            raise ValueError(f"a string has {size} bytes, but the protocol allows {STRING_MAX}")
         if compact:
             self.write_unsigned_varint(size + 1)
         else:

@@ -171,7 +171,7 @@ cdef class DecodedInParts:
                 continue
             left = self.cursor.read_count(plan.flexible, op.element_size_min)
             if left < 0 and not op.nullable:
-                raise MalformedMessage("null where the protocol forbids it")
+                raise MalformedMessage("the value is null, which the protocol forbids here")
             kept = [] if left >= 0 else None
             put(struct, op.offset, kept)
             while left > 0:

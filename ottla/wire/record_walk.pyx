@@ -13,7 +13,7 @@ cdef dict FLAWS = {
     LENGTH: "a length is malformed, negative, or exceeds the batch; is the record count right?",
     NUMBER: "a timestamp or offset delta is cut off or too long",
     OFFSET: "its offset delta does not follow that of the record before it",
-    HEADERS: "it claims more headers than it has bytes, or a header without a key",
+    HEADERS: "it claims more headers than it has bytes, or one of its headers has no key",
     EXCESS: "its length differs from its content",
     TRAILING: "bytes follow after it; is the record count right?",
     NULL_KEY: "it has no key, which a compacted topic requires",

@@ -72,9 +72,10 @@ cdef int check_stored(const uint8_t *at, Py_ssize_t size) except -1:
         raise CorruptMessage(f"{size} bytes are too few for a record batch")
     wanted = header.total_size(at)
     if wanted != size:
-        raise CorruptMessage(f"a batch declares {wanted} bytes, but there are {size}")
+        raise CorruptMessage(f"a batch declares a size of {wanted} bytes, but has {size} bytes")
     if header.magic(at) != 2:
-        raise CorruptMessage(f"message format v{header.magic(at)}, expected a record batch (v2)")
+        raise CorruptMessage(
+            f"the message format is v{header.magic(at)}, expected a record batch (v2)")
     header.check_crc(at, size)
     if header.record_count(at) < 0 or header.last_offset_delta(at) < 0:
         raise InvalidRecord(

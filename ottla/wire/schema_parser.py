@@ -402,7 +402,9 @@ def check_types(section: Section) -> None:
         # A struct may use only structs declared above it, so that a struct cannot contain itself.
         for later in names[place:]:
             if any(field.type == later for field in walk(fields)):
-                raise ValueError(f"shared struct {name} uses {later}, which is not above it")
+                raise ValueError(
+                    f"shared struct {name} uses {later}, but the file does not declare {later}"
+                    f" before {name}")
 
 
 def walk(fields: list[Field]) -> Iterator[Field]:

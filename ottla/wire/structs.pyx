@@ -76,7 +76,7 @@ cdef object read_value(Cursor cursor, int code, Op *op, bint compact):
 cdef object null(Op *op):
     """None if the field is nullable; raises otherwise."""
     if not op.nullable:
-        raise MalformedMessage("null where the protocol forbids it")
+        raise MalformedMessage("the value is null, which the protocol forbids here")
     return None
 
 
@@ -96,7 +96,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
     cdef object value
     if count < 0:
         if not op.nullable:
-            raise MalformedMessage("null where the protocol forbids it")
+            raise MalformedMessage("the value is null, which the protocol forbids here")
         return None
     assert count <= cursor.end - cursor.at, "more elements than bytes are left"
     values = PyList_New(count)          # bounded: read_count compared it with the bytes left
@@ -108,7 +108,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
         elif element == STRING:
             value = cursor.read_string(compact)
             if value is None:
-                raise MalformedMessage("null in an array of strings")
+                raise MalformedMessage("an array of strings contains null")
         else:
             value = read_value(cursor, element, op, compact)
         Py_INCREF(value)

@@ -43,7 +43,7 @@ def test_a_second_broker_names_the_first_and_the_command_that_stops_it(service: 
     assert second.returncode == 1
     assert re.search(
         r"ottla: (.*) is in use by another process.* `ottla server stop --data-dir \1` stops"
-        rf" process {service.process.pid}, which uses it\.$", second.stderr.rstrip(),
+        rf" process {service.process.pid}, which uses this directory\.$", second.stderr.rstrip(),
     ), second.stderr  # fmt: skip
 
 
@@ -239,10 +239,10 @@ def test_what_ends_a_start_is_said_without_numbers(tmp_path: Path) -> None:
         for setting, said in (
             (f"listeners=PLAINTEXT://{address}",
              f"listener PLAINTEXT cannot listen on {address}: Address already in use;"
-             " set another address in listeners"),
+             " set another address in `listeners`"),
             (f"ottla.http.listener={address}",
              f"ottla.http.listener: cannot listen on {address}: Address already in use;"
-             " set another address there"),
+             " set another address"),
         ):  # fmt: skip
             service = Service(tmp_path, "--override", setting)
             assert service.process.wait(WAIT_SECONDS) != 0

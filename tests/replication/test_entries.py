@@ -47,7 +47,7 @@ def test_an_entry_may_be_as_large_as_the_limits(
     assert decode_entry(1, 1, encode_entry(HEADER, lines)).header == HEADER
     monkeypatch.setattr(entries, name, size - 1)
     with pytest.raises(
-        EntryTooLarge, match=rf" {size} bytes.* may take .*\b{size - 1}\b.*: split it into several"
+        EntryTooLarge, match=rf" {size} bytes.* may take .*\b{size - 1}\b.*: split the change"
     ):
         encode_entry(HEADER, lines)
 
@@ -76,8 +76,8 @@ def packed(change: dict[str, Any], without: str = "") -> bytes:
     (packed({"batch": 5}), "not readable"), (packed({"format": True}), "not readable"),
     (packed({"epoch": 1.0}), "not readable"), (packed({"more": 1}), "not readable"),
     (packed({}, "batch"), "not readable"), (packed({}, "offset"), "not readable"),
-    (packed({"format": 0}), "has format 0, this version reads 1"),
-    (packed({"format": 2}), "has format 2, this version reads 1"),
+    (packed({"format": 0}), "has format 0, but this broker reads only format 1"),
+    (packed({"format": 2}), "has format 2, but this broker reads only format 1"),
     (packed({"records": 1}), "has 2 records instead of 1"),
     (packed({"records": 3}), "has 2 records instead of 3"),
     (compress(Codec.ZSTD, TEXT.replace(b"ConfigSet", b"Unheard")), "entry 4 .*Unheard"),

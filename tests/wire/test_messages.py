@@ -192,7 +192,7 @@ def test_the_longest_text_is_read() -> None:
 
 def test_text_that_would_grow_beyond_what_the_protocol_allows_is_refused() -> None:
     data = b"\x7f\xff" + 32_767 * b"\xff" + bytes(4) + b"\x00\x00"
-    with pytest.raises(MalformedMessage, match="32767 bytes that are not valid UTF-8"):
+    with pytest.raises(MalformedMessage, match="32767 bytes is not valid UTF-8"):
         HeartbeatRequest.decode(data, 0)
 
 
@@ -260,7 +260,7 @@ def test_a_tagged_nullable_struct_has_zero_for_null() -> None:
 @pytest.mark.parametrize("count", [2**31 - 1, 1_000_000, 4, -2])
 def test_a_count_that_the_bytes_cannot_hold_allocates_nothing(count: int) -> None:
     data = count.to_bytes(4, "big", signed=True) + bytes(4)
-    with pytest.raises(MalformedMessage, match=f"array of {count} elements"):
+    with pytest.raises(MalformedMessage, match=f"an array has {count} elements"):
         MetadataRequest.decode(data, 0)
 
 

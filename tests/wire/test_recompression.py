@@ -80,7 +80,7 @@ def test_a_higher_level_makes_less_of_it(codec: Codec, low: int, high: int) -> N
 def test_a_batch_is_bounded_as_it_is_sent_and_as_it_is_stored() -> None:
     batch = build_batch(RECORDS)
     small = stored(batch, codec=int(Codec.GZIP)).size
-    with pytest.raises(MessageTooLarge, match=f"batch of {len(batch)} bytes"):
+    with pytest.raises(MessageTooLarge, match=f"a batch has {len(batch)} bytes"):
         stored(batch, codec=int(Codec.GZIP), batch_size_max=len(batch) - 1)
     packed = build_batch(RECORDS, codec=Codec.GZIP)
     for codec in (Codec.NONE, Codec.SNAPPY):

@@ -140,7 +140,7 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
         ("inside   Shared", "inside   Other", 16, "unknown type Other"),
         ("  Shared\n    flag", "  shared\n    flag", 15, "shared needs a type"),
         ("response\n", "", 16, "ends too early"),
-        ("flag     bool             =true", "flag     Shared", 16, "not above it"),
+        ("flag     bool             =true", "flag     Shared", 16, "does not declare"),
         ("names ", "Names! ", 6, "Names!"),
         ("=-1", "@0.5", 10, "0.5"),
     ],
@@ -249,5 +249,5 @@ def test_a_shared_struct_may_use_those_above_it() -> None:
     schema = parse_schema(text, "example.txt")
     assert [field.type for field in schema.sections["data"].shared["B"]] == ["A", "A"]
     for wrong in ("    x B", "    x A", "    x int8\n    s[]\n      y B"):
-        with pytest.raises(SchemaError, match="not above it"):
+        with pytest.raises(SchemaError, match="does not declare"):
             parse_schema(text.replace("    x int8", wrong, 1), "example.txt")

@@ -38,7 +38,7 @@ async def sasl_authenticate(
         f"Listener {context.client.listener} has no SASL: set the client's security.protocol to"
         " PLAINTEXT or SSL"
         if context.session is None
-        else "SaslAuthenticate without a SaslHandshake before it"
+        else "the client sent SaslAuthenticate without a SaslHandshake before it"
     )
     return SaslAuthenticateResponse(
         error_code=int(ErrorCode.ILLEGAL_SASL_STATE), error_message=reason, auth_bytes=b""

@@ -315,7 +315,7 @@ def _message(error: ProtocolError | None, resource_type: int, names: list[str]) 
         return None
     message = without_effect(names)
     if message is not None:
-        log.warning("changed settings of a broker: %.300r", message)
+        log.warning("settings of this broker were changed: %.300r", message)
     return message
 
 

@@ -152,7 +152,8 @@ async def _list_partition(
             context.version < FIRST_VERSION.get(item.timestamp, 0)
         ):
             raise UnsupportedVersion(
-                f"ListOffsets version {context.version} has no timestamp {item.timestamp}"
+                f"ListOffsets version {context.version} does not know the special timestamp"
+                f" {item.timestamp}"
             )
         partition = context.broker.replicas.partition(topic, item.partition_index)
         if partition is None:
@@ -195,7 +196,8 @@ def _require_known_end(
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):
         raise ProtocolError(
-            f"{partition!r} has a new leader, which does not know its high watermark yet",
+            f"the new leader of {partition!r} does not know the partition's high watermark yet;"
+            " retry",
             ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE,
         )
 

@@ -90,8 +90,9 @@ async def _metadata_partition(
     if broker.role.has_lost_its_term(image):
         return _without_leader(
             version, ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"Broker {broker.node_id} was the controller, and does not reach ZooKeeper. If there is"
-            " a new controller, brokers that reach ZooKeeper know it.")
+            f"Broker {broker.node_id} was the controller, but it does not reach ZooKeeper, so it"
+            " does not know whether there is a new controller. Ask a broker that reaches ZooKeeper."
+        )
     # A leader that is not registered yet counts as a voter: Kafka's tools expect the leader among
     # the voters.
     others = {one.node_id for one in broker.role.brokers(image)} | {leader_id}

@@ -48,4 +48,4 @@ async def take_bootstrap(directory: Path, metadata: Metadata) -> None:
 
     await metadata.decide(all_of_them)
     path.unlink()
-    log.info("%s: applied %s", path, counted(len(records), "record"))
+    log.info("applied %s of %s to the metadata", counted(len(records), "record"), path)

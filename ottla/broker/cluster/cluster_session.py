@@ -39,9 +39,9 @@ CATCH_UP_SECONDS = 1.0
 AGAIN_SECONDS = 1.0
 LOSSES = {
     SessionState.SUSPENDED: "the connection to ZooKeeper is interrupted: clients are served, but"
-    " this broker learns of no new leaders, topics and settings until it is back",
-    SessionState.LOST: "the session with ZooKeeper has ended: other brokers lead this broker's"
-    " partitions; it registers again once ZooKeeper answers",
+    " this broker learns of no new leaders, topics and settings until the connection is back",
+    SessionState.LOST: "the session with ZooKeeper has ended, so other brokers now lead this"
+    " broker's partitions; this broker registers again once ZooKeeper answers",
 }
 
 
@@ -67,8 +67,8 @@ async def begin_session(
                 if loop.time() >= deadline:
                     raise
                 if not lost:
-                    log.warning("%s: this broker tries to read the cluster's metadata for up to"
-                                " %.0f s", error, seconds)
+                    log.warning("%s: this broker keeps trying to read the cluster's metadata, for"
+                                " up to %.0f s", error, seconds)
                 lost = True
             await asyncio.sleep(AGAIN_SECONDS)
     except BaseException:
@@ -91,9 +91,9 @@ async def _joined(
     cluster_id = await store.cluster_id(disk.new_id())
     if known is not None and known[1] != cluster_id:
         raise StorageRefused(
-            f"{known[0]} belongs to the cluster {known[1]}, ZooKeeper at {ensemble} to"
-            f" {cluster_id}. Correct zookeeper.connect, or set log.dirs to this broker's own"
-            " directory."
+            f"{known[0]} belongs to the cluster {known[1]}, but ZooKeeper at {ensemble} belongs to"
+            f" the cluster {cluster_id}. Correct zookeeper.connect, or set log.dirs to this"
+            " broker's own directory."
         )
     marks = ReadMarks(disk, directories, store)
     await marks.check()

@@ -323,9 +323,9 @@ class Controller:
             if await self.metadata.decide(broker_registered, broker, *trust):
                 await self._repair()
             log.info(
-                "broker %d is registered, with epoch %d; %s",
+                "broker %d is registered with broker epoch %d; %s",
                 node_id, broker.epoch,
-                f"lost logs: {len(found.lost)}" if found.lost
+                f"{counted(len(found.lost), 'log is', 'logs are')} lost" if found.lost
                 else SAID[found.stop],
             )
             self.returned.add(node_id)
@@ -425,7 +425,7 @@ class Controller:
                 self.returned -= back
                 while moved := await self.metadata.decide(preferred_leaders):
                     log.info(
-                        "%s led by the preferred replica again",
+                        "%s led by the preferred leader again",
                         counted(moved, "partition is", "partitions are"),
                     )
 

@@ -151,7 +151,7 @@ class DirectoryReports:
                     # The image shows the outcome; a difference that remains is reported again.
                     await self._seen(request)
         except Exception:
-            log.exception("reports of log directories failed")
+            log.exception("reporting the state of log directories to the controller failed")
         finally:
             self.task = None
 

@@ -140,8 +140,8 @@ class Elections:
             some = asked[at : at + ASKED_AT_ONCE]
             elected += await self.metadata.decide(elect_longest, some, image)
         log.warning(
-            "%s had no replica that surely has all committed records: the replica with the longest"
-            " log now leads %d of them",
+            "%s had no replica that surely has all committed records; %d of these partitions are"
+            " now led by the replica with the longest log",
             counted(len(due), "partition"), elected,
         )
         return elected < len(partitions)

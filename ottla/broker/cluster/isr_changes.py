@@ -149,7 +149,7 @@ class IsrChanges:
             while self.due and (rows := self._gather()):
                 await self._settle(rows)
         except Exception:
-            log.exception("changes of in-sync sets failed")
+            log.exception("an internal error while in-sync sets were changed")
         finally:
             self.task = None
 
@@ -175,8 +175,8 @@ class IsrChanges:
                 continue
             if leaving := {*partition.isr} - {node for node, _ in isr}:
                 self.removal_asked(partition, leaving)
-            log.info("%r: in-sync set %s, requesting %s", partition, list(partition.isr),
-                     [node for node, _ in isr])
+            log.info("%r: the in-sync set is %s; asking the controller to change it to %s",
+                     partition, list(partition.isr), [node for node, _ in isr])
             rows.append((partition, made(
                 partition_index=partition.index,
                 leader_epoch=partition.leader_epoch,

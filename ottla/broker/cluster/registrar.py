@@ -131,14 +131,14 @@ class Registrar:
                     raise
                 if not waits:
                     log.warning(
-                        "%s. Waiting up to %.0f s for the end of its session, in case this broker"
-                        " replaces it", error, seconds)
+                        "%s. In case this broker replaces the other one, it waits up to %.0f s for"
+                        " the other one's session with ZooKeeper to end", error, seconds)
                 waits = True
             except (NotConnected, ConnectionLost) as error:
                 if self.loop.time() >= deadline:
                     raise
                 if not lost:
-                    log.warning("%s: this broker tries to register for up to %.0f s",
+                    log.warning("%s: this broker keeps trying to register, for up to %.0f s",
                                 error, seconds)
                 lost = True
             await asyncio.sleep(REGISTER_AGAIN_SECONDS)
@@ -214,7 +214,8 @@ class Registrar:
             self.controller.look()
         except CoordinationError as error:
             reached("registering again failed")
-            log.warning("registering again failed: %s", error)
+            log.warning("this broker could not renew its registration in ZooKeeper, and will try"
+                        " again: %s", error)
             self.loop.call_later(REGISTER_AGAIN_SECONDS, self._register_again)
         except (DuplicateBroker, UnreadableRegistration, UnreadableMetadata) as error:
             self.session.fail(str(error))

@@ -137,8 +137,8 @@ class LogCoordinator(Generic[S]):
             raise NotLeaderOrFollower(f"{self.topic} was created again")
         if partition.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(
-                f"{self.topic}-{index} is led in epoch {partition.leader_epoch} now, not in"
-                f" {leader_epoch}"
+                f"{self.topic}-{index} is now led in leader epoch {partition.leader_epoch}, no"
+                f" longer in epoch {leader_epoch}"
             )
         return partition
 

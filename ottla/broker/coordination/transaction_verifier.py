@@ -154,7 +154,7 @@ class TransactionVerifier:
         ):
             reached("a transaction changed while a partition asked about it")
             raise ProtocolError(
-                f"the transaction changed while {partition!r} verified it; send the batch again",
+                f"the transaction changed while {partition!r} asked about it; send the batch again",
                 ErrorCode.NOT_ENOUGH_REPLICAS,
             )
 
@@ -216,6 +216,6 @@ def _refusals(
         if code in _UNHEARD:
             code = ErrorCode.NOT_ENOUGH_REPLICAS        # every client sends the batch again
         if code is not ErrorCode.NONE:
-            text = f"the coordinator does not confirm that the transaction has {each!r}"
+            text = f"the coordinator does not confirm that {each!r} belongs to the transaction"
             refusals[where] = ProtocolError(text, code)
     return refusals

@@ -199,8 +199,8 @@ def _log(broker: BrokerContext, shard: Shard) -> Iterator[Finding]:
         yield Finding(
             "log_takes_no_writes",
             f"the group's log, {OFFSETS_TOPIC}-{shard.partition}, takes no writes, so the group can"
-            f" neither rebalance nor commit: {refusing.text}; ottla topic why {OFFSETS_TOPIC} shows"
-            " more", {"partition": shard.partition, "reason_kind": refusing.kind},
+            f" neither rebalance nor commit: {refusing.text}; `ottla topic why {OFFSETS_TOPIC}`"
+            " shows more", {"partition": shard.partition, "reason_kind": refusing.kind},
         )
 
 
@@ -398,7 +398,9 @@ def _growth(change: Change | None) -> str:
             f" {counted(-change.committed, 'record')}: the lag is {than} {ago} ago")
     commits = f"; {counted(change.committed, 'record was', 'records were')} committed meanwhile"
     if change.lag > 0:
-        return f"; the lag grows: it was {change.lag:,} less {ago} ago{commits}"
+        by = counted(change.lag, "record")
+        return f"; the lag grows: {ago} ago it was less by {by}{commits}"
     if change.lag < 0:
-        return f"; the lag shrinks: it was {-change.lag:,} more {ago} ago{commits}"
+        by = counted(-change.lag, "record")
+        return f"; the lag shrinks: {ago} ago it was more by {by}{commits}"
     return f"; the lag is the same as {ago} ago{commits}"

@@ -78,7 +78,7 @@ def opened(
     age = duration(max(0, broker.clock.now_ms() - value.started_ms))
     return (
         f"{text}: {transactional_id} (producer id {state.producer_id}){who} began it {age} ago, at"
-        f" {clock(value.started_ms)}; if it does not end before, it is aborted at"
+        f" {clock(value.started_ms)}; unless it ends before, it is aborted at"
         f" {clock(ends_ms)}, after its timeout of {duration(value.timeout_ms)}", fields)
 
 

@@ -87,8 +87,8 @@ def _aborted(fields: Fields) -> str:
     return (
         f"the transaction of {fields['transactional_id']} (producer id {fields['producer_id']}),"
         f" open for {duration(fields['open_ms'])}, was aborted: {fields['user']}{client} of"
-        f" {fields['host'].lstrip('/')} has requested its transactional id, as a producer does that"
-        " starts, or a tool that ends the transaction"
+        f" {fields['host'].lstrip('/')} has requested the same transactional id, as a producer does"
+        " when it starts, or a tool that ends the transaction"
     )
 
 

@@ -146,8 +146,8 @@ def _not_preferred(state: PartitionState) -> Finding:
     later = " once it is in sync" * (state.replicas[0] not in state.isr)
     return Finding(
         "not_preferred",
-        f"broker {state.leader} leads, the preferred leader is {state.replicas[0]}: an"
-        f" election of preferred leaders moves leadership there{later}",
+        f"broker {state.leader} leads, but the preferred leader is broker {state.replicas[0]}: an"
+        f" election of preferred leaders moves leadership to the latter{later}",
         {"leader": state.leader, "preferred": state.replicas[0]},
     )
 
@@ -223,7 +223,7 @@ def _out_of_sync(
         ending = f"broker {node} has sent no fetch to this leader yet"
     else:
         late = counted(behind, "record")
-        ending = f"the replica is {late} behind now, and joins once it has them"
+        ending = f"the replica is {late} behind now, and is in sync again once it has caught up"
         if broker.role.leader_throttle is not None and _is_throttled(image, topic.name):
             ending += "; its copying is throttled by leader.replication.throttled.rate"
     return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": reason.kind})

@@ -172,12 +172,15 @@ def _connections(monitor: Monitor) -> Iterator[str]:
 def _throttles(monitor: Monitor) -> Iterator[str]:
     rates = monitor.broker.connection_rates
     yield from counter(
-        "ottla_accept_pauses_total", "Pauses in accepting, due to max.connection.creation.rate.",
+        "ottla_accept_pauses_total",
+        "Pauses in accepting connections, due to max.connection.creation.rate.",
         rates.pauses)
     yield from counter(
-        "ottla_accept_pause_seconds_total", "Seconds of pauses in accepting.", rates.pause_seconds)
+        "ottla_accept_pause_seconds_total", "Seconds of pauses in accepting connections.",
+        rates.pause_seconds)
     yield from counter(
-        "ottla_connections_throttled_total", "Connections closed by connection_creation_rate.",
+        "ottla_connections_throttled_total",
+        "Connections closed by the quota connection_creation_rate.",
         rates.closed)
     quotas = monitor.broker.quotas.throttled()[:CLIENTS_MAX]
     shared_by = [labels(quota=each[0], user=each[1], client_id=each[2]) for each in quotas]
@@ -210,8 +213,9 @@ def _work(monitor: Monitor) -> Iterator[str]:
         f"{name}incrementalfetchsessionevictions_total", "Fetch sessions that were evicted.",
         sessions.evictions)
     flusher = broker.flusher
-    yield from counter("ottla_flushes_total", "Group flushes.", flusher.flushes)
-    yield from counter("ottla_flush_seconds_total", "Seconds of group flushes.", flusher.seconds)
+    yield from counter(
+        "ottla_flushes_total", "Flushes, each of one or more files.", flusher.flushes)
+    yield from counter("ottla_flush_seconds_total", "Seconds that flushes took.", flusher.seconds)
     yield from counter(
         "ottla_cold_reads_total", "Reads that were not served from the page cache.",
         broker.cold_reads.begun)

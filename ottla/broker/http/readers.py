@@ -61,5 +61,6 @@ def outsider(client: str, here: str, networks: Iterable[str]) -> Refusal | None:
         return None
     return 403, {
         "error": ErrorCode.CLUSTER_AUTHORIZATION_FAILED.name,
-        "message": f"{client} is on another machine, and in no network of {NETWORKS}",
+        "message": f"{client} is on another machine, and in none of the networks that {NETWORKS} "
+        "allows",
     }

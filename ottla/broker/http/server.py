@@ -183,7 +183,7 @@ def cannot_listen(address: str, error: OSError) -> OSError:
     number = error.errno or 0
     reason = os.strerror(number) if number > 0 else error.strerror
     return OSError(
-        error.errno, f"{SETTING}: cannot listen on {address}: {reason}; set another address there")
+        error.errno, f"{SETTING}: cannot listen on {address}: {reason}; set another address")
 
 
 def try_address(address: str) -> None:

@@ -71,7 +71,7 @@ cdef class Inbox:
             wanted = max(2 * self.room, SIZE)
             grown = <uint8_t *>realloc(self.data, wanted)
             if grown is NULL:
-                raise MemoryError(f"out of memory: {wanted} bytes to receive into")
+                raise MemoryError(f"out of memory: no receive buffer of {wanted} bytes")
             self.data, self.room = grown, wanted
         size[0] = self.room - self.filled
         return self.data + self.filled
@@ -93,7 +93,7 @@ cdef class Inbox:
             if spoken is not None:
                 raise MalformedMessage(f"it speaks {spoken} on a port for Kafka's protocol")
             raise MalformedMessage(
-                f"frame of {size} bytes, {self.frame_size_min} to {self.frame_size_max} are"
+                f"a frame has {size} bytes, but {self.frame_size_min} to {self.frame_size_max} are"
                 " allowed")
         return self.filled - self.begin - LENGTH_SIZE >= size
 

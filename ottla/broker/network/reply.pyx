@@ -37,7 +37,7 @@ class RangeLost(Exception):
     """A file no longer has the bytes that a reply has announced."""
 
     def __init__(self, path, position, size, got):
-        super().__init__(f"{path} has only {got} of the {size} bytes expected at {position}")
+        super().__init__(f"{path} has only {got} of the {size} bytes expected at byte {position}")
 
 
 cdef class Reply(Writer):

@@ -114,10 +114,11 @@ cdef class PeerConnection(PeerLink):
         cdef uint8_t *frame = self.inbox.take(&size)
         reply.at, reply.end = frame, frame + size
         if not self.waiting:
-            raise MalformedMessage("a reply without a request")
+            raise MalformedMessage("a reply arrived, but no request was waiting for one")
         correlation_id, api, version, future = self.waiting[0]
         if reply.read_int32() != correlation_id:
-            raise MalformedMessage(f"a reply out of order: the reply to {api.name} was due")
+            raise MalformedMessage(
+                f"a reply arrived out of order: the reply to {api.name} was due")
         if api.key != API_VERSIONS and is_flexible(api.key, version):
             reply.skip_tags()
         if future.done():                       # the caller has cancelled it
@@ -130,7 +131,7 @@ cdef class PeerConnection(PeerLink):
 
     cdef int make_progress(self) except -1:
         if self.retired and not self.waiting:
-            self.close(ConnectionError("it was replaced"))
+            self.close(ConnectionError("another connection has replaced it"))
         return 0
 
     def retire(self):
@@ -164,7 +165,7 @@ cdef class PeerConnection(PeerLink):
         """Give the transport to a new owner; no request may be waiting here."""
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(
-                f"{self.name}: {self.error or 'replies are still due'}", sent=False)
+                f"{self.name}: {self.error or 'some requests have no reply yet'}", sent=False)
         transport = self.transport
         self.detach(False)
         self.on_close = None

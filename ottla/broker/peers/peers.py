@@ -170,7 +170,10 @@ class Peers:
         except asyncio.CancelledError:
             if not opening.cancelled():
                 raise
-            raise PeerUnavailable(f"broker {line.node_id} has moved or left", sent=False) from None
+            raise PeerUnavailable(
+                f"broker {line.node_id} has another address now, or has left the cluster",
+                sent=False,
+            ) from None
 
     async def _reopen(self, line: Line, endpoint: Endpoint) -> PeerConnection:
         await asyncio.sleep(max(0.0, line.not_before - self.loop.time()))

@@ -110,8 +110,8 @@ class SecuredNetwork:
         )
         if shaken.error_code:
             raise NotLoggedIn(
-                f"it offers {', '.join(shaken.mechanisms) or 'no SASL mechanism'} and not"
-                f" {login.mechanism} (sasl.mechanism.inter.broker.protocol)"
+                f"it offers {', '.join(shaken.mechanisms) or 'no SASL mechanism'}, but this broker"
+                f" logs in by {login.mechanism} (sasl.mechanism.inter.broker.protocol)"
             )
         exchange = login.begin()
         token: bytes | None = exchange.first()

@@ -130,7 +130,9 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
     names = {address.name for address in listeners}
     for address in advertised:
         if address.name not in names:
-            raise SettingsError("advertised.listeners", f"{address.name} is not in listeners")
+            raise SettingsError(
+                "advertised.listeners", f"`listeners` has no listener with the name {address.name}"
+            )
         if address.host and is_everywhere(address.host):
             raise SettingsError(
                 "advertised.listeners",

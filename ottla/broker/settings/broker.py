@@ -212,7 +212,7 @@ class BrokerSettings(ListenerSettings):
     group_coordinator_rebalance_protocols: Names = setting(
         "group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"),
         one_of=("consumer", "classic", "share", "streams"),
-        help="Protocols that groups may use; without consumer there are no KIP-848 members."
+        help="Protocols that groups may use; without `consumer` there are no KIP-848 members."
         " Share and streams groups are not served.")
     group_consumer_max_size: int = setting(
         "group.consumer.max.size", GroupSettings, at_least=1,

@@ -262,7 +262,7 @@ class BrokerConfig(BrokerSettings):
         check_protocols(listeners, self.protocols)
         check_ports(everywhere)
         if len(listeners) < len(everywhere):
-            self.warnings.append("listeners of controller.listener.names are not opened")
+            self.warnings.append("the listeners in controller.listener.names are not opened")
         told = parse_addresses("advertised.listeners", self.advertised_listeners or ())
         told = [each for each in told if each.name not in for_controllers]
         check_advertised(told, listeners)
@@ -286,7 +286,10 @@ class BrokerConfig(BrokerSettings):
         internal = self.inter_broker_listener_name
         if internal is not None:
             if internal.upper() not in {each.name for each in listeners}:
-                raise SettingsError("inter.broker.listener.name", f"{internal} is not in listeners")
+                raise SettingsError(
+                    "inter.broker.listener.name",
+                    f"`listeners` has no listener with the name {internal}",
+                )
             if "security.inter.broker.protocol" in self.static:
                 raise SettingsError(
                     "security.inter.broker.protocol",
@@ -491,4 +494,4 @@ def shown(name: str) -> str:
     a PEM key, in a file whose lines lack the backslash at their end."""
     if len(name) < KEY_LINE_SIZE_MIN or "." in name:
         return name
-    return f"a line of {len(name)} characters (of a key, without a backslash at its end?)"
+    return f"a line of {len(name)} characters (part of a PEM key whose lines do not end in \\?)"

@@ -56,8 +56,12 @@ def _check_protocols(settings: BrokerSettings) -> list[str]:
     name = "group.coordinator.rebalance.protocols"
     protocols = settings.group_coordinator_rebalance_protocols
     if "classic" not in protocols:
-        raise SettingsError(name, "must contain classic: it cannot be switched off")
+        raise SettingsError(
+            name, "must contain `classic`: the classic protocol cannot be switched off"
+        )
     if protocols == settings.declared[name].default:
         return []
     absent = [protocol for protocol in protocols if protocol in NOT_SERVED]
-    return [f"{name}: groups of {', '.join(absent)} are not served"] if absent else []
+    if not absent:
+        return []
+    return [f"{name}: groups with the protocols {', '.join(absent)} are not served"]

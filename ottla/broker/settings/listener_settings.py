@@ -110,7 +110,7 @@ class ListenerSettings(Settings):
         " alternative names of the previous one.")
     ssl_client_auth: str = setting(
         "ssl.client.auth", "none", one_of=("required", "requested", "none"), dynamic=True,
-        help="Whether clients have to present a certificate. With requested, clients without a"
+        help="Whether clients have to present a certificate. With `requested`, clients without a"
         " certificate are User:ANONYMOUS. A SASL_SSL listener asks for a certificate only if this"
         " is set with its prefix, listener.name.<listener>.")
     ssl_enabled_protocols: Names = setting(

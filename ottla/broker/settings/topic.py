@@ -252,7 +252,8 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
 def _check_together(configs: Mapping[str, str]) -> None:
     settings = TopicConfig(configs)
     if settings.min_compaction_lag_ms > settings.max_compaction_lag_ms:
-        raise SettingsError("min.compaction.lag.ms", "must not be above max.compaction.lag.ms")
+        raise SettingsError(
+            "min.compaction.lag.ms", "must not be greater than max.compaction.lag.ms")
     for name, why in REFUSED.items():
         if settings.value(name):
             raise SettingsError(name, why)
@@ -267,5 +268,6 @@ def _check_replicas(name: str, replicas: Sequence[str]) -> None:
     for replica in replicas:
         if REPLICA.fullmatch(replica) is None:
             raise SettingsError(
-                name, f"{replica!r} is not partition:broker; * is allowed as the only entry"
+                name,
+                f"{replica!r} is not of the form partition:broker; * is allowed as the only entry",
             )

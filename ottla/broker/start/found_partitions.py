@@ -91,7 +91,7 @@ class FoundPartitions:
         if strays:
             kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"
             log.warning(
-                "%s to no topic, kept %s (ottla.stray.retention.ms): %s%s",
+                "%s to no topic and will be kept %s (ottla.stray.retention.ms): %s%s",
                 counted(len(strays), "directory belongs", "directories belong"), kept,
                 ", ".join(strays[:10]), ", ..." * (len(strays) > 10),
             )

@@ -86,7 +86,8 @@ def _check_size(
             group.pending_joins.discard(member_id)
             result.cancel_timer(SESSION, group.group_id, member_id)
         complete_if_joined(group, result)       # the others may have waited for this client alone
-        raise GroupMaxSizeReached(f"{group.group_id} has group.max.size = {size} members")
+        raise GroupMaxSizeReached(
+            f"{group.group_id} has {size} members already, and group.max.size allows no more")
 
 
 def _join_again(
@@ -149,7 +150,8 @@ def _update(
     group: ClassicGroup, member: ClassicMember, request: Join, answer: Answer, result: Result
 ) -> None:
     if member.awaits_join is not None:
-        result.reply(member.awaits_join, RebalanceInProgress("a later JoinGroup took over"))
+        result.reply(member.awaits_join, RebalanceInProgress(
+            "the member has sent JoinGroup again, which replaces this request"))
     if member.protocols != request.protocols:
         member.protocols = request.protocols
         group.protocols_changed()
@@ -183,7 +185,8 @@ def _replace_static(
     for waiting in (old.awaits_join, old.awaits_sync):
         if waiting is not None:
             reached("a static member took the place of one that waits")
-            result.reply(waiting, FencedInstance(f"{member_id} took over the instance id"))
+            result.reply(waiting, FencedInstance(
+                f"member {member_id} has taken over the instance id"))
     result.cancel_timer(SESSION, group.group_id, old_id)
     arm_session(group, successor, result)
     successor.awaits_join = answer

@@ -62,7 +62,8 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         return
     if member.awaits_sync is not None:
         reached("a SyncGroup was sent twice")
-        result.reply(member.awaits_sync, RebalanceInProgress("a later SyncGroup took over"))
+        result.reply(member.awaits_sync, RebalanceInProgress(
+            "the member has sent SyncGroup again, which replaces this request"))
     member.awaits_sync = answer
     if group.leader == member.member_id:
         _assign(group, dict(request.assignments), result)

@@ -43,7 +43,7 @@ class _Reader:
     def take(self, length: int) -> bytes:
         if length < 0 or length > len(self.data) - self.at:
             raise ValueError(
-                f"a length of {length} bytes, but only {len(self.data) - self.at} remain"
+                f"a length is {length} bytes, but only {len(self.data) - self.at} bytes remain"
             )
         self.at += length
         return self.data[self.at - length : self.at]
@@ -54,7 +54,8 @@ class _Reader:
     def count(self, smallest: int) -> int:
         count = self.number(">i")
         if count * smallest > len(self.data) - self.at:
-            raise ValueError(f"a count of {count} elements in {len(self.data) - self.at} bytes")
+            raise ValueError(
+                f"{count} elements cannot be in the {len(self.data) - self.at} bytes that remain")
         return max(count, 0)
 
     def nullable_bytes(self) -> bytes | None:

@@ -70,7 +70,8 @@ def join(
         _known(group, request.member_id, request.instance_id)
     member = group.members.get(owner_id or member_id)
     if member is None and len(group.members) >= settings.group_consumer_max_size:
-        raise GroupMaxSizeReached(f"{group.group_id} has group.consumer.max.size members")
+        raise GroupMaxSizeReached(
+            f"{group.group_id} has as many members as group.consumer.max.size allows")
     if not request.member_id and request.needs_member_id and request.instance_id is None:
         raise NewMemberId(member_id)
     subscription = read_subscription(request.protocols[0][1])
@@ -105,7 +106,8 @@ def _check_protocols(group: ConsumerGroup, request: Join) -> None:
         if member.value.classic is not None and member.member_id != request.member_id:
             names &= {name for name, _ in member.value.classic.protocols}
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not names:
-        raise InconsistentProtocol(f"the member supports no protocol of {request.group_id}")
+        raise InconsistentProtocol(
+            f"the member supports no protocol that group {request.group_id} uses")
 
 
 def _value(

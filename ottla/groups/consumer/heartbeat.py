@@ -291,12 +291,14 @@ def _find(
             if owner is None:
                 raise UnknownMember(f"instance id {request.instance_id} is unknown in this group")
             if owner.member_id != request.member_id:
-                raise FencedInstance(f"instance id {request.instance_id} was taken over")
+                raise FencedInstance(
+                    f"another member has taken over instance id {request.instance_id}")
     if member is None:
         if not joining:
             raise UnknownMember(f"{group.group_id} has no member {request.member_id!r}")
         if len(group.members) >= settings.group_consumer_max_size:
-            raise GroupMaxSizeReached(f"{group.group_id} has group.consumer.max.size members")
+            raise GroupMaxSizeReached(
+                f"{group.group_id} has as many members as group.consumer.max.size allows")
         return None
     if not joining:
         _check_epoch(member, request)
@@ -402,7 +404,8 @@ def leave(
     else:
         member = group.member(group.static_members.get(request.instance_id, ""))
         if member.member_id != request.member_id:
-            raise FencedInstance(f"instance id {request.instance_id} was taken over")
+            raise FencedInstance(
+                    f"another member has taken over instance id {request.instance_id}")
     if request.member_epoch == LEFT_FOR_NOW:
         current = member.current
         reached("a static member left for now")

@@ -68,7 +68,8 @@ def upgrade(
             f" {CONSUMER_PROTOCOL_TYPE!r}"
         )
     if len(group.members) > settings.group_consumer_max_size:
-        raise GroupIdNotFound(f"{group.group_id} has more than group.consumer.max.size members")
+        raise GroupIdNotFound(
+            f"{group.group_id} has more members than group.consumer.max.size allows")
     if any(has_user_data(member.assignment) for member in group.members.values()):
         raise GroupIdNotFound(
             f"Cannot upgrade classic group {group.group_id} to consumer group because an "

@@ -60,8 +60,8 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
             raise _stale(
                 request,
                 f"the commit has the member epoch {request.generation}, but the member's epoch is"
-                f" {member.epoch}, and it has not owned {commit.topic}-{commit.partition} ever"
-                f" since epoch {request.generation}",
+                f" {member.epoch}, and the member has not owned {commit.topic}-{commit.partition}"
+                f" ever since epoch {request.generation}",
             )
 
 

@@ -63,8 +63,8 @@ def _offsets_set(fields: Fields) -> str:
     client = f", client {fields['client']}," if fields["client"] else ""
     back = f" back by {counted(fields['back'], 'record')}" if fields["back"] else ""
     return (
-        f"{fields['user']}{client} of {fields['host'].lstrip('/')}, no member, set the offsets of"
-        f" {listed(fields['topics'])}{back}"
+        f"{fields['user']}{client} of {fields['host'].lstrip('/')}, not a member, set the offsets"
+        f" of {listed(fields['topics'])}{back}"
     )
 
 
@@ -104,7 +104,7 @@ def _did_not_revoke(fields: Fields) -> str:
 
 def _no_room(fields: Fields) -> str:
     return (
-        f"{member(fields)} was removed: the group has group.max.size = {fields['group_max_size']}"
+        f"{member(fields)} was removed: group.max.size allows only {fields['group_max_size']}"
         " members"
     )
 
@@ -116,7 +116,8 @@ def _subscription_changed(fields: Fields) -> str:
     ]
     if fields.get("pattern"):
         changes.append(f"now reads topics that match {fields['pattern']}")
-    return f"{member(fields)} changed its subscription: {', '.join(changes) or 'the pattern ended'}"
+    changed = ", ".join(changes) or "no pattern any more"
+    return f"{member(fields)} changed its subscription: {changed}"
 
 
 def _joined_again(fields: Fields) -> str:

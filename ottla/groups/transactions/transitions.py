@@ -65,7 +65,7 @@ def initialised(
     repeated = expected.epoch not in (NO_EPOCH, value.epoch)
     if repeated:
         if expected.epoch != value.last_epoch:
-            raise ProducerFenced(f"epoch {expected.epoch} was replaced by {value.epoch}")
+            raise ProducerFenced(f"epoch {expected.epoch} was replaced by epoch {value.epoch}")
         reached("a recovering producer repeats its InitProducerId")
         if value.epoch < EPOCH_MAX:
             return _emptied(value, timeout_ms, wall_ms)
@@ -208,7 +208,8 @@ def _ended_with_epoch(
         value = check_owner(value, producer)
     if value.is_ending:
         if not repeats:
-            raise ProducerFenced(f"epoch {producer.epoch} is not the transaction's")
+            raise ProducerFenced(
+                f"producer epoch {producer.epoch} is not the epoch of the transaction")
         reached("EndTxn was repeated while the transaction ends")
         if value.commits == commit:
             raise ConcurrentTransactions("the transaction is already ending")
@@ -218,7 +219,7 @@ def _ended_with_epoch(
             return value
         if value.state in _COMPLETE:
             raise _ended_otherwise(value, commit)
-        raise ProducerFenced(f"epoch {producer.epoch} was replaced by {value.epoch}")
+        raise ProducerFenced(f"epoch {producer.epoch} was replaced by epoch {value.epoch}")
     if value.state is not TransactionState.ONGOING and commit:
         raise _cannot_end(value, commit)
     # An abort without a transaction is allowed: the client cannot know whether the transaction

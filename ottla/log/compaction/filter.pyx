@@ -108,7 +108,7 @@ cdef const uint8_t *next_batch(BatchScan scan) except? NULL:
     """The next batch, NULL at the end of the file; damage raises CorruptMessage."""
     cdef const uint8_t *batch = scan.next()
     if batch is NULL and scan.problem is not None:
-        raise CorruptMessage(f"{scan.file.path} at {scan.position}: {scan.problem}")
+        raise CorruptMessage(f"{scan.file.path} at byte {scan.position}: {scan.problem}")
     return batch
 
 

@@ -45,7 +45,8 @@ cdef class BatchScan:
     cdef int grow(self, Py_ssize_t room) except -1:
         cdef uint8_t *grown = <uint8_t *>realloc(self.buffer, room)
         if grown is NULL:
-            raise MemoryError(f"out of memory: {room} bytes for a batch of {self.file.path}")
+            raise MemoryError(
+                f"out of memory: no buffer of {room} bytes for a batch of {self.file.path}")
         self.buffer, self.room = grown, room
         return 0
 
@@ -234,7 +235,7 @@ def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
         batch = scan.next()
     if scan.problem is not None:
         raise SegmentDamaged(
-            f"{scan.file.path} at {scan.position}: {scan.problem}", scan.position)
+            f"{scan.file.path} at byte {scan.position}: {scan.problem}", scan.position)
     return offset, position, end
 
 

@@ -103,7 +103,8 @@ cdef class Producers:
         if state is None and epoch >= -1:
             return self.check_unknown(batch)
         if state is None:
-            raise InvalidProducerEpoch(f"producer epoch {epoch} is below -1, which means no epoch")
+            raise InvalidProducerEpoch(
+                f"producer epoch {epoch} is less than -1 (-1 means no epoch)")
         if epoch < state.epoch:
             reached("a batch of a fenced producer")
             raise InvalidProducerEpoch(

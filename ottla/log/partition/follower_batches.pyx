@@ -49,8 +49,8 @@ cdef Py_ssize_t checked_batches(
         if jumped is not NULL and belies(batch, jumped, due, epoch):
             if jumped == data:
                 raise CorruptMessage(
-                    f"a batch at offset {fields.base_offset(jumped)} with leader epoch "
-                    f"{fields.leader_epoch(jumped)}, which does not fit the next batch, at offset "
+                    f"the batch at offset {fields.base_offset(jumped)} with leader epoch "
+                    f"{fields.leader_epoch(jumped)} does not fit the next batch, at offset "
                     f"{fields.base_offset(batch)} with leader epoch {fields.leader_epoch(batch)}")
             return jumped - data
         batch_size = fields.total_size(batch)
@@ -98,21 +98,21 @@ cdef str problem_of(
     const uint8_t *batch, Py_ssize_t size, int64_t offset_min, int32_t epoch_min,
     int32_t epoch_max
 ):
-    """What is wrong with a batch, as the object of the message "the leader sent ..."; None if
-    nothing is wrong."""
+    """What is wrong with a batch; None if nothing is wrong."""
     cdef int64_t base = fields.base_offset(batch)
     cdef int32_t epoch = fields.leader_epoch(batch)
     if size < fields.HEADER_SIZE:
-        return f"a batch of {size} bytes, which is less than its header takes"
+        return f"a batch has {size} bytes, which is less than its header takes"
     if fields.magic(batch) != 2:
-        return f"a batch of magic {fields.magic(batch)}, expected 2"
+        return f"a batch has magic {fields.magic(batch)}, expected 2"
     if base < offset_min or fields.last_offset_delta(batch) < 0:
-        return (f"a batch from offset {base} to {fields.last_offset(batch)}, "
+        return (f"a batch has offsets {base} to {fields.last_offset(batch)}, "
                 f"expected ascending offsets from {offset_min} on")
     if not epoch_min <= epoch <= epoch_max:
-        return f"a batch of leader epoch {epoch}, which is not between {epoch_min} and {epoch_max}"
+        return (f"the batch at offset {base} has leader epoch {epoch}, "
+                f"which is not between {epoch_min} and {epoch_max}")
     if crc32c(batch + fields.ATTRIBUTES_AT, size - fields.ATTRIBUTES_AT) != fields.crc(batch):
-        return f"a batch at offset {base}, which does not match its checksum"
+        return f"the batch at offset {base} does not match its checksum"
     return None
 
 

@@ -71,7 +71,7 @@ cdef class PartitionLog(AppendableLog):
             return
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(
-                f"{self.directory} cannot be truncated to {offset}: it begins at"
+                f"{self.directory} cannot be truncated to offset {offset}: it begins at offset"
                 f" {self.log_start_offset}")
         self.cut(offset)
 
@@ -181,7 +181,8 @@ cdef class PartitionLog(AppendableLog):
             if offset < self.log_start_offset:
                 return []
             raise OffsetOutOfRange(
-                f"{self.directory} ends at {self.log_end_offset}, below the new start {offset}")
+                f"{self.directory} ends at offset {self.log_end_offset}, so it cannot begin at"
+                f" offset {offset}")
         self.log_start_offset = offset
         self._epochs.truncate_from_start(offset)
         self.check_offsets()

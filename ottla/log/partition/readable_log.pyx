@@ -233,8 +233,8 @@ cdef class ReadableLog:
             if self.health.damage is not None and offset >= readable_end:
                 raise StorageFailed(self.health.offline)    # the damage may hide this offset
             raise OffsetOutOfRange(
-                f"offset {offset} is not in {self.directory}, which has "
-                f"{self.log_start_offset} to {self.log_end_offset}")
+                f"offset {offset} is not in {self.directory}, which begins at offset "
+                f"{self.log_start_offset} and ends at {self.log_end_offset}")
         slice.first_offset = offset
         if upto_offset > self.log_end_offset:
             upto_offset = self.log_end_offset
@@ -303,7 +303,8 @@ cdef class ReadableLog:
     cdef int begin_epoch(self, int32_t epoch, int64_t start_offset=-1) except -1:
         if epoch < self.latest_epoch:
             raise FencedLeaderEpoch(
-                f"{self.directory} has leader epoch {self.latest_epoch}, so {epoch} is too old")
+                f"{self.directory} has leader epoch {self.latest_epoch}, so epoch {epoch} is too "
+                "old")
         if self.at_rest is not None:    # `wake` loads the epochs and then begins this one
             self.latest_epoch = epoch
             return 0
@@ -387,7 +388,7 @@ cdef class ReadableLog:
             self.forgotten_ms())
         fault = segment.rebuild(producers, None, segment.size, entries.append)
         if fault is not None:
-            raise CorruptMessage(f"{segment.path('.log')} at {fault[0]}: {fault[1]}")
+            raise CorruptMessage(f"{segment.path('.log')} at byte {fault[0]}: {fault[1]}")
         self.chain.forget_waiting(segment)
         TransactionIndex(self.disk, segment.path(".txnindex")).replace(entries)
         segment.aborted.rebuilt(len(entries) * ENTRY.size)

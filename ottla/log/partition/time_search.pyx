@@ -203,7 +203,7 @@ cdef const uint8_t *next_in(BatchScan scan) except? NULL:
     cdef const uint8_t *batch = scan.next()
     if batch is NULL and scan.problem is not None:
         raise SegmentDamaged(
-            f"{scan.file.path} at {scan.position}: {scan.problem}", scan.position)
+            f"{scan.file.path} at byte {scan.position}: {scan.problem}", scan.position)
     return batch
 
 

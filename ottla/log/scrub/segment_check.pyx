@@ -29,7 +29,8 @@ cdef class SegmentScrub:
         self.room = slice_bytes
         self.buffer = <uint8_t *>malloc(slice_bytes)
         if self.buffer is NULL:
-            raise MemoryError(f"out of memory: {slice_bytes} bytes to check {file.path}")
+            raise MemoryError(
+                f"out of memory: no buffer of {slice_bytes} bytes to check {file.path}")
 
     def __dealloc__(self):
         free(self.buffer)
@@ -73,7 +74,7 @@ cdef class SegmentScrub:
                 return
         self.position += self.buffered
         if self.buffered < self.expected:
-            self.note_fault(f"the file ends at {self.position}, expected {self.size} bytes",
+            self.note_fault(f"the file ends at byte {self.position}, expected {self.size} bytes",
                             self.batch_position, self.end_offset)
         elif self.position == self.size:
             if self.header_filled:

@@ -45,7 +45,7 @@ def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
     try:
         for path in paths:
             if not disk.exists(f"{path}/{META}"):
-                raise StorageRefused(f"{path} has no {META}: no broker has run on it")
+                raise StorageRefused(f"{path} has no {META}, so no broker has used this directory")
             opened.append(LogDirectory(disk, path))
         _check_complete(disk, opened)
         if not is_finished(opened):
@@ -104,7 +104,7 @@ def begun(directories: Sequence[LogDirectory]) -> str | None:
     if all(members):
         raise StorageRefused(
             f"{directories[0].path} belongs to a broker of a cluster already: set"
-            " zookeeper.connect and start it"
+            " zookeeper.connect and start the broker"
         )
     unfinished = {each[UNFINISHED] for each in known if UNFINISHED in each}
     if len(unfinished) > 1 or (any(members) and not unfinished):

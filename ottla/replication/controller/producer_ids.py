@@ -40,6 +40,7 @@ def allocate_producer_ids(
     if broker is None or broker.epoch != broker_epoch:
         known = "none" if broker is None else broker.epoch
         raise StaleBrokerEpoch(
-            f"broker {node_id} has sent epoch {broker_epoch}, its registered epoch is {known}"
+            f"broker {node_id} has sent broker epoch {broker_epoch}, but its registered epoch is"
+            f" {known}"
         )
     return take_producer_ids(image)

@@ -184,7 +184,8 @@ def test_a_leader_checks_the_bytes_that_a_follower_refuses_and_hands_over(
         return state(cluster, leader).leader != leader
 
     cluster.until(handed_over, "another one leads")
-    assert f"node {leader} sent a batch at offset 6, which does not match" in caplog.text
+    damaged = f"broker {leader} sent damaged records: the batch at offset 6 does not match"
+    assert damaged in caplog.text
     assert "this broker or a follower could not read offset 6" in caplog.text
     in_sync(cluster, 1, 2, 3)
     assert write(cluster, b"after") == 0
@@ -373,7 +374,7 @@ def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
     cluster.start(3)
     waits_and_follows_the_others(cluster)
     [said] = [text for text in caplog.messages if text.startswith("broker 3 is registered")]
-    assert "lost logs: 1" in said and "ended as" not in said
+    assert "1 log is lost" in said and "ended as" not in said
 
 
 def test_an_only_copy_whose_directory_has_vanished_stays_offline_at_every_start(

@@ -83,7 +83,7 @@ def test_a_group_whose_log_takes_no_writes_says_why_and_where_to_look(
     assert now["text"].startswith(
         f"the group's log, {log}, takes no writes, so the group can neither rebalance nor commit: "
         f"log directory {directory.path} on broker {broker.server.config.node_id} is full")
-    assert now["text"].endswith("; ottla topic why __consumer_offsets shows more")
+    assert now["text"].endswith("; `ottla topic why __consumer_offsets` shows more")
 
 
 def test_an_unknown_group_is_refused_with_a_document(broker: RunningBroker) -> None:
@@ -105,7 +105,7 @@ def test_offsets_that_no_member_has_set_are_an_event_and_an_audit_line(
         for offset in (5, 6, 7, 2, 3):
             groups.commit(cluster, "g", {("t", 0): offset})
     _, found = get(broker, "/api/v1/groups/g/why")
-    who = "User:ANONYMOUS, client tool, of 127.0.0.1, no member, set the offsets of t"
+    who = "User:ANONYMOUS, client tool, of 127.0.0.1, not a member, set the offsets of t"
     assert [(each["kind"], each["text"], each["times"]) for each in found["events"]] == [
         ("offsets_set", f"{who} (4 times)", 4),
         ("offsets_set", f"{who} back by 5 records", 1),

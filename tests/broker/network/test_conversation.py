@@ -65,11 +65,11 @@ def test_many_requests_arrive_at_once_in_their_order() -> None:
 @pytest.mark.parametrize(
     "data, why",
     [
-        (framed(b"1234567"), "frame of 7 bytes, 8 to 10000"),
-        ((FRAME_SIZE_MAX + 1).to_bytes(4, "big"), "frame of 10001 bytes"),
-        (b"\xff\xff\xff\xff", "frame of -1 bytes"),
+        (framed(b"1234567"), "a frame has 7 bytes, but 8 to 10000"),
+        ((FRAME_SIZE_MAX + 1).to_bytes(4, "big"), "a frame has 10001 bytes"),
+        (b"\xff\xff\xff\xff", "a frame has -1 bytes"),
         (b"GET / HTTP/1.1\r\n", "it speaks HTTP"),
-        (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "length 9, but 5 bytes remain"),
+        (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "length is 9 bytes, but 5 "),
     ],
 )
 def test_what_is_no_request_is_refused_and_named(data: bytes, why: str) -> None:

@@ -39,13 +39,13 @@ TAKEN = {"generation": 4, "members": 2}
      "member m-1 of h was removed: it did not give up 1 partition within its rebalance timeout of"
      " 9 s"),
     ("no_room", {"group_max_size": 2},
-     "member m-1 of h was removed: the group has group.max.size = 2 members"),
+     "member m-1 of h was removed: group.max.size allows only 2 members"),
     ("subscription_changed", {"added": ("t",), "removed": ("u", "v")},
      "member m-1 of h changed its subscription: added t, removed u and v"),
     ("subscription_changed", {"added": (), "removed": ("u",), "pattern": "t"},
      "member m-1 of h changed its subscription: removed u, now reads topics that match t"),
     ("subscription_changed", {"added": (), "removed": ()},
-     "member m-1 of h changed its subscription: the pattern ended"),
+     "member m-1 of h changed its subscription: no pattern any more"),
     ("joined_again", {"leads": False}, "member m-1 of h joined again"),
     ("joined_again", {"leads": True},
      "member m-1 of h joined again as the group's leader, to assign anew (for example after a"

@@ -148,7 +148,7 @@ def test_a_log_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_an_older_leader_epoch_is_refused(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_bytes(batch(b"a"), 3)
-    with pytest.raises(FencedLeaderEpoch, match="epoch 3, so 2 is too old"):
+    with pytest.raises(FencedLeaderEpoch, match="epoch 3, so epoch 2 is too old"):
         log.append_bytes(batch(b"b"), 2)
 
 

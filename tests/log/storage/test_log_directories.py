@@ -207,7 +207,7 @@ def test_only_complete_directories_that_were_stopped_cleanly_are_taken(paths: li
     (paths[1] / ".kafka_cleanshutdown").unlink()
     with pytest.raises(StorageRefused, match=rf"{paths[1]} was not stopped cleanly"):
         member_marks.open_stopped(Disk(), [str(path) for path in paths])
-    with pytest.raises(StorageRefused, match="no broker has run on it"):
+    with pytest.raises(StorageRefused, match="no broker has used this directory"):
         member_marks.open_stopped(Disk(), [str(paths[0].with_name("new"))])
     used(paths)
     running = opened(paths)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.loop import SimLoop
 
 LISTENER_PORT = 9092
-UNSOUND_BATCH = "%r: node %d sent %s"
+UNSOUND_BATCH = "%r: broker %d sent damaged records: %s"
 """What a follower logs about a batch that it refuses."""
 
 

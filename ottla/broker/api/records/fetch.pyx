@@ -320,7 +320,9 @@ cdef class FetchHandler:
         cdef Partition partition = item.partition
         check_divergence(item)
         if item.size_max < 0 or room < 0:
-            raise ProtocolError("the number of bytes is negative", ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise ProtocolError(
+                "the maximum bytes of the fetch or of the partition are negative",
+                ErrorCode.UNKNOWN_SERVER_ERROR)
         fetch.format.read(fetch, item, room, at_least_one)
         fetch.converting = unfinished(item)
         item.high_watermark = partition.high_watermark

@@ -151,5 +151,5 @@ cdef int check_name(const uint8_t *name, Py_ssize_t size) except -1:
     """Refuse a name that does not fit into the reply once U+FFFD replaces its invalid bytes."""
     text = (<const char *>name)[:size].decode("utf-8", "replace")
     if len(text.encode()) > STRING_SIZE_MAX:
-        raise MalformedMessage(f"a topic name of {size} bytes that are not valid UTF-8")
+        raise MalformedMessage(f"a topic name of {size} bytes is not valid UTF-8")
     return 0

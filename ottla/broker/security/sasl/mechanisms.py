@@ -96,7 +96,7 @@ def _beginner(
         key = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
         if module is None:
             raise SettingsError(
-                key, f'has to be set: {MODULE} required user_alice="her password";'
+                key, f'has to be set, for example to: {MODULE} required user_alice="her password";'
             )
         if module.name != MODULE:
             raise SettingsError(key, f"{module.name} is not available, only {MODULE} is")

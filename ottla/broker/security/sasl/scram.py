@@ -71,7 +71,7 @@ class ScramExchange(Exchange):
         try:
             text = token.decode()
         except UnicodeDecodeError as error:
-            raise InvalidExchange("a SCRAM message that is not UTF-8") from error
+            raise InvalidExchange("a SCRAM message is not UTF-8") from error
         return await self._begin(text) if not self.first else self._end(text)
 
     async def _begin(self, text: str) -> bytes:
@@ -107,7 +107,7 @@ class ScramExchange(Exchange):
             bound = base64.b64decode(binding, validate=True)
             proof = base64.b64decode(encoded_proof, validate=True)
         except binascii.Error as error:
-            raise InvalidExchange("a SCRAM message with broken base64") from error
+            raise InvalidExchange("a SCRAM message contains invalid base64") from error
         if nonce != self.nonce and nonce.endswith(self.nonce):
             raise AuthenticationFailed(
                 "Authentication failed: the client repeats its nonce, as librdkafka before 2.6.1"

@@ -49,7 +49,8 @@ class UnsecuredRules:
         try:
             head, payload, signature = token.split(".")
             if signature or _decoded(head).get("alg") != "none":
-                raise AuthenticationFailed("a signed token where unsecured ones are expected")
+                raise AuthenticationFailed(
+                    "the token is signed, but the listener expects unsecured tokens")
             claims = _decoded(payload)
             expires_ms = min(int(float(claims["exp"]) * 1000), EXPIRY_MS_MAX)
             issued_ms = float(claims.get("iat", 0)) * 1000
@@ -60,11 +61,11 @@ class UnsecuredRules:
             raise AuthenticationFailed(f"{type(error).__name__}: {error}") from error
         now = self.now_ms()
         if now - self.skew_ms >= expires_ms:
-            raise AuthenticationFailed("an expired token")
+            raise AuthenticationFailed("the token has expired")
         if now + self.skew_ms < issued_ms:
-            raise AuthenticationFailed("a token that is issued in the future")
+            raise AuthenticationFailed("the token's time of issue is in the future")
         if missing:
-            raise AuthenticationFailed(f"a token without the scope {' '.join(sorted(missing))}")
+            raise AuthenticationFailed(f"the token lacks the scope {' '.join(sorted(missing))}")
         return subject_of(claims.get(self.subject_claim)), expires_ms
 
     def refused(self, error: AuthenticationFailed) -> None:

@@ -80,8 +80,7 @@ class TokenRules:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in ALGORITHMS:
                 raise AuthenticationFailed(
-                    f"a token with the signature algorithm {header.get('alg')!r:.20}, which is not"
-                    " accepted")
+                    f"the token's signature algorithm {header.get('alg')!r:.20} is not accepted")
             claims = jwt.decode(
                 token,
                 self._key(str(header.get("kid", ""))),
@@ -114,7 +113,7 @@ class TokenRules:
                 self.lock.release()
         key = self.keys.get(key_id)
         if key is None:
-            raise AuthenticationFailed(f"a token signed by the unknown key {key_id!r:.80}")
+            raise AuthenticationFailed(f"the token is signed by the unknown key {key_id!r:.80}")
         return key
 
     def _due(self, key_id: str) -> bool:
@@ -165,10 +164,10 @@ class TokenRules:
 def subject_of(claim: object) -> str:
     """The name in a token's claim. Raises AuthenticationFailed if it is not a name."""
     if not isinstance(claim, str) or not claim.strip():
-        raise AuthenticationFailed("a token without a subject")
+        raise AuthenticationFailed("the token has no subject")
     try:
         claim.encode()
     except UnicodeEncodeError as error:
         # JSON may contain escaped lone surrogates, which no response and no record can hold.
-        raise AuthenticationFailed("a token whose subject is not text") from error
+        raise AuthenticationFailed("the token's subject is not text") from error
     return claim.strip()

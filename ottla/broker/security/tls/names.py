@@ -34,17 +34,17 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     while at < len(data):
         begin = at
         if len(data) - at < 2:
-            raise ValueError("a DER element without its length")
+            raise ValueError("a DER element ends before its length")
         tag, size = data[at], data[at + 1]
         at += 2
         if size & 0x80:
             count = size & 0x7F
             if not 1 <= count <= 4 or len(data) - at < count:
-                raise ValueError("a DER element with an invalid length")
+                raise ValueError("a DER element has an invalid length")
             size = int.from_bytes(data[at : at + count], "big")
             at += count
         if len(data) - at < size:
-            raise ValueError("a DER element that is longer than its container")
+            raise ValueError("a DER element is longer than its container")
         yield tag, data[at : at + size], data[begin : at + size]
         at += size
 

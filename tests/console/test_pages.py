@@ -94,7 +94,7 @@ def test_a_reset_sets_what_was_shown_or_says_that_the_group_has_changed(
     wanted = {"offsets": kept, "dry_run": False, "confirm": "shown"}
     refused = console.ask(path, "POST", wanted)
     assert (refused.status, refused.json["error"]) == (409, "CHANGED")
-    assert "orders-1 was 50, and is 49 now" in refused.json["message"]
+    assert "offset in orders-1 was 50 in the preview, and is 49 now" in refused.json["message"]
     assert [row["offset"] for row in console.get("/groups/shown")["rows"]] == [10, 49]
     kept[1]["old"], kept[1]["offset"] = 49, 51
     refused = console.ask(path, "POST", wanted)

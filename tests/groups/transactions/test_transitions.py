@@ -170,7 +170,7 @@ def test_an_end_with_epochs_begins_the_next_one(commit: bool) -> None:
     with pytest.raises(InvalidTransactionState if commit else ProducerFenced):
         ended(after, ME, not commit, 2, 83, None)
     begun = with_partitions(after, Producer(7, 4), frozenset({A}), 2, 84)
-    with pytest.raises(ProducerFenced, match="replaced by 4"):
+    with pytest.raises(ProducerFenced, match="replaced by epoch 4"):
         ended(begun, ME, commit, 2, 85, None)
 
 

@@ -32,7 +32,8 @@ def test_another_broker_gets_its_block_under_its_own_epoch_only() -> None:
     image = brokers(1, 2)
     assert allocate_producer_ids(image, 2, 1) == take_producer_ids(image)
     for node_id, epoch in ((2, 0), (2, 2), (3, 1)):
-        with pytest.raises(StaleBrokerEpoch, match=f"broker {node_id} has sent epoch {epoch}"):
+        said = f"broker {node_id} has sent broker epoch {epoch}"
+        with pytest.raises(StaleBrokerEpoch, match=said):
             allocate_producer_ids(image, node_id, epoch)
 
 

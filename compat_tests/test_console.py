@@ -214,6 +214,20 @@ def test_a_phone_shows_keys_and_values_beside_the_time(browser: Browser, served:
         page.wait_for_function("() => document.querySelectorAll('th')[1].innerText === 'Part.'")
 
 
+OPEN_AT_THE_CLOSE = """() => {
+    const dialog = document.querySelector("dialog");
+    const buttons = [...document.querySelectorAll("main button")];
+    const press = buttons.find((one) => one.innerText === "Delete");
+    new MutationObserver((_, observer) => {
+        if (!dialog.open) { observer.disconnect(); press.click(); }
+    }).observe(dialog, { attributes: true, attributeFilter: ["open"] });
+}"""
+A_FEW_FRAMES = """async () => {
+    for (let i = 0; i < 5; i += 1)
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+}"""
+
+
 def test_the_keyboard_reaches_everything_in_a_list(page: Page, served: Console) -> None:
     chosen = page.locator("tr.chosen td:first-child")
     keyboard = page.keyboard
@@ -247,6 +261,24 @@ def test_the_keyboard_reaches_everything_in_a_list(page: Page, served: Console) 
     assert dialog.get_by_role("button").all_inner_texts() == ["Close"]
     keyboard.press("Enter")
     dialog.wait_for(state="hidden")
+
+
+def test_a_dialog_opened_while_another_one_closes_stays(page: Page, served: Console) -> None:
+    """The browser reports a closed dialog later: the next one may be there by then."""
+    shown(page, f"{served.url}/topics/orders")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("next or previous row").wait_for()
+    page.evaluate(OPEN_AT_THE_CLOSE)
+    page.keyboard.press("Enter")
+    dialog.get_by_label("To confirm").wait_for()
+    page.evaluate(A_FEW_FRAMES)
+    assert dialog.get_by_role("heading").inner_text() == "Delete orders"
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="hidden")
+    page.evaluate(A_FEW_FRAMES)
+    page.get_by_role("button", name="Delete", exact=True).click()
+    dialog.get_by_label("To confirm").wait_for()
 
 
 def test_a_row_that_lights_up_leads_somewhere(

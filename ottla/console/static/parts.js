@@ -249,12 +249,15 @@ export const showDialog = (content) => { dialog.value = content; };
 export const closeDialog = () => { dialog.value = null; };
 
 export function Dialogs() {
-  const box = useRef(null), content = dialog.value;
+  const box = useRef(null), shown = useRef(null), content = dialog.value;
   useEffect(() => {
+    if (content) shown.current = content;
     if (content && !box.current.open) box.current.showModal();
     if (!content && box.current.open) box.current.close();
   }, [content]);
-  return html`<dialog ref=${box} aria-label=${content?.title ?? "Dialog"} onClose=${closeDialog}>
+  // The browser reports later that a dialog was closed. The next one may be on its way by then, and has to stay.
+  const closed = () => { if (!box.current.open && dialog.value === shown.current) closeDialog(); };
+  return html`<dialog ref=${box} aria-label=${content?.title ?? "Dialog"} onClose=${closed}>
     ${content && html`<${Action} key=${content.title} ...${content} />`}</dialog>`;
 }
 

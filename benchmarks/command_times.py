@@ -66,16 +66,16 @@ def main() -> None:
         try:
             at = ["--bootstrap-server", broker.bootstrap]
             times["ottla topic list"] = took([OTTLA, "topic", "list"], rounds, broker.bootstrap)
-            times["kafka-topics --list, ours"] = took(
+            times["kafka-topics --list, Ottla's"] = took(
                 [OTTLA, "kafka-topics", *at, "--list"], rounds)
             times["kafka-topics --list, Kafka's"] = took([*kafka, *at, "--list"], rounds)
         finally:
             broker.stop()
     at = ["--bootstrap-server", f"127.0.0.1:{free_port()}"]
-    times["ottla topic list, nobody listens"] = took([OTTLA, "topic", "list", *at], 1)
-    times["kafka-topics --list, ours, nobody listens"] = took(
+    times["ottla topic list, no broker listens"] = took([OTTLA, "topic", "list", *at], 1)
+    times["kafka-topics --list, Ottla's, no broker listens"] = took(
         [OTTLA, "kafka-topics", *at, "--list"], 1)
-    times["kafka-topics --list, Kafka's, nobody listens"] = took([*kafka, *at, "--list"], 1)
+    times["kafka-topics --list, Kafka's, no broker listens"] = took([*kafka, *at, "--list"], 1)
     rows = [[name, f"{one.cpu:.3f}", f"{one.wall:.2f}"] for name, one in times.items()]
     table = report.table(["command", "CPU s", "wall s"], rows)
     measured = {name: one._asdict() for name, one in times.items()}

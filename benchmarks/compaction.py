@@ -241,7 +241,9 @@ def main() -> None:
             *(report.spread(neighbour[f"{key} {when}"], 0) for when in ("alone", "beside")),
             report.ratio(neighbour[f"{key} beside"], neighbour[f"{key} alone"]),
         ]
-        for key, figure in (("p99", "p99, µs"), ("CPU", "CPU-µs a request, without the cleaner's"))
+        for key, figure in (
+            ("p99", "p99, µs"), ("CPU", "CPU-µs a request, without the cleaner's CPU"),
+        )
     ]
     header = ["800 produces of 60 KB a second to Ottla", "alone", "beside a compaction", "ratio"]
     text += "\n\n" + report.table(header, beside)

@@ -144,8 +144,8 @@ def slow_writers(port: int) -> Iterator[None]:
 
 LOADS: dict[str, Load] = {
     f"{IDLE:,} idle connections": idle,
-    f"{BUSY:,} busy ones, 2,000 produces/s": busy,
-    "connections that come and go, 1,000/s": storm,
+    f"{BUSY:,} busy connections, 2,000 produces/s": busy,
+    "1,000 connections a second, opened and closed": storm,
     f"{READERS} clients that ask for 500 MB and do not read": slow_readers,
     f"{WRITERS} clients that send 50 MB frames at 10 KB/s": slow_writers,
 }
@@ -222,7 +222,7 @@ def main() -> None:
         for name, results in found.items()
     ]
     text = report.table(
-        ["meanwhile", "p50, ms", "p99, ms", "p99 just before, ms", "ratio", "cores",
+        ["load", "p50, ms", "p99, ms", "p99 without the load, ms", "ratio", "broker, cores",
          "broker, MiB", "descriptors"],
         rows,
     )  # fmt: skip

@@ -42,9 +42,10 @@ COLD = 3
 """How many consoles are started to measure the first overview."""
 BEAT_SECONDS = 0.02
 PUBLISHED = (
-    ("AKHQ", "ready after 34 s, lags with 256 MB (issue 580); 50 to 65 s for the list of 1,000 to "
-     "1,500 topics (55, 156)"),
-    ("kafbat", "42,000 partitions: 1.4.2 and 1.5.0 could not be used (issue 1776); hundreds of MB"),
+    ("AKHQ", "ready after 34 s, slow with 256 MB of memory (issue 580); 50 to 65 s for the list of"
+     " 1,000 to 1,500 topics (issues 55, 156)"),
+    ("kafbat", "versions 1.4.2 and 1.5.0 could not be used with 42,000 partitions (issue 1776);"
+     " hundreds of MB of memory"),
 )
 """What users of other consoles have reported. For neither is the CPU per viewer known."""
 PATHS = "path=/overview&path=/history%3Fmeasure%3Dlag&path=/topics"
@@ -183,7 +184,7 @@ def first_overview(port: int) -> dict[str, float]:
     connection.close()
     stop.set()
     beating.join()
-    return found | {"loop stood still": max(beats)}
+    return found | {"longest block of the loop": max(beats)}
 
 
 def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
@@ -250,22 +251,22 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             found["memory when ready MiB"] = [memory_mib(console.pid)]
             for path in ("overview", "topics"):
                 first, size = asked(port, f"/api/v1/{path}")
-                found[f"{path} first s"] = [first]
-                found[f"{path} s"] = [asked(port, f"/api/v1/{path}")[0] for _ in range(5)]
-                found[f"{path} KiB"] = [size / 1024]
+                found[f"{path}: first reply, s"] = [first]
+                found[f"{path}: later reply, s"] = [asked(port, f"/api/v1/{path}")[0] for _ in range(5)]
+                found[f"{path}: size of a reply, KiB"] = [size / 1024]
             found["memory without groups MiB"] = [memory_mib(console.pid)]
             if options.browser:
                 found |= in_browser(words, port)
             idle = cost_of_viewers(console.pid, port, 1, options.seconds)
             busy = cost_of_viewers(console.pid, port, options.viewers, options.seconds)
-            found["CPU % with one page"] = [100 * idle]
-            found["CPU % of each further page"] = [
+            found["CPU % with one open page"] = [100 * idle]
+            found["CPU % of each further open page"] = [
                 100 * (busy - idle) / max(options.viewers - 1, 1)]
             fill_groups(broker_port, options.groups, options.members, stop)
-            found["groups s"] = [asked(port, "/api/v1/groups")[0] for _ in range(5)]
+            found["groups: reply, s"] = [asked(port, "/api/v1/groups")[0] for _ in range(5)]
             stop.set()
-            found["memory in the end MiB"] = [memory_mib(console.pid)]
-            found["memory at most MiB"] = [memory_mib(console.pid, "VmHWM")]
+            found["memory with groups MiB"] = [memory_mib(console.pid)]
+            found["highest memory MiB"] = [memory_mib(console.pid, "VmHWM")]
     return found
 
 
@@ -284,7 +285,7 @@ def main() -> None:
     what = (f"{options.topics} topics of {PARTITIONS} partitions, then {options.groups} groups of "
             f"{options.members} members")
     rows = [[name, report.spread(values)] for name, values in found.items()]
-    others = report.table(["others, as their users report", ""], [list(one) for one in PUBLISHED])
+    others = report.table(["other consoles, as their users report", ""], [list(one) for one in PUBLISHED])
     report.write(
         "Does the console stay light and quick on a large cluster?", "console",
         f"{what}.\n\n{report.table(['', 'median (range)'], rows)}\n\n{others}", found)

@@ -145,7 +145,9 @@ def main() -> None:
     rows = [[name, report.spread(values)] for name, values in found.items()]
     report.write(
         "Does a long list in the console scroll smoothly?", "console-lists",
-        f"{options.rows} rows.\n\n{report.table(['', 'median (range)'], rows)}", found)
+        f"{options.rows} rows. The list is scrolled by two screens or by two rows in each frame."
+        "\n\n"
+        f"{report.table(['', 'median (range)'], rows)}", found)
 
 
 if __name__ == "__main__":

@@ -188,10 +188,10 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, help="of the client, records a second")
     options = parser.parse_args()
     found = measure(options)
-    header = ["beside the client", "p50, ms", "p99, ms", "of that without", "broker, % of a core",
-              "console, % of a core", "searches"]
+    header = ["beside the client", "p50, ms", "p99, ms", "p99 / p99 alone", "broker, % of a core",
+              "console, % of a core", "searches: read, of the budget: end"]
     report.write(
-        "Does a search in the console leave other clients alone?", "console-search",
+        "How much does a search in the console delay other clients?", "console-search",
         f"{options.gib:g} GiB on disk; {options.rate:g} records of 100 B a second, written with "
         f"acks=1 and read back.\n\n{report.table(header, rows_of(found))}", found)
 

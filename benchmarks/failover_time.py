@@ -191,13 +191,14 @@ def main() -> None:
         print(figures)
         text = report.figures_table({"ottla": figures}, MOVED, with_ratio=False)
         report.write(
-            f"{chosen.partitions} partitions, a broker killed: until the last one has a leader",
+            f"{chosen.partitions} partitions: how long after a broker is killed do all have a"
+            " leader?",
             "failover-many", text, {"ottla": figures})
         return
     measured = {"ottla": measure(chosen.rounds, chosen.silent_rounds)}
     names = {
         "killed_s": ("kill -9 of the leader's process, s", 2),
-        "silent_s": ("SIGSTOP of it: the session time-out is 9 s, s", 2),
+        "silent_s": ("SIGSTOP of that process (session timeout 9 s), s", 2),
     }
     text = report.figures_table(measured, names, with_ratio=False)
     report.write("How long until another leader acknowledges?", "failover-time", text, measured)

@@ -262,10 +262,10 @@ def main() -> None:
         for name, values in found.items()
     ]
     text = report.table(
-        ["meanwhile", "produces", "p50, ms", "p99, ms (50 allowed)", "longest, ms"], rows
+        ["other work", "produces", "p50, ms", "p99, ms (50 allowed)", "longest, ms"], rows
     )
     report.write(
-        "What holds up another client's small produce?", "fairness", text,
+        "What delays another client's small produce?", "fairness", text,
         {name: [percentile(v, s) for s in (0.5, 0.99, 1.0)] for name, v in found.items()},
     )
 

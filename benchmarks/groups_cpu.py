@@ -161,7 +161,8 @@ def main() -> None:
                 report.ratio(weaker, theirs),
             ]
         )
-    header = ["figure", "Ottla", "Ottla, flush as Kafka's", report.PEER, "ratio", "flush as K."]
+    header = ["figure", "Ottla", "Ottla, flush as Kafka's", report.PEER, "ratio",
+              "ratio, flush as Kafka's"]
     text = report.table(header, rows)
     report.write("What do groups cost?", "groups-cpu", text, found)
 

@@ -133,12 +133,13 @@ def main() -> None:
                 ]
             )
     header = [
-        f"800 produces of 60 KB a second to {chosen.gigabytes} GB, memory"
+        f"800 produces of 60 KB a second to a topic of {chosen.gigabytes} GB, memory"
         f" {machine.memory_gib():.0f} GiB",
         "alone", "beside a reader", "ratio", "the reader's MB/s, from the disk",
     ]  # fmt: skip
     text = report.table(header, rows)
-    report.write("What does a reader of old records cost?", "large-topic", text, measured)
+    report.write(
+        "How much does a reader of old records delay a writer?", "large-topic", text, measured)
 
 
 if __name__ == "__main__":

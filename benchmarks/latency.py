@@ -90,7 +90,7 @@ def main() -> None:
                     )
     header = ["load", "figure", "Ottla", report.PEER, "ratio", "floor"]
     report.write(
-        "How long does a record take to its consumer?",
+        "How long does a record take to reach its consumer?",
         "latency",
         report.table(header, rows),
         results,

@@ -161,7 +161,7 @@ class Works:
         self.client.ask(m.EndTxnRequest(transactional_id="wide", committed=True, **who), 3)
 
     def newest(self) -> None:
-        """ListOffsets of the newest record in a log whose timestamps fall."""
+        """ListOffsets of the record with the highest timestamp, in a log whose timestamps fall."""
         made = m.ListOffsetsRequest.Topic
         self.client.ask(m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[made(
             name="narrow", partitions=[made.Partition(
@@ -253,7 +253,8 @@ def main() -> None:
         for name, values in found.items()
     ]
     text = report.table(
-        ["meanwhile", "it takes, ms", "others wait: p50, ms", "p99, ms", "longest, ms"], rows
+        ["request", "the request takes, ms", "the probe waits: p50, ms", "p99, ms",
+         "longest, ms"], rows
     )
     report.write(
         "How long does one large request hold the loop?", "loop-holds", text, found

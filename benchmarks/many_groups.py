@@ -139,9 +139,9 @@ def main() -> None:
     names = {
         "ready_ms": ("ms to Metadata", 0),
         "first_ms": ("ms to the first group's offsets", 0),
-        "all_ms": ("ms until a group of every partition has its offsets", 0),
+        "all_ms": ("ms until one group of each partition of __consumer_offsets has its offsets", 0),
         "cpu_s": ("CPU-s until then", 2),
-        "idle_mb": ("resident then, MiB", 1),
+        "idle_mb": ("resident memory then, MiB", 1),
     }
     question = f"How long until a broker with {chosen.groups:,} groups serves them?"
     report.write(question, "many-groups", report.figures_table(measured, names), measured)

@@ -142,9 +142,10 @@ def write(found: Curves, layouts: tuple[Layout, ...]) -> None:
             cells = [f"{values[e.total]:.0f}" if e.total in values else "" for e in layouts]
             rows.append([f"{FIGURES[name]}, {kind}", *cells])
     text = report.table(
-        ["CPU us a request, partitions:", *(f"{each.total:,}" for each in layouts)], rows
+        ["CPU µs a request, by number of partitions", *(f"{each.total:,}" for each in layouts)],
+        rows,
     )
-    report.write("What do partitions cost that did not change?", "partition-curves", text, found)
+    report.write("What do unchanged partitions cost?", "partition-curves", text, found)
     series = {
         f"{name}, {kind}": points
         for name, by_kind in found.items()
@@ -152,7 +153,7 @@ def write(found: Curves, layouts: tuple[Layout, ...]) -> None:
         if name in ("idle poll of all", "Metadata of one")
     }
     path = report.path("partition-curves").with_suffix(".svg")
-    plot.write(path, "CPU of a request about what did not change", "partitions on the broker",
+    plot.write(path, "CPU of a request about unchanged partitions", "partitions on the broker",
                "CPU, µs", series)
 
 

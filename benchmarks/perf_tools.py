@@ -59,7 +59,8 @@ def producers(bootstrap: str, topic: str, records: int) -> dict[str, Tool]:
               "--size", str(SIZE), "-o", "json"]  # fmt: skip
     return {
         "ottla perf produce": Tool(native, ours_native),
-        "kafka-producer-perf-test, ours": Tool([OTTLA, "kafka-producer-perf-test", *flags], sent),
+        "kafka-producer-perf-test, Ottla's": Tool(
+            [OTTLA, "kafka-producer-perf-test", *flags], sent),
         "kafka-producer-perf-test, Kafka's": Tool([TOOL, "producer-perf", *flags], sent),
     }
 
@@ -73,7 +74,7 @@ def consumers(bootstrap: str, topic: str, records: int) -> dict[str, Tool]:
     ours = [OTTLA, "kafka-consumer-perf-test", *flags]
     return {
         "ottla perf consume": Tool(native, ours_native),
-        "kafka-consumer-perf-test, ours": Tool(ours, received),
+        "kafka-consumer-perf-test, Ottla's": Tool(ours, received),
         "kafka-consumer-perf-test, Kafka's": Tool([TOOL, "consumer-perf", *flags], received),
     }
 

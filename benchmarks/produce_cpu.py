@@ -117,7 +117,7 @@ def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]
 
 HEADER = [
     "load", "CPU-s", "Ottla", report.PEER, "ratio", "floor", "Ottla in user space",
-    "Ottla MB/s or req/s", "Kafka",
+    "Ottla MB/s or req/s", "Kafka MB/s or req/s",
 ]  # fmt: skip
 
 

@@ -119,9 +119,10 @@ def main() -> None:
     alone = holds()
     held = [[name, f"{f['ms']:.1f}", f"{f['on_loop']:,.0f}"] for name, f in alone.items()]
     text = report.table(header, rows) + "\n\n" + report.table(
-        ["a batch of 1 MB to", "ms of CPU", "bytes that the loop does itself"], held
+        ["a batch of 1 MB recompressed to", "ms of CPU",
+         "largest batch that the loop recompresses itself, bytes"], held
     )
-    report.write("What does compressing anew cost?", "recompression-cpu", text,
+    report.write("What does recompression cost?", "recompression-cpu", text,
                  {"loads": results, "alone": alone})
 
 

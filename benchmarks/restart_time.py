@@ -94,7 +94,7 @@ def main() -> None:
         "kafka": measure("kafka", min(rounds, 2), partitions),
     }
     names = {
-        "served_s": ("kill -9 to serving, s", 2),
+        "served_s": ("kill -9 until 2 GB are served again, s", 2),
         "recovery_cpu_s": ("CPU-s until then", 2),
         "memory_mb": ("resident after writing 2 GB, MiB", 1),
     }

@@ -135,8 +135,8 @@ def main() -> None:
          report.spread(by["guarded"]), report.ratio(by["guarded"], by["open"])]
         for name, by in found.items()
     ]  # fmt: skip
-    text = report.table(["CPU-s", "", "open", "1,000 rules and quotas", "ratio"], rows)
-    report.write("What do rules and quotas cost?", "rules-cpu", text, found)
+    text = report.table(["CPU-s", "", "without", "1,000 ACLs and quotas", "ratio"], rows)
+    report.write("What do ACLs and quotas cost?", "rules-cpu", text, found)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def topics_one_by_one(broker: AnyBroker) -> Figures:
     client = RawClient(broker.port)
     before = machine.cpu_seconds(broker.pid)
     found = {"1,000 topics one by one, s": create(client, SEQUENTIAL, 1)}
-    found["… CPU-s"] = machine.cpu_seconds(broker.pid) - before
+    found["1,000 topics one by one, CPU-s"] = machine.cpu_seconds(broker.pid) - before
     began = time.monotonic()
     request = DeleteTopicsRequest(topic_names=SEQUENTIAL.names(), timeout_ms=60_000)
     assert all(answer.error_code == 0 for answer in client.ask(request, 5).responses)
@@ -78,7 +78,7 @@ def stop_and_start(broker: AnyBroker, label: str, records: bool) -> Figures:
         f"{label}: clean stop, s": stopped - began,
         f"{label}: start, s": time.monotonic() - stopped,
         f"{label}: CPU-s of the start": machine.cpu_seconds(broker.pid),
-        f"{label}: MiB after it": machine.resident_mb(broker.pid),
+        f"{label}: MiB after the start": machine.resident_mb(broker.pid),
         f"{label}: descriptors": open_files(broker.pid),
     }
     if records:
@@ -104,7 +104,7 @@ def many(broker: AnyBroker, layout: Layout, records: bool) -> Figures:
 
 def measure(kind: str, directory: Path, partitions_max: int) -> Figures:
     """Every figure of one broker."""
-    found: Figures = {"fdatasync of the device, ms": device_sync_ms(directory)}
+    found: Figures = {"one fdatasync of the device, ms": device_sync_ms(directory)}
     broker = made(kind, directory / "one-by-one")
     with stopped(broker):
         found |= topics_one_by_one(broker)

@@ -32,8 +32,8 @@ GROUPS = 10
 COMMIT = 2
 WORST_SECONDS = 3.0
 KINDS = {
-    "alone": "produce without scrapes", "scraped": "with one in each period",
-    "always": "while one scrape follows the other",
+    "alone": "produce without scrapes", "scraped": "produce with one scrape in each period",
+    "always": "produce while one scrape follows another",
 }
 
 
@@ -129,7 +129,8 @@ def delays(
         with probe(broker.port) as latencies:
             scrape_all(http_port, WORST_SECONDS, 0.0)
         found["always"] += latencies
-        print("p99 with to without:", *(f"{ratio:.2f}" for ratio in found["ratios"]), flush=True)
+        print("p99 with scrapes / without:", *(f"{ratio:.2f}" for ratio in found["ratios"]),
+              flush=True)
     return found
 
 
@@ -153,15 +154,15 @@ def measure(layout: Layout, options: argparse.Namespace) -> dict[str, str]:
             broker.stop()
     rows = {
         "CPU of a scrape, ms (50 allowed)": report.spread([each["cpu_ms"] for each in costs], 1),
-        "the first one, ms": f"{costs[0]['first_cpu_ms']:.1f}",
-        "its text, MB": f"{costs[0]['megabytes']:.1f}",
+        "CPU of the first scrape, ms": f"{costs[0]['first_cpu_ms']:.1f}",
+        "text of a scrape, MB": f"{costs[0]['megabytes']:.1f}",
     }
     for kind, title in KINDS.items():
         figures = (f"{percentile(found[kind], share):.2f}" for share in (0.5, 0.99, 1.0))
         rows[f"{title}: p50, p99 and longest, ms"] = " / ".join(figures)
     pooled = percentile(found["scraped"], 0.99) / percentile(found["alone"], 0.99)
-    rows["p99 with to without, of all periods (1.10 allowed)"] = f"{pooled:.2f}"
-    rows["by round"] = report.spread(found["ratios"])
+    rows["p99 with scrapes / without, over all periods (1.10 allowed)"] = f"{pooled:.2f}"
+    rows["the same ratio by round"] = report.spread(found["ratios"])
     return rows
 
 
@@ -180,7 +181,8 @@ def main() -> None:
     }
     titles = list(next(iter(columns.values())))
     table = [[title, *(rows[title] for rows in columns.values())] for title in titles]
-    question = f"What does a scrape of {options.partitions:,} partitions and as many lags cost?"
+    question = (f"What does a scrape of {options.partitions:,} partitions and as many consumer"
+                " lags cost?")
     report.write(question, "scrape-cpu", report.table(["", *columns], table), columns)
 
 

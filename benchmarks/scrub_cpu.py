@@ -114,7 +114,7 @@ def main() -> None:
         for name, runs in results.items()
     ]  # fmt: skip
     header = [
-        "segments", "CPU-s a GB", "of it user", "longest hold of the loop, CPU-ms",
+        "segments", "CPU-s a GB", "user CPU-s a GB", "longest hold of the loop, CPU-ms",
         "left in the page cache, MB", "MB/s without a limit",
     ]  # fmt: skip
     report.write("What does the scrub cost?", "scrub-cpu", report.table(header, rows), results)

@@ -248,9 +248,11 @@ def main() -> None:
         ]
         for name, text in names.items()
     ]
-    head = ["", "1,000 records/s", "peak memory, MiB", "CPU-s a million", "ratio", "of CPU"]
+    head = ["", "1,000 records/s", "peak memory, MiB", "CPU-s a million", "rate / row above",
+            "CPU / row above"]
     text = report.table(head, rows)
-    question = f"{options.records:,} records: how fast is Spark with them, by hand and by ours?"
+    question = (f"{options.records:,} records: how fast are `archive` and the in-place read,"
+                " compared with Spark's own?")
     report.write(question, "spark-pipelines", text, measured)
 
 

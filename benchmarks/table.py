@@ -106,12 +106,12 @@ def newest(question: str) -> Measured | None:
 
 
 def peers() -> str:
-    """A sentence that says which results were compared with which release of Apache Kafka."""
+    """Says which results were compared with which release of Apache Kafka."""
     questions: dict[str, list[str]] = {}
     for question in QUESTIONS:
         if (found := last(question)) is not None:
             questions.setdefault(found.peer, []).append(question)
-    return "; ".join(f"{', '.join(names)}: beside {peer}" for peer, names in questions.items())
+    return "; ".join(f"{peer}: {', '.join(names)}" for peer, names in questions.items())
 
 
 def ratios() -> Iterable[Line]:
@@ -158,7 +158,8 @@ def disturbed() -> Iterable[Line]:
     if paced is not None:
         for key, title, target in (
             ("p99", "produce beside a compaction: p99, µs", 1.5),
-            ("CPU", "produce beside a compaction, less the cleaner's: CPU-µs a request", 1.1),
+            ("CPU", "produce beside a compaction, without the cleaner's CPU: CPU-µs a request",
+             1.1),
         ):
             beside, alone = (statistics.median(paced[f"{key} {w}"]) for w in ("beside", "alone"))
             met = beside <= target * alone
@@ -184,7 +185,7 @@ def bounds() -> Iterable[Line]:
     wanted: tuple[tuple[str, str, str, float], ...] = (
         ("start-time", "first_ms", "start to Metadata, ms", 300.0),
         ("start-time", "idle_mb", "resident when idle, MiB", 40.0),
-        ("restart-time", "served_s", "kill -9 with 2 GB to serving, s", 1.0),
+        ("restart-time", "served_s", "kill -9 until 2 GB are served again, s", 1.0),
         ("many-groups", "all_ms", "start to the offsets of 10,000 groups, ms", 1000.0),
     )
     for question, key, title, limit in wanted:
@@ -270,8 +271,8 @@ def main() -> None:
             "# Everything that has a target", "",
             "Medians, without authorization and quotas on either side. Made by"
             " `python -m benchmarks.table` from the results beside it,"
-            " which tell the machine, the versions, the rounds and their spread.", "",
-            f"Releases of Apache Kafka: {peers()}.", "",
+            " which name the machine, the versions, the rounds and their spread.", "",
+            f"Compared with {peers()}.", "",
             f"![ratios]({name}.svg)", "", report.table(header, rows), "",
             *listing(
                 "Worse than Apache Kafka", filter(worse_than_kafka, lines),

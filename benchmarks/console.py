@@ -252,7 +252,8 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             for path in ("overview", "topics"):
                 first, size = asked(port, f"/api/v1/{path}")
                 found[f"{path}: first reply, s"] = [first]
-                found[f"{path}: later reply, s"] = [asked(port, f"/api/v1/{path}")[0] for _ in range(5)]
+                found[f"{path}: later reply, s"] = [
+                    asked(port, f"/api/v1/{path}")[0] for _ in range(5)]
                 found[f"{path}: size of a reply, KiB"] = [size / 1024]
             found["memory without groups MiB"] = [memory_mib(console.pid)]
             if options.browser:
@@ -285,7 +286,8 @@ def main() -> None:
     what = (f"{options.topics} topics of {PARTITIONS} partitions, then {options.groups} groups of "
             f"{options.members} members")
     rows = [[name, report.spread(values)] for name, values in found.items()]
-    others = report.table(["other consoles, as their users report", ""], [list(one) for one in PUBLISHED])
+    others = report.table(
+        ["other consoles, as their users report", ""], [list(one) for one in PUBLISHED])
     report.write(
         "Does the console stay light and quick on a large cluster?", "console",
         f"{what}.\n\n{report.table(['', 'median (range)'], rows)}\n\n{others}", found)

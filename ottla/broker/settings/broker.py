@@ -39,7 +39,7 @@ class BrokerSettings(ListenerSettings):
         " interface.")
     advertised_listeners: Names | None = setting(
         "advertised.listeners", None,
-        help="Addresses for clients, if they differ from the listeners'.")
+        help="Addresses that clients are told to connect to, if they differ from listeners.")
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -57,11 +57,12 @@ class BrokerSettings(ListenerSettings):
         " SCRAM-SHA-256 or SCRAM-SHA-512; Kafka's default, GSSAPI, is not served.")
     connection_failed_authentication_delay_ms: int = setting(
         "connection.failed.authentication.delay.ms", 100, at_least=0,
-        help="Delay of the reply to a failed authentication, after which the connection is closed.")
+        help="How long the reply to a failed authentication is delayed. After the reply the"
+        " connection is closed.")
     delegation_token_secret_key: Password | None = setting(
         "delegation.token.secret.key", None,
-        help="The key from which the secrets of delegation tokens are derived; without it there are"
-        " no tokens. It has to be the same on all brokers.")
+        help="The key from which the secrets of delegation tokens are derived; without this key"
+        " there are no tokens. It has to be the same on all brokers.")
     delegation_token_max_lifetime_ms: Long = setting(
         "delegation.token.max.lifetime.ms", days(7), at_least=1,
         help="The maximum lifetime of a delegation token, however often it is renewed.")
@@ -84,15 +85,15 @@ class BrokerSettings(ListenerSettings):
         help="Connections that may wait to be accepted.")
     socket_send_buffer_bytes: int = setting(
         "socket.send.buffer.bytes", 102_400,
-        help="SO_SNDBUF of a client's socket; -1 leaves it to the system.")
+        help="SO_SNDBUF of a client's socket; -1 leaves the size to the system.")
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes", -1,
-        help="SO_RCVBUF of a client's socket; -1 leaves it to the system, which lets it grow: large"
-        " batches cost a fifth less CPU than with Apache Kafka's default of 102400.")
+        help="SO_RCVBUF of a client's socket; -1 leaves the size to the system, which lets it grow:"
+        " large batches then cost a fifth less CPU than with Apache Kafka's default of 102400.")
     max_connections: int = setting(
         "max.connections", INT_MAX, at_least=0, dynamic=True,
-        help="Maximum connections over all listeners; also limited by file descriptors. With the"
-        " prefix listener.name.<listener>. it limits that listener as well.")
+        help="Maximum connections over all listeners; the limit of file descriptors applies, too."
+        " With the prefix listener.name.<listener>. it is an additional limit for that listener.")
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", INT_MAX, at_least=0, dynamic=True,
         help="Maximum connections from one address.")
@@ -101,8 +102,8 @@ class BrokerSettings(ListenerSettings):
         help="Exceptions to max.connections.per.ip: host:count,host:count.")
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate", INT_MAX, at_least=0, dynamic=True,
-        help="Maximum connections per second. With the prefix listener.name.<listener>. it limits"
-        " that listener as well.")
+        help="Maximum new connections per second over all listeners. With the prefix"
+        " listener.name.<listener>. it is an additional limit for that listener.")
     quota_window_num: int = setting(
         "quota.window.num", 11, at_least=1,
         help="Number of samples over which the rates of client quotas are measured.")
@@ -166,13 +167,14 @@ class BrokerSettings(ListenerSettings):
         help="Maximum size of the metadata of a committed offset.")
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms", GroupSettings, at_least=1,
-        help="How long a group's request waits for the in-sync replicas. After this time the client"
-        " gets an error after which it retries.")
+        help="How long a group's request, such as a commit, waits for the in-sync replicas. After"
+        " this time the client gets a retriable error.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
-        help="How long the committed offsets of a group without members are kept, and those of"
-        " topics that its members no longer read. The time counts from the commit or, for a classic"
-        " group without members, from when its last member left.")
+        help="How long committed offsets that are not in use are kept: all offsets of a group"
+        " without members, and the offsets of topics that a group's members no longer read. The"
+        " time counts from the commit or, for a classic group without members, from when its last"
+        " member left.")
     offsets_retention_check_interval_ms: Long = setting(
         "offsets.retention.check.interval.ms", GroupSettings, at_least=1,
         help="How often expired offsets are removed.")
@@ -192,19 +194,19 @@ class BrokerSettings(ListenerSettings):
         help="Session timeout of KIP-848 members.")
     group_consumer_min_session_timeout_ms: int = setting(
         "group.consumer.min.session.timeout.ms", GroupSettings, at_least=1,
-        help="Minimum session timeout of KIP-848 members, also for a group's own setting.")
+        help="Minimum session timeout of KIP-848 members; it also limits a group's own setting.")
     group_consumer_max_session_timeout_ms: int = setting(
         "group.consumer.max.session.timeout.ms", GroupSettings, at_least=1,
-        help="Maximum session timeout of KIP-848 members, also for a group's own setting.")
+        help="Maximum session timeout of KIP-848 members; it also limits a group's own setting.")
     group_consumer_heartbeat_interval_ms: int = setting(
         "group.consumer.heartbeat.interval.ms", GroupSettings, at_least=1,
         help="Heartbeat interval of KIP-848 members.")
     group_consumer_min_heartbeat_interval_ms: int = setting(
         "group.consumer.min.heartbeat.interval.ms", GroupSettings, at_least=1,
-        help="Minimum heartbeat interval of KIP-848 members, also for a group's own setting.")
+        help="Minimum heartbeat interval of KIP-848 members; it also limits a group's own setting.")
     group_consumer_max_heartbeat_interval_ms: int = setting(
         "group.consumer.max.heartbeat.interval.ms", GroupSettings, at_least=1,
-        help="Maximum heartbeat interval of KIP-848 members, also for a group's own setting.")
+        help="Maximum heartbeat interval of KIP-848 members; it also limits a group's own setting.")
     group_consumer_assignors: Names = setting(
         "group.consumer.assignors", GroupSettings,
         help="Server-side assignors that KIP-848 members may request, uniform and range; the first"
@@ -231,7 +233,8 @@ class BrokerSettings(ListenerSettings):
         " brokers; a standalone broker has one replica.")
     transaction_state_log_min_isr: int = setting(
         "transaction.state.log.min.isr", 2, at_least=1,
-        help="In-sync replicas needed to change a transaction; at most the number of replicas.")
+        help="In-sync replicas needed to change a transaction; all replicas of __transaction_state"
+        " if there are fewer.")
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes", 100 << 20, at_least=1,
         help="Segment size of __transaction_state.")
@@ -259,8 +262,8 @@ class BrokerSettings(ListenerSettings):
         help="How long the cleaner sleeps when no log needs compaction.")
     log_cleaner_dedupe_buffer_size: Long = setting(
         "log.cleaner.dedupe.buffer.size", 134_217_728, dynamic=True,
-        help="Maximum memory for keys while a log is compacted, 27 bytes per key; more"
-        " keys take several passes.")
+        help="Maximum memory for keys while a log is compacted, 27 bytes per key. If the keys need"
+        " more, a compaction takes several passes.")
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second", 1.7976931348623157e308, dynamic=True,
         help="Maximum bytes that the cleaner reads and writes per second.")
@@ -289,14 +292,15 @@ class BrokerSettings(ListenerSettings):
     leader_replication_throttled_rate: Long = setting(
         "leader.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second that this broker sends to throttled replicas that are out"
-        " of sync; with 0 they wait. Apache Kafka accepts this setting only at run time.")
+        " of sync; with 0 these replicas wait. Apache Kafka accepts this setting only at run time.")
     follower_replication_throttled_rate: Long = setting(
         "follower.replication.throttled.rate", 2**63 - 1, at_least=0, dynamic=True,
         help="Maximum bytes per second that this broker fetches for throttled replicas that are"
-        " out of sync; with 0 they wait. Apache Kafka accepts this setting only at run time.")
+        " out of sync; with 0 these replicas wait. Apache Kafka accepts this setting only at run"
+        " time.")
     replica_alter_log_dirs_io_max_bytes_per_second: Long = setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", 2**63 - 1, at_least=0, dynamic=True,
-        help="Maximum bytes per second for moving partitions to another log directory; with 0"
+        help="Maximum bytes per second for moving partitions to another log directory; with 0 the"
         " moves wait. Apache Kafka accepts this setting only at run time.")
     replica_lag_time_max_ms: Long = setting(
         "replica.lag.time.max.ms", 30_000,
@@ -312,8 +316,8 @@ class BrokerSettings(ListenerSettings):
         " leader. Set the same value on all brokers.")
     ottla_open_segments_max: int = setting(
         "ottla.open.segments.max", 300, at_least=10,
-        help="Maximum segments with open files. Each uses one file descriptor, or"
-        " three if its indexes are in use. Limited to a quarter of ulimit -n. A broker that writes"
+        help="Maximum segments with open files. Each uses one file descriptor, or three if its"
+        " indexes are in use. The value is limited to a quarter of ulimit -n. A broker that writes"
         " to more partitions than this at a time is faster with a higher value.")
     ottla_log_scrub_bytes_per_second: Long = setting(
         "ottla.log.scrub.bytes.per.second", 10_000_000, at_least=0,
@@ -330,7 +334,7 @@ class BrokerSettings(ListenerSettings):
     ottla_forget_directories: str = setting(
         "ottla.forget.directories", "",
         help="Comma-separated ids (directory.id in meta.properties) of log directories"
-        " that are lost for good: their partitions are lost and begin empty."
+        " that are lost for good. The partitions in them are lost, and start empty."
         " The partitions of other missing directories are offline until the directories are back.")
     ottla_stray_retention_ms: Long = setting(
         "ottla.stray.retention.ms", days(7), at_least=-1,
@@ -362,13 +366,15 @@ class BrokerSettings(ListenerSettings):
         help="How long Metadata responses still list a broker that has stopped or died, unless it"
         " is unregistered. This does not delay the move of its partitions and groups. The"
         " broker stays listed because librdkafka's transactional producers may hang if a group"
-        " coordinator disappears. Clients that connect to the departed broker meanwhile are"
-        " refused. Apache Kafka lists a dead broker until its session ends, 9 s.")
+        " coordinator disappears from these responses. Meanwhile, clients that connect to the"
+        " departed broker are refused. Apache Kafka lists a dead broker until its session ends,"
+        " 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
         help="If a process with the same node.id but other log directories has a ZooKeeper"
         " session, a starting broker waits this long for the end of that session, but at least one"
-        " and a half session timeouts. This happens when a broker restarts with a new disk.")
+        " and a half session timeouts. This happens when a broker is restarted with a new disk"
+        " before the session of its previous process has ended.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,
         help="Whether to connect to ZooKeeper over TLS, at its secureClientPort.")
@@ -406,10 +412,11 @@ class BrokerSettings(ListenerSettings):
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable", True,
         help="Whether the controller returns leadership to the first replica of each partition"
-        " once it is in sync.")
+        " once that replica is in sync.")
     leader_imbalance_check_interval_seconds: Long = setting(
         "leader.imbalance.check.interval.seconds", 300, at_least=1,
-        help="How often the controller checks whether leadership can return.")
+        help="How often the controller checks whether leadership can return to first replicas"
+        " (auto.leader.rebalance.enable).")
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable", True,
         help="Whether a broker of a cluster hands over leadership before it stops.")
@@ -418,8 +425,8 @@ class BrokerSettings(ListenerSettings):
         help="Maximum size of a client's pushed metrics (KIP-714), as sent.")
     ottla_metrics_compat: Names = setting(
         "ottla.metrics.compat", (),
-        help="Further names for metrics: confluent (Confluent's dashboards),"
-        " lag_exporter (Lightbend's kafka-lag-exporter).")
+        help="Further sets of names under which metrics are served: confluent (for Confluent's"
+        " dashboards), lag_exporter (as in Lightbend's kafka-lag-exporter).")
     ottla_http_listener: str = setting(
         "ottla.http.listener", "",
         help="Where metrics, health and status are served over HTTP, host:port; empty for none.")
@@ -430,9 +437,8 @@ class BrokerSettings(ListenerSettings):
         " /api/v1/status, because the rest names users, clients and groups.")
     ottla_http_names: Names = setting(
         "ottla.http.names", (),
-        help="Further host names that requests to ottla.http.listener may use,"
-        " besides those of the machine and of the listeners; requests with other names are"
-        " refused.")
+        help="Further host names by which HTTP clients may address ottla.http.listener, besides"
+        " those of the machine and of the listeners; requests with other names are refused.")
     ottla_console_listener: str = setting(
         "ottla.console.listener", "",
         help="Where the console (docs/console.md) is served, host:port; empty for none. The broker"

@@ -83,7 +83,7 @@ class ListenerSettings(Settings):
         help="The password of an encrypted key in PEM.")
     ssl_keystore_key: Password | None = setting(
         "ssl.keystore.key", None, dynamic=True,
-        help="The key itself, in PEM, instead of a file.")
+        help="The private key itself, in PEM, instead of in a file.")
     ssl_keystore_certificate_chain: Password | None = setting(
         "ssl.keystore.certificate.chain", None, dynamic=True,
         help="The certificate chain itself, in PEM, the listener's own certificate first.")
@@ -112,7 +112,7 @@ class ListenerSettings(Settings):
         "ssl.client.auth", "none", one_of=("required", "requested", "none"), dynamic=True,
         help="Whether clients have to present a certificate. With `requested`, clients without a"
         " certificate are User:ANONYMOUS. A SASL_SSL listener asks for a certificate only if this"
-        " is set with its prefix, listener.name.<listener>.")
+        " setting is given with the prefix of that listener, listener.name.<listener>.")
     ssl_enabled_protocols: Names = setting(
         "ssl.enabled.protocols", ("TLSv1.2", "TLSv1.3"), dynamic=True,
         help="Versions of TLS.")

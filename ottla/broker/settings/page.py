@@ -39,9 +39,9 @@ Without a file a broker listens on `PLAINTEXT://localhost:9092` and keeps its da
 A topic's setting has the first of these values that is set:
 
 1. the value set on the topic itself;
-2. the value of the broker's property (it is in the same row of the table below) that was set at run
-   time for this broker;
-3. the value of this property that was set at run time for all brokers;
+2. the value of the broker's property that the setting's row below names, as set at run time for
+   this broker;
+3. the value of this property, as set at run time for all brokers;
 4. the value of this property in the broker's file;
 5. the default.
 """
@@ -55,13 +55,14 @@ def page() -> str:
         "\n## The broker's\n\n",
         *_table(("property", "type", "default", "allowed", "meaning"), map(_meant, used)),
         "\nThese can be changed on a running broker, for one broker or for all:\n"
-        f"{_listed(DYNAMIC)},\nand the defaults of topics, except those in hours or minutes. "
+        f"{_listed(DYNAMIC)},\nand the properties for topics' defaults, except those in hours or minutes. "
         "So can\nthe settings of listeners, TLS and SASL that "
         "[security.md](security.md#changed-on-the-running-broker) lists.\n"
         "Other settings that Kafka can change on a running broker are accepted, and the reply and"
         " the log say\nthat they have no effect.\n",
         "\n## A topic's\n\n",
-        "Where the broker's property is in hours or minutes, the topic's is in milliseconds.\n"
+        "Where the broker's property is in hours or minutes, the topic's setting is in"
+        " milliseconds.\n"
         "Settings marked *idle* are accepted, as by Kafka, and have no effect.\n\n",
         *_table(
             ("setting", "type", "default", "allowed", "the broker's property", "meaning"),

@@ -83,7 +83,7 @@ class TopicConfig(Settings):
         help="How long a compacted topic keeps tombstones of deleted keys.")
     errors_deadletterqueue_group_enable: bool = setting(
         "errors.deadletterqueue.group.enable", False,
-        help="Dead letter queues of share groups; Ottla has none, true is refused.")
+        help="Dead letter queues of share groups; Ottla has none, so true is refused.")
     file_delete_delay_ms: Long = setting(
         "file.delete.delay.ms", 60_000, at_least=0, synonyms=("log.segment.delete.delay.ms",),
         help="How long the file of a deleted segment is kept for current readers.")
@@ -119,7 +119,7 @@ class TopicConfig(Settings):
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes", ARRAY_MAX, at_least=1, at_most=ARRAY_MAX,
         synonyms=("max.decompressed.message.bytes",),
-        help="Maximum bytes of a decompressed record; a decompressed batch may have 128 MiB.")
+        help="Maximum bytes of a decompressed record; a decompressed batch may have up to 128 MiB.")
     max_message_bytes: int = setting(
         "max.message.bytes", 1_048_588, at_least=0, synonyms=("message.max.bytes",),
         help="Maximum bytes of a record batch, as it is sent and as it is stored.")
@@ -134,7 +134,8 @@ class TopicConfig(Settings):
     message_timestamp_type: str = setting(
         "message.timestamp.type", "CreateTime", one_of=("CreateTime", "LogAppendTime"),
         synonyms=("log.message.timestamp.type",),
-        help="Whether a record has the client's create time or the broker's append time.")
+        help="Whether a record's timestamp is the client's create time or the broker's append"
+        " time.")
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
@@ -158,9 +159,9 @@ class TopicConfig(Settings):
         "remote.log.copy.disable", False, help="Tiered storage: stop copying.")
     remote_log_delete_on_disable: bool = setting(
         "remote.log.delete.on.disable", False,
-        help="Tiered storage: delete copied segments when it is disabled.")
+        help="Tiered storage: delete copied segments when tiered storage is disabled.")
     remote_storage_enable: bool = setting(
-        "remote.storage.enable", False, help="Tiered storage; Ottla has none, true is refused.")
+        "remote.storage.enable", False, help="Tiered storage; Ottla has none, so true is refused.")
     retention_bytes: Long = setting(
         "retention.bytes", -1, synonyms=("log.retention.bytes",),
         help="A partition's size above which old segments are deleted; -1 keeps all.")

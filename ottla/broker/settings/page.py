@@ -55,7 +55,8 @@ def page() -> str:
         "\n## The broker's\n\n",
         *_table(("property", "type", "default", "allowed", "meaning"), map(_meant, used)),
         "\nThese can be changed on a running broker, for one broker or for all:\n"
-        f"{_listed(DYNAMIC)},\nand the properties for topics' defaults, except those in hours or minutes. "
+        f"{_listed(DYNAMIC)},\nand the properties for topics' defaults, except those in hours or"
+        " minutes. "
         "So can\nthe settings of listeners, TLS and SASL that "
         "[security.md](security.md#changed-on-the-running-broker) lists.\n"
         "Other settings that Kafka can change on a running broker are accepted, and the reply and"

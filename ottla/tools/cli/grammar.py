@@ -125,8 +125,8 @@ def common_flags(command: Command) -> list[Flag]:
                 f"${VARIABLE} or {DEFAULT_ADDRESS} if left out"
             ),
             table.parse_flag("--command-config FILE  a property file with settings of the client"),
-            table.parse_flag("--timeout SECONDS  how long to try if no broker can be reached (5; "
-                             "without this flag, 2 if every address refuses connections)"),
+            table.parse_flag("--timeout SECONDS  how long to try if no broker can be reached"
+                             " (default: 5, or 2 if every address refuses connections)"),
         ]
     if "prints" in command.marks:
         found.append(table.parse_flag("--output -o {table,wide,json,jsonl,name}  the format"))

@@ -23,10 +23,11 @@ Other pages describe `ottla server start` ([operations.md](operations.md)), `ott
 
 `ottla` finds its cluster by `--bootstrap-server`, else `$OTTLA_BOOTSTRAP_SERVERS`, else
 `localhost:9092`; so does `ottla pipeline NAME`. Data go to stdout, messages to stderr. The exit
-status is 0 for done, 1 for refused or failed, 2 for a wrong command line. Commands that change
-something have `--dry-run`. Commands whose changes cannot be undone ask for confirmation, or need
-`--yes`. After Ctrl-C or SIGTERM every command ends cleanly, with status 130 or 143. For
-`server start`, `cluster start` and `console`, a signal is the normal end: their status is then 0.
+status is 0 if the command was done, 1 if it was refused or failed, 2 if the command line is wrong.
+Commands that change something have `--dry-run`. Commands whose changes cannot be undone ask for
+confirmation; if standard input is not a terminal, they need `--yes`. After Ctrl-C or SIGTERM every
+command ends cleanly, with status 130 or 143. For `server start`, `cluster start` and `console`, a
+signal is the normal end: their status is then 0.
 (`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or

@@ -80,7 +80,7 @@ def main() -> None:
                 if kind in values:
                     rows.append(
                         [
-                            name if kind == "ottla" else f"{name}, flush as Kafka's",
+                            name if kind == "ottla" else f"{name}, no flush",
                             title,
                             report.spread(values[kind], 0),
                             report.spread(values["kafka"], 0),

@@ -28,7 +28,7 @@ MEMORY = Path("/dev/shm")
 SETTINGS = ("log.segment.delete.delay.ms=500", "log.retention.check.interval.ms=1000")
 
 AnyBroker = OttlaBroker | KafkaBroker
-KAFKAS_FLUSH = "ottla, flush as Kafka's"
+KAFKAS_FLUSH = "ottla, no flush"
 """An Ottla whose acks=all does not wait for the disk, like Apache Kafka's."""
 
 

@@ -97,7 +97,7 @@ def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]
     values = {kind: [r[key] for r in results] for kind, results in by_broker.items()}
     theirs = values["kafka"]
     lines = []
-    for kind, title in (("ottla", name), (load.KAFKAS_FLUSH, f"{name}, flush as Kafka's")):
+    for kind, title in (("ottla", name), (load.KAFKAS_FLUSH, f"{name}, no flush")):
         if kind in values:
             lines.append(
                 [

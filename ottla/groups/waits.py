@@ -112,7 +112,7 @@ def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
         delay_ms = moment.settings.group_initial_rebalance_delay_ms
         yield Finding(
             "initial_delay",
-            f"the group has been forming{since}: it waits for more members, as"
+            f"the group has been forming{since}: the group waits for more members, as"
             f" group.initial.rebalance.delay.ms = {delay_ms} says",
             {"elapsed_ms": elapsed},
         )
@@ -126,7 +126,7 @@ def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
     if missing:
         yield Finding(
             "waiting_for_members",
-            f"{REBALANCING}{since}; it waits for {_members(missing)} to join again{ends}",
+            f"{REBALANCING}{since}; the group waits for {_members(missing)} to join again{ends}",
             {"elapsed_ms": elapsed, "members": [m.member_id for m in missing[:WAITED_FOR_MAX]],
              "left_ms": max(0, left_ms)},
         )
@@ -134,7 +134,7 @@ def _preparing(group: ClassicGroup, moment: Moment) -> Iterator[Finding]:
         clients = counted(len(group.pending_joins), "client")
         yield Finding(
             "waiting_for_new_members",
-            f"{REBALANCING}{since}; it waits for {clients} to repeat JoinGroup with the"
+            f"{REBALANCING}{since}; the group waits for {clients} to repeat JoinGroup with the"
             f" member id that the broker has assigned{ends}",
             {"elapsed_ms": elapsed, "left_ms": max(0, left_ms)},
         )

@@ -75,8 +75,8 @@ def test_a_group_that_gathers_says_whom_it_waits_for_and_how_long(
     (finding,) = found(group)
     assert finding.kind == "waiting_for_members"
     assert finding.fields == {"elapsed_ms": elapsed, "members": ["m1", "m2"], "left_ms": left}
-    assert finding.text.endswith(f"it waits for m1 (client c) of h and m2 (client c) of h to join"
-                                 f" again; {ends}")
+    assert finding.text.endswith("the group waits for m1 (client c) of h and m2 (client c) of h to"
+                                 f" join again; {ends}")
     group = classic(ClassicState.PREPARING, True, state_ms=state_ms)
     assert found(group) == []
     group.pending_joins = {"x", "y"}

@@ -66,7 +66,7 @@ def test_a_classic_group_is_followed_from_its_first_member_to_its_last() -> None
     assert missing.kind == "waiting_for_members"
     assert missing.fields == {
         "elapsed_ms": 5000, "members": [first.member_id], "left_ms": CLASSIC_REBALANCE_MS - 5000}
-    assert f"for 5 s; it waits for {first.member_id} of h to join" in missing.text
+    assert f"for 5 s; the group waits for {first.member_id} of h to join" in missing.text
     assert "whoever has not joined within 15 s is removed" in missing.text
     [explained] = findings(bench, rebalance=True)
     assert explained.fields == missing.fields and "for 5 s, because " in explained.text
@@ -88,7 +88,7 @@ def test_a_client_that_has_an_id_and_has_not_joined_yet_is_waited_for() -> None:
     [awaited] = findings(bench)
     assert awaited.kind == "waiting_for_new_members"
     assert awaited.fields == {"elapsed_ms": 2000, "left_ms": CLASSIC_REBALANCE_MS - 2000}
-    assert "rebalancing for 2 s; it waits for 1 client to repeat JoinGroup" in awaited.text
+    assert "rebalancing for 2 s; the group waits for 1 client to repeat JoinGroup" in awaited.text
 
 
 def test_a_consumer_group_tells_who_waits_for_whom() -> None:

@@ -40,9 +40,9 @@ def _saying(fields: Fields) -> str:
 
 def _joined(fields: Fields) -> str:
     topics, pattern = fields.get("topics"), fields.get("pattern")
-    reads = f" and reads {listed(topics)}" if topics else ""
+    reads = f" with a subscription to {listed(topics)}" if topics else ""
     if pattern:
-        reads += f"{' and' if reads else ' and reads'} topics that match {pattern}"
+        reads += f"{' and' if reads else ' with a subscription'} to topics that match {pattern}"
     return f"{member(fields)} joined{reads}{_saying(fields)}"
 
 

@@ -16,10 +16,11 @@ TAKEN = {"generation": 4, "members": 2}
 
 @pytest.mark.parametrize(("kind", "fields", "text"), [
     ("joined", {}, "member m-1 of h joined"),
-    ("joined", {"topics": ("t", "u")}, "member m-1 of h joined and reads t and u"),
-    ("joined", {"pattern": "t.*"}, "member m-1 of h joined and reads topics that match t.*"),
+    ("joined", {"topics": ("t", "u")}, "member m-1 of h joined with a subscription to t and u"),
+    ("joined", {"pattern": "t.*"},
+     "member m-1 of h joined with a subscription to topics that match t.*"),
     ("joined", {"topics": ("t",), "pattern": "u"},
-     "member m-1 of h joined and reads t and topics that match u"),
+     "member m-1 of h joined with a subscription to t and to topics that match u"),
     ("joined", {"reason": "new"}, 'member m-1 of h joined; it gave the reason "new"'),
     ("replaced", {"former": "m-0", "instance": "i", "reason": None},
      "member m-1 of h took the place of m-0: the static member i has restarted"),

@@ -147,7 +147,7 @@ def whys(folder: Path) -> None:
         assert "the group has no members, for " in shown and "1 record (" in shown
         joined, _, left, emptied = shown.splitlines()[-4:]
         assert "  member till-" in joined
-        assert joined.endswith(" of 127.0.0.1 joined and reads orders")
+        assert joined.endswith(" of 127.0.0.1 joined with a subscription to orders")
         assert "  member till-" in left and left.endswith(" of 127.0.0.1 left at its own request")
         assert emptied.endswith("the last member is gone: the group is empty")
         (document,) = json.loads(ottla.ok(f"{EXAMPLES['group why']} -o json"))

@@ -16,8 +16,8 @@
 # 336,776 flights left New York in 2013. This page writes them to a topic, and reads the topic into
 # an archive, a table, windows and a report. Then it replays the archive into another topic, and
 # reads that topic from the broker's files. Each result is compared with what pandas computes from
-# the source. This page is an executed notebook: `make walkthrough` runs it again, in two to six
-# minutes on two cores.
+# the downloaded data. This page is an executed notebook: `make walkthrough` runs it again, in two
+# to six minutes on two cores.
 #
 # It needs `make spark` in a clone of Ottla, and Java 17. Use its blocks in a notebook or a script
 # in `examples/flights`; there `python walkthrough.py` runs all of them.
@@ -52,7 +52,7 @@ print(f"{len(source):,} flights of {source.carrier.nunique()} carriers")
 # ## A broker and a topic
 #
 # `Broker` is one real broker in a process of its own, as tests use it; the address of any other
-# broker works as well. A record's key is the plane, its value is the row as JSON, and its
+# broker works as well. A record's key is the plane, its value is the flight's row as JSON, and its
 # timestamp is the scheduled hour.
 
 # %%
@@ -86,7 +86,7 @@ print(f"{len(values):,} records, about {files / 1e6:.0f} MB on the broker's disk
 # ## Typed columns
 #
 # `read_topic` returns the columns of the values, and in addition `_key`, `_partition`, `_offset`,
-# `_timestamp` and `_error`.
+# `_timestamp`, `_headers`, `_value` and `_error`.
 
 # %%
 spark = pipeline.session(jars=os.environ.get("OTTLA_SPARK_JARS"))
@@ -96,9 +96,9 @@ frame.select("carrier", "tailnum", "origin", "dest", "dep_delay", "_partition", 
 # %% [markdown]
 # ## Archive: the topic as Parquet files, each record once
 #
-# An archive that grows every hour has directories by hour or date; a year that is archived at
-# once needs only a few files. The second run finds nothing new. `verify` reads every file and
-# compares the offsets with those of the topic.
+# An archive that grows every hour has directories by hour or date. A year that is archived at once
+# needs only a few files, so this archive has no such directories. The second run finds nothing new.
+# `verify` reads every file and compares the offsets with those of the topic.
 
 # %%
 archive = directory / "archive"
@@ -133,10 +133,10 @@ assert report["without_key"] == source.tailnum.isna().sum()
 # %% [markdown]
 # ## Windows: departures and delays by day and carrier
 #
-# The windows use event time. The *watermark* is the newest time that was read, less a delay;
-# records that are older are late and are left out. A run reads partitions in parallel, so it may
-# read December in one partition before January in another. With a delay above a year no record is
-# late.
+# The windows use event time. The *watermark* is the newest event time that was read, less a delay;
+# records older than the watermark are late, and are left out. A run reads partitions in parallel,
+# so it may read December in one partition before January in another. With a delay of 400 days, no
+# record is late.
 #
 # A window is written once the watermark has passed its end. This topic gets no more records, so
 # `final=True` lets the run close all windows after the last record.
@@ -165,7 +165,7 @@ plt.show()
 # %% [markdown]
 # ## What the topic holds
 #
-# `quality_report` also writes a page with plots that opens without a network.
+# `quality_report` also writes an HTML page with plots, which opens without a network.
 
 # %%
 quality = pipeline.quality_report(

@@ -89,10 +89,10 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
 def check_history(
     spark: SparkSession, path: str | Path, *, idempotent: bool = True, ok_share_min: float = 0.5
 ) -> rules.Verdict:
-    """Check a file of any size by the same rules as `history_rules.check`. The rows of one key must
-    fit into a task.
+    """Check a file of any size by the same rules as `history_rules.check`. The events of one key, a
+    topic-partition, must fit into the memory of a Spark task.
 
-    Raises HistoryError if events are inconsistent.
+    Raises HistoryError if events contradict each other.
     """
     if str(path).endswith(".parquet"):
         lines = spark.read.parquet(str(path)).toJSON()

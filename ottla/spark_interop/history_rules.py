@@ -485,7 +485,7 @@ def check(
     directory: Path | None = None,
 ) -> Verdict:
     """Check a history, which must fit into memory. With a `directory` for temporary files, only the
-    sends and polls of one key must fit into memory.
+    sends and polls of one key, a topic-partition, must fit into memory.
 
     `idempotent` says that producers were idempotent; if false, duplicates are legal. A history is
     not valid if the share of operations that succeeded is below `ok_share_min`. Raises HistoryError

@@ -76,8 +76,8 @@ def starting_offsets_from_group(
 ) -> str:
     """`startingOffsets` for Spark from a consumer group's offsets.
 
-    `missing` is earliest or latest, for partitions without a committed offset. Raises PipelineError
-    if the group has no offset at all.
+    Partitions without a committed offset get the value of `missing`: earliest or latest. Raises
+    PipelineError if the group has no offset at all.
     """
     found = group_offsets(where, group, topic)
     if not found:
@@ -121,7 +121,7 @@ def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str
     """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark.
     Returns the offsets. Stop the query first.
 
-    Raises PipelineError for a directory that is not a checkpoint, a group with members, and a topic
+    Raises PipelineError for a directory that is not a checkpoint, a group with members, or a topic
     that does not exist.
     """
     found = offsets_from_checkpoint(checkpoint)
@@ -148,10 +148,11 @@ def _is_batch(progress: Any) -> bool:
 def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any:
     """A StreamingQueryListener that commits each batch's end offsets to a group.
 
-    `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`. `group` is one group
-    for all queries, or {query name: group}; queries without a group are ignored. A separate thread
-    commits, so an unreachable broker does not delay queries. Errors are only logged, and the next
-    batch commits again. `close()` waits for pending commits.
+    To use it, call `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`.
+    `group` is one group for all queries, or {query name: group}; queries without a group are
+    ignored. A separate thread commits, so an unreachable broker does not delay queries. If a commit
+    fails, the error is only logged, and the next batch commits again. `close()` waits for pending
+    commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
@@ -217,16 +218,17 @@ def offsets_of(text: Any) -> Any:
 
 
 def lag_metrics(query: StreamingQuery) -> str:
-    """The lag of a query's last batch in Prometheus text format, "" before the first batch.
+    """The lag after a query's last batch, in Prometheus text format; "" before the first batch.
 
         ottla_spark_offsets_behind_latest{query,topic,partition}   offsets after the batch's end
         ottla_spark_end_offset{query,topic,partition}              the offset where the batch ended
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    While there is nothing to read, the rates are 0. Without a batch among its last hundred reports
-    (after some 17 minutes without records), a query has no duration. The figures come from the
-    query's progress reports, so no request is sent. Raises nothing.
+    While there is nothing to read, the rates are 0. If none of the query's last hundred reports is
+    about a batch (after some 17 minutes without records), `ottla_spark_batch_duration_seconds` is
+    left out. All figures come from the query's progress reports, so no request is sent. Raises
+    nothing.
     """
     last = query.lastProgress
     if last is None:

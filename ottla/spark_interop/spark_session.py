@@ -57,7 +57,7 @@ def session(
     settings: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """A SparkSession with the Kafka and Avro modules, in UTC; the running one if there is one.
+    """A SparkSession with the Kafka and Avro modules, in UTC. A session that already runs is used.
 
     `master` is Spark's master, by default `local[*]`. `jars` is a directory, by default
     $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. If it has the connector's jars, nothing is

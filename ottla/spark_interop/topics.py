@@ -134,7 +134,7 @@ def write_topic(
     column: they also leave out the column that `key` names, unless it is the only one. For exactly
     once see `pipelines.transactional`. A batch frame is written at once, and the result is None. A
     streaming frame needs `checkpoint`; the result is the StreamingQuery, started with Spark's
-    default trigger. json needs no schema here.
+    default trigger. The format json needs no schema for writing.
 
     Raises PipelineError for a missing topic or column, or if no column is left for the value.
     """

@@ -56,17 +56,17 @@ def archive(
 ) -> dict[str, Any]:
     """Append the new records of a topic to the archive at `path`; a later run continues.
 
-    With `by` hour or date, the files of each hour or date have their own directory; with none,
-    there is only one directory. With `every` None the run ends at the end of the topic; with an
-    interval like `1 minute` it runs until it is stopped. `starting` is earliest, latest or Spark's
-    offsets JSON, for the first run. `records_per_batch` limits memory, and the work that a crash
-    repeats. With `allow_gaps` the run continues if retention removed unread records, and `verify`
-    shows the gap. `options` are options of Spark's source.
+    With `by="hour"` or `by="date"`, each hour or date has a directory of its own; with `by="none"`
+    there is only one directory. If `every` is None, the run ends at the end of the topic; with an
+    interval like `1 minute` it runs until it is stopped. `starting` says where the first run
+    begins: earliest, latest or Spark's offsets JSON. `records_per_batch` limits memory, and the
+    work that a crash repeats. With `allow_gaps` the run continues if retention removed unread
+    records, and `verify` shows the gap. `options` are options of Spark's source.
 
     Returns {"records", "batches", "files", "bytes", "seconds"} of this run, and "whole_archive":
-    {p: {"first", "last", "records"}}, each partition's offsets and records of all runs. Raises
-    PipelineError for a missing topic, a path that belongs to another topic, or a full disk;
-    DataLost for records that retention removed.
+    {p: {"first", "last", "records"}}, for each partition p the first and last offset and the number
+    of records of all runs. Raises PipelineError for a missing topic, a path that belongs to another
+    topic, or a full disk; DataLost for records that retention removed.
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for `by`: use hour, date or none")
@@ -311,8 +311,8 @@ def verify(
     - "from", "to": the archive covers the offsets from "from" up to, but not including, "to";
     - "records": the records in the archive; "distinct": how many different offsets they have;
     - "in_topic": how many records the topic has at the covered offsets (null without `bootstrap`);
-    - "not_archived": how many records the topic has after them (null without `bootstrap`);
-    - "missing": [offsets] of records that the topic has and the archive lacks;
+    - "not_archived": how many records the topic has after these offsets (null without `bootstrap`);
+    - "missing": [the offsets of records that the topic has and the archive lacks];
     - "gaps": [[first, after the last]] of offsets that were deleted before they were read;
     - "unreadable_or_gone": the number of other offsets without a record: transaction markers, and
       records that compaction removed.

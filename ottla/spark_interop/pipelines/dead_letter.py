@@ -55,12 +55,12 @@ def dead_letter(
 ) -> dict[str, Any]:
     """Send the good records of `topic` to `to` and the bad ones to `dead_letters`, exactly once.
 
-    A record is bad if it does not have the format, or if `function(key, value)` raises; else the
-    function's result is the new value (without a function values are unchanged). Key, headers,
-    timestamp and partition are kept, so both topics need as many partitions as `topic`; they are
-    created with the settings of `topic` if they do not exist yet. Good and bad records and the
-    progress are written in one transaction. A batch of 100 records or more in which the share of
-    bad records exceeds `share_max` (0 to 1) is not written and ends the pipeline, because the
+    A record is bad if it does not have the format, or if `function(key, value)` raises; otherwise
+    the function's result is the new value (without a function the value stays as it is). Key,
+    headers, timestamp and partition are kept, so both topics need as many partitions as `topic`. A
+    topic that does not exist yet is created with the settings of `topic`. Good and bad records and
+    the progress are written in one transaction. A batch of 100 records or more in which the share
+    of bad records exceeds `share_max` (0 to 1) is not written and ends the pipeline, because the
     format or the function may be wrong. Returns {"good", "bad", "restamped" (as in `replay`),
     "seconds"} of this run. Raises as `archive` does, and PipelineError if the name or the
     checkpoint belongs to other topics, if a destination topic was created again, or if its

@@ -50,15 +50,15 @@ def mirror(
     The destination topic is created with the source's settings if it does not exist, and must have
     as many partitions as the source. `name` is the mirror's name, by default `mirror-TOPIC`. The
     destination keeps the progress under that name, so each record is copied exactly once even if
-    the checkpoint is lost. `names` are the names of the source and the destination in the header
-    `ottla.mirror.path` (the clusters a record came through), by default their cluster ids.
-    `every` is as in `archive`.
+    the checkpoint is lost. The header `ottla.mirror.path` of a copy lists the clusters that the
+    record came through; `names` are the names of the source and the destination in this header, by
+    default their cluster ids. `every` is as in `archive`.
 
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
-    `replay`), "seconds", "lag": {p: offsets of the source not mirrored yet}}. Raises as `archive`
-    does, and PipelineError if the name or the checkpoint belongs to another topic, if `to` was
-    created again, or if its compaction or (unless `allow_gaps`) its retention would delete the
-    written records.
+    `replay`), "seconds", "lag": {p: number of source offsets not mirrored yet}}. Raises as
+    `archive` does, and PipelineError if the name or the checkpoint belongs to another topic, if the
+    destination topic was created again, or if its compaction or (unless `allow_gaps`) its retention
+    would delete the written records.
     """
     target, begin = to or topic, time.monotonic()
     with query_run.telling(f"mirror {topic}", progress, source, destination) as shown:
@@ -142,9 +142,8 @@ def mirror_lag(
     """By partition, how many offsets the source has after the last one that the mirror copied.
 
     The numbers include offsets that are never copied: transaction markers, and records that came
-    from the destination. The lag in the result of `mirror` leaves out such offsets
-    if the run has read them.
-    Raises PipelineError for a topic that does not exist, and if no broker answers.
+    from the destination. The lag in the result of `mirror` leaves out such offsets if the run has
+    read them. Raises PipelineError if the topic does not exist, or no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(

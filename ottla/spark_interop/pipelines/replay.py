@@ -48,13 +48,14 @@ def replay(
 ) -> dict[str, Any]:
     """Write the records of an archive to `topic`; a later run continues.
 
-    `name` identifies the replay, by default `replay-TOPIC`. A second replay of the same records
-    into the same topic needs its own name. A replay of another archive or range needs its own name
-    too: it is refused under the old one. `since` (included) and `until` (excluded) select records
-    by timestamp; they are times as in `read_topic`. `rate` limits the records per second of the
-    whole replay. `timestamps` is `original` or `now`; with `now`, the header `ottla.timestamp` has
-    the original timestamp in ms. `create` creates the topic with the settings and the number of
-    partitions of the archive's topic. `dry_run` counts and writes nothing.
+    `name` identifies the replay, by default `replay-TOPIC`. Under the same name, a later replay
+    into the same topic continues the earlier one, and is refused if the archive or the range is
+    another one: use another name to write records again, or to write other records. `since`
+    (included) and `until` (excluded) select records by timestamp; they are times as in
+    `read_topic`. `rate` limits the records per second of the whole replay. `timestamps` is
+    `original` or `now`; with `now`, the header `ottla.timestamp` has the original timestamp in ms.
+    `create` creates the topic with the settings and the number of partitions of the archive's
+    topic. `dry_run` counts and writes nothing.
 
     Returns {"records", "written", "already_there", "restamped" (written with the present time,
     because the client cannot send timestamps up to 1970-01-01T00:00), "seconds", "partitions": {p:

@@ -183,18 +183,18 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
 def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
     """Write rows to the topics of `to`, once: rows that an earlier run has written are skipped.
 
-    `to` is a `Destination` (in the same module). Columns: lane int (a partition of the
-    destination), position bigint (grows within a lane; rows of one position are written in one
+    `to` is a `Destination` (in the same module). `rows` has the columns lane int (a partition of
+    the destination), position bigint (grows within a lane; rows of one position are written in one
     transaction), key binary, value binary, and optionally headers array<struct<key, value>>,
-    partition int (else the key decides, as Java's partitioner does), timestamp_ms bigint, aside
-    boolean (true: into the second topic, `to.aside`). With `in_order` the caller's tasks already
-    have the rows of a lane together and by position; otherwise rows are shuffled and sorted.
+    partition int (without it the key decides, as Java's partitioner does), timestamp_ms bigint,
+    aside boolean (true: into the second topic, `to.aside`). With `in_order` each task of the caller
+    already has all rows of a lane, sorted by position; otherwise rows are shuffled and sorted.
 
     Returns {lane: {"written" (to both topics), "aside" (to the second topic), "skipped",
     "transactions", "restamped" (sent with the present time, because librdkafka cannot send
     timestamps up to 1970-01-01), "position"}}. Raises PipelineError if a lane is not a partition of
     the destination, the name was used for another source, a topic was created again, or the brokers
-    refuse.
+    refuse the write.
     """
     begun: Begun = _while_away(lambda: begin(to))
     lanes = begun.lanes

@@ -68,16 +68,16 @@ def windows(
 
     `path` has the state, and the result too unless `to` names a topic for it. `window` is a length
     like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends after its group
-    (the values of `by`) had no events for the length of `window`. `aggregates` are columns as SQL,
-    `{"flights": "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on.
-    `time_column` is a timestamp. A row that is older than the newest event by more than `watermark`
-    is late: it is dropped and counted. A window is final once the watermark has passed its end. It
-    is written then; with `updates` (only with `to`) each change of a window is written. Use `final`
-    if the topic gets no more records: all windows are closed once everything is read, and `path`
-    accepts no more records.
+    (the values of `by`) had no events for the length of `window`. `aggregates` maps each result
+    column to an SQL expression, as in `{"flights": "count(*)"}`, over the format's columns and
+    `_timestamp`, `_partition` and so on. `time_column` names a timestamp column. A row that is
+    older than the newest event by more than `watermark` is late: it is dropped and counted. Once an
+    event is newer than a window's end by `watermark`, the window is final, and is written. With
+    `updates` (only with `to`) each change of a window is written. Use `final` if the topic gets no
+    more records: all windows are closed at the end of the run, and `path` accepts no more records.
 
     Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
-    window and group count as one), "written", "watermark" (null before a row had a time),
+    window and group count as one), "written", "watermark" (a time; null before a row had a time),
     "seconds"}. Raises as `archive` does, and PipelineError for an invalid expression or column, for
     a lost checkpoint whose windows are already in `to`, for other options than in earlier runs on
     the same path, and for a path whose windows are final.

@@ -150,9 +150,9 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
 
     To use it, call `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`.
     `group` is one group for all queries, or {query name: group}; queries without a group are
-    ignored. A separate thread commits, so an unreachable broker does not delay queries. When a commit
-    fails, errors are only logged, and the next batch commits again. `close()` waits for pending
-    commits.
+    ignored. A separate thread commits, so an unreachable broker does not delay queries. If a
+    commit fails, errors are only logged, and the next batch commits again. `close()` waits for
+    pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 

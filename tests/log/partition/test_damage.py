@@ -159,6 +159,23 @@ def test_a_hole_above_the_recovery_point_is_put_aside_whole(tmp_path: Path) -> N
     assert len(list(tmp_path.glob("t-0/*.quarantine"))) == 2
 
 
+def test_what_is_put_aside_outlives_a_power_cut(tmp_path: Path) -> None:
+    stored = write_log(tmp_path)
+    whole = segment_file(tmp_path).read_bytes()
+    start = len(stored[0])
+    tail = bytes(len(stored[1])) + whole[start + len(stored[1]) :]
+    for seed in range(4):
+        disk = FaultyDisk(seed)
+        disk.makedirs("/data/t-0")
+        file = disk.open(f"/data/t-0/{0:020d}.log", create=True)
+        file.pwrite(whole[:start] + tail, 0)
+        file.sync()
+        disk.sync_directory("/data/t-0")
+        assert recover(disk, recovery_point=1).put_aside is not None
+        disk.cut_power()
+        assert disk.read_bytes(f"/data/t-0/{0:020d}.{start}.quarantine") == tail, seed
+
+
 @pytest.mark.parametrize("cleaned", [0, 6, 12])
 def test_gaps_that_compaction_left_are_no_holes_once_the_policy_is_delete(
     tmp_path: Path, cleaned: int

@@ -107,8 +107,8 @@ def test_nothing_acknowledged_is_lost_when_a_broker_is_killed(secured: SecuredCl
 
 @pytest.mark.parametrize(
     ("what", "reason"),
-    [("password", "it refused the login as broker by PLAIN"),
-     ("certificate", "its certificate is not accepted: ")],
+    [("password", "the other broker refused the login as broker by PLAIN"),
+     ("certificate", "the other broker's certificate is not accepted: ")],
 )  # fmt: skip
 def test_a_broker_that_is_not_trusted_stays_outside_says_why_and_serves_on(
     secured: SecuredCluster, tmp_path: Path, what: str, reason: str

@@ -68,7 +68,8 @@ class ConnectionLimits:
         if wanted > self.possible:
             log.log(
                 logging.DEBUG if wanted == UNLIMITED else logging.WARNING,     # the default
-                "max.connections=%d is reduced to %d: the process has %d descriptors (ulimit -n)",
+                "max.connections=%d is reduced to %d: the process may have only %d files open"
+                " (ulimit -n)",
                 wanted, self.possible, self.descriptors,
             )
 

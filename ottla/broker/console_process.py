@@ -64,9 +64,10 @@ class ConsoleProcess:
             if self.stopping.is_set():
                 return
             if status in (1, 2):            # the console has logged why, and would fail again
-                log.warning("the console has ended with status %d", status)
+                log.warning("the console has ended with exit status %d, for the reason that it has"
+                            " logged, and is not started again", status)
                 return
-            log.warning("the console has ended with status %d; it is started again", status)
+            log.warning("the console has ended with exit status %d; it is started again", status)
             self.stopping.wait(AGAIN_SECONDS)
 
     def stop(self) -> None:

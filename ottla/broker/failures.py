@@ -52,7 +52,7 @@ class Failure:
             await asyncio.wait((task,))
         if waited_in_vain:
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.info("the start is given up, and failed with %r", error)
+                log.info("the start was cancelled because this broker has to end: %r", error)
             raise StorageRefused(self.reason.result())
         return await task
 

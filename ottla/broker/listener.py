@@ -240,10 +240,12 @@ class Listener:
             if stalled is not None and now - stalled > FRAME_STALL_SECONDS:
                 connection.refuse(
                     TimeoutError(
-                        f"it sent a part of a request, and then nothing for {now - stalled:.0f} s")
+                        "the client sent a part of a request, and then nothing for"
+                        f" {now - stalled:.0f} s")
                 )
             elif connection in self.strangers and now - connection.opened_at > LOGIN_SECONDS:
-                connection.refuse(TimeoutError(f"not authenticated after {LOGIN_SECONDS:.0f} s"))
+                connection.refuse(TimeoutError(
+                    f"the client did not authenticate within {LOGIN_SECONDS:.0f} s"))
             elif now - connection.active_at > self.idle_seconds and (
                 connection.ended or not connection.held()
             ):

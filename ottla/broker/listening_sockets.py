@@ -71,7 +71,8 @@ def _listen(
                 missing = Unbindable(error.errno, error.strerror, address)
                 if error.errno not in NOT_HERE:
                     raise missing from error
-                log.info("listener %s: %s is not an address of this machine", name, address)
+                log.info("listener %s does not use %s, which is not an address of this machine",
+                         name, address)
                 continue
             bound.append(sock)
             if backlog is not None:

@@ -159,7 +159,7 @@ class Alone:
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
         """Not called, since `decides` is true."""
-        raise AssertionError("a broker that is alone has forwarded a request")
+        raise AssertionError("a standalone broker has forwarded a request")
 
     async def after_all(self, context: RequestContext, response: Message) -> Message:
         """Return the response: there is no other controller."""

@@ -109,7 +109,7 @@ class Server:
     def give_up_start(self) -> None:
         """Handle a stop that was requested during the start: end the waits for other brokers, which
         have no time limit."""
-        self.ending.fail("it was stopped before it served requests")
+        self.ending.fail("the broker was stopped before it served requests")
 
     # The start
 
@@ -176,7 +176,8 @@ class Server:
             if home.offline is not None:
                 raise
             # With a full disk the broker still has to serve, so that clients can free space.
-            log.error("the leader epochs could not be raised at this start: %s", error)
+            log.error("the leader epochs could not be raised at this start, so consumers may not"
+                      " notice records lost in a power failure: %s", error)
 
     async def _serve(self) -> None:
         self.config.follow(MetadataImage.empty(), self.metadata_log.image, ())

@@ -88,7 +88,7 @@ async def trim_topic(request: ApiRequest) -> Row:
     wanted = await request.field("before", dict)
     if not all(index.isdecimal() and isinstance(at, int) for index, at in wanted.items()):
         raise BadRequest(
-            "the field 'before': expected an offset for each partition, as {\"0\": 100}")
+            "the field 'before': expected an offset for each partition, as in {\"0\": 100}")
     below = {(name, int(index)): at for index, at in wanted.items()}
     starts = await request.visitor.connections.run(offsets.delete_or_raise, below)
     return {"rows": [{"partition": place[1], "start": at} for place, at in starts.items()]}
@@ -99,7 +99,7 @@ async def change_config(request: ApiRequest, kind: int, name: str) -> Row:
     set_to = strings(await request.field("set", dict, {}), "setting")
     reset = await request.field("reset", list, [])
     if not all(isinstance(one, str) for one in reset):
-        raise BadRequest("the field 'reset': expected names of settings")
+        raise BadRequest("the field 'reset': expected a list of names of settings")
     await request.visitor.connections.run(
         configs.alter, kind, name, set_to, reset,
         dry_run=await request.field("dry_run", bool, False),
@@ -190,8 +190,8 @@ async def reset_group(request: ApiRequest) -> Row:
     to, rows_given = await request.field("to", str, ""), await request.field("offsets", list, [])
     if not to and not rows_given:
         raise BadRequest(
-            "the field 'to' is missing: expected beginning, end, N, +N, -N or @TIME; or send a row"
-            " for each partition in the field 'offsets'")
+            "the new offsets are missing: set the field 'to' to beginning, end, N, +N, -N or @TIME,"
+            " or the field 'offsets' to a list with an offset for each partition")
     at_ms = milliseconds(to) if to.startswith(("@", "s@")) else None
     rows = await request.visitor.connections.run(
         reset, name, to, await request.field("topics", list, []),
@@ -242,7 +242,8 @@ def resets_of(
         fields: dict[str, Any] = row if isinstance(row, dict) else {}
         topic, index, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
         if not isinstance(topic, str) or type(index) is not int or type(offset) is not int:
-            raise BadRequest("the field 'offsets': expected rows with topic, partition and offset")
+            raise BadRequest(
+                "the field 'offsets': expected objects with 'topic', 'partition' and 'offset'")
         wanted[topic, index] = offset
         if "old" in fields:
             reported[topic, index] = fields["old"]
@@ -348,7 +349,7 @@ async def set_user(request: ApiRequest) -> Row:
     password = await request.field("password", str)
     if mechanism not in configs.MECHANISMS or not password:
         known = " or ".join(configs.MECHANISMS)
-        raise BadRequest(f"expected a password that is not empty, and the mechanism {known}")
+        raise BadRequest(f"expected a 'password' that is not empty, and the 'mechanism' {known}")
     await request.visitor.connections.run(
         configs.set_scram, request.path("user"), mechanism, password)
     return DONE
@@ -373,8 +374,8 @@ async def change_quota(request: ApiRequest) -> Row:
     if not entity or not numbers or not all(isinstance(one, str) for one in reset) or not all(
             one is None or isinstance(one, str) for one in entity.values()):
         raise BadRequest(
-            "expected the fields 'entity', such as {\"user\": \"alice\"}, 'set', a number for each"
-            " quota to set, and 'reset', the names of the quotas to remove")
+            "expected the fields 'entity', as in {\"user\": \"alice\"}; 'set', as in"
+            " {\"producer_byte_rate\": 1000}; and 'reset', a list of the quotas to remove")
     await request.visitor.connections.run(configs.alter_quotas, entity, set_to, reset)
     return DONE
 
@@ -409,10 +410,11 @@ async def reassign(request: ApiRequest) -> Row:
         known = isinstance(brokers, list) and brokers and all(type(one) is int for one in brokers)
         if not index.isdecimal() or not known:
             raise BadRequest("the field 'replicas': expected brokers for each partition,"
-                             ' as {"0": [1, 2, 3]}')
+                             ' as in {"0": [1, 2, 3]}')
         plan[topic, int(index)] = brokers
     if not plan:
-        raise BadRequest("the field 'replicas': expected at least one partition")
+        raise BadRequest("the field 'replicas' is empty: expected brokers for at least one"
+                         ' partition, as in {"0": [1, 2, 3]}')
     refuse(await request.visitor.connections.run(partitions.reassign, plan))
     return {"partitions": len(plan)}
 

@@ -116,7 +116,7 @@ class Schemas:
         schema = self.library.parse_schema(parsed, named)
         if endless(schema, named):
             raise ClientError(
-                "the schema has an array of zero-byte values, whose length is unbounded"
+                "the schema has an array whose items take no bytes: its length has no limit"
             )
 
         def read(payload: bytes) -> Any:

@@ -141,7 +141,7 @@ def answer(
             tell(said)
     except BrokenPipeError:
         pass
-    raise ClientError(f"the process of the search ended with status {process.wait()}")
+    raise ClientError(f"the search failed: its process ended with exit status {process.wait()}")
 
 
 def messages(process: Process, stop: threading.Event) -> Iterator[Any]:

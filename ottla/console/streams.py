@@ -42,7 +42,7 @@ def opened(request: ApiRequest, events: AsyncIterator[bytes]) -> StreamingRespon
     """A stream of these events. Raises BadRequest if the user has too many streams."""
     visitor = request.visitor
     if visitor.streams >= STREAMS_MAX * (10 if visitor.name is None else 1):
-        raise BadRequest("too many streams are open", 429, "BUSY")
+        raise BadRequest("too many pages with live updates are open: close one", 429, "BUSY")
     visitor.streams += 1
 
     async def counted() -> AsyncIterator[bytes]:

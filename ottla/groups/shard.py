@@ -226,7 +226,8 @@ class Shard:
         _need_group_id(group_id)
         group = self.group(group_id)
         if not group.is_empty and not group.tells_topics:
-            raise NonEmptyGroup("the group has members whose subscriptions are unknown")
+            raise NonEmptyGroup(
+                "no offsets can be deleted: the group has members whose subscriptions are unknown")
         codes = []
         for topic, partition in wanted:
             if group.subscribes_to(topic):

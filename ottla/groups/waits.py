@@ -171,7 +171,8 @@ def _consumer(group: ConsumerGroup, moment: Moment) -> Iterator[Finding]:
         yield Finding("rebalancing", f"{REBALANCING}{since}", {"elapsed_ms": elapsed})
     if not assigned:
         yield Finding(
-            "not_assigned_yet", "the next heartbeat of a member makes the broker assign anew"
+            "not_assigned_yet",
+            "the broker assigns partitions anew at the next heartbeat of a member",
         )
     for member in behind[:WAITED_FOR_MAX]:
         yield _behind(group, member, moment)

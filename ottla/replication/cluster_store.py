@@ -93,10 +93,9 @@ class GoneBack(UnreadableMetadata):
     def __init__(self, entry: int) -> None:
         super().__init__(
             f"entry {entry} of the metadata log in ZooKeeper is missing, or is not the one that"
-            " this broker has read: ZooKeeper was restored from a backup, or emptied. To continue"
-            " with it nevertheless, stop all brokers and run `ottla cluster accept-backup` on the"
-            " log directories of each broker. Changes of the metadata that are not in this"
-            " ZooKeeper are lost"
+            " this broker has read: ZooKeeper was restored from a backup, or emptied. To accept"
+            " its present metadata, stop all brokers and run `ottla cluster accept-backup` on the"
+            " log directories of each broker. Changes that ZooKeeper no longer has are then lost"
         )
 
 

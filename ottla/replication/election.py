@@ -69,7 +69,8 @@ class Election:
                 int(body["brokerid"]), int(body["epoch"]), str(body["incarnation"]), stat.owner
             )
         except GARBAGE as error:
-            raise UnreadableMetadata(f"{CONTROLLER} is not readable: {data[:100]!r}") from error
+            raise UnreadableMetadata(
+                f"{CONTROLLER} in ZooKeeper is not readable: {data[:100]!r}") from error
 
     async def contest(self, deposing: Controller | None = None) -> Term | None:
         """Become the controller if there is none, or replace `deposing`. Returns None if another

@@ -183,10 +183,10 @@ cdef class ReplyParser:
         cdef int16_t error
         if length < HEAD_SIZE_MIN:
             raise MalformedReply(
-                f"Fetch reply: a length of {length} bytes, expected at least {HEAD_SIZE_MIN}")
+                f"Fetch reply of {length} bytes, expected at least {HEAD_SIZE_MIN}")
         if not receiver.replies_due():
             raise MalformedReply(
-                f"Fetch reply: {length} bytes, but every request has been answered")
+                f"Fetch reply of {length} bytes, but every request has been answered")
         began = cursor.at
         correlation_id = cursor.read_int32()
         cursor.skip_tags()
@@ -206,8 +206,8 @@ cdef class ReplyParser:
         cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
         if not 0 <= count <= self.reply_left:
             raise MalformedReply(
-                f"Fetch reply: {count} {what}, expected 0 to {self.reply_left}, as many as bytes"
-                " remain")
+                f"Fetch reply: {count} {what}, expected 0 to {self.reply_left}, since only so many"
+                " bytes remain")
         return count
 
     cdef int read_partition(self, ReplyReceiver receiver, Cursor cursor) except -1:

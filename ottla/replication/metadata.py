@@ -423,8 +423,8 @@ class _Draft:
             case ProducerIdsTaken():
                 if record.next_id < self.next_producer_id:
                     raise ValueError(
-                        f"producer ids below {self.next_producer_id} are allocated, but the record"
-                        f" continues from {record.next_id}"
+                        f"all producer ids below {self.next_producer_id} are allocated already, but"
+                        f" the record says only those below {record.next_id}"
                     )
                 self.next_producer_id = record.next_id
             case FeatureSet():

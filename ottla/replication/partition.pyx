@@ -67,7 +67,7 @@ cdef class ReplicaRole:
 
     cdef list repair(self, Partition partition):
         """Move the damaged part of the log aside; returns its paths. Raises StorageFailed."""
-        raise AssertionError(f"{partition!r} follows no leader that has the damaged records")
+        raise AssertionError(f"{partition!r} has no leader to fetch the damaged records from")
 
     cdef bint replica_fetched(
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,

@@ -173,7 +173,7 @@ def _from_json(name: str, value: Any) -> Any:
         case "partitions":
             rows = [_row(item) for item in value]
             if sum(count for _, count in rows) > PARTITIONS_MAX:
-                raise ValueError(f"more than {PARTITIONS_MAX} partitions")
+                raise ValueError(f"the record has more than {PARTITIONS_MAX} partitions")
             return tuple(chain.from_iterable(repeat(state, count) for state, count in rows))
         case "state":
             return _partition(value)

@@ -98,7 +98,7 @@ class StandaloneWrite:
     def give_up(self, error: Exception) -> None:
         """The records may or may not be on disk: the log accepts no further records."""
         if self.task is not None:
-            self.task.error = self.task.error or OSError(f"its thread failed: {error!r}")
+            self.task.error = self.task.error or OSError(f"the flush thread failed: {error!r}")
             with suppress(StorageFailed):
                 self.store.log.end_flush(self.task)
 
@@ -111,7 +111,8 @@ class StandaloneWrite:
                 self.store.forget_before(self.snapshot)
             except (OSError, StorageFailed) as error:
                 # The write has succeeded nevertheless. The next snapshot removes the old records.
-                log.error("old metadata could not be removed: %s", error)
+                log.error("old records of the metadata log could not be removed; the next snapshot"
+                          " removes them: %s", error)
 
 
 class StandaloneStore:
@@ -183,7 +184,7 @@ class StandaloneStore:
             except StorageFailed as error:
                 if not is_full(error):
                     raise
-                log.error("no snapshot of the metadata was written: %s", error)
+                log.error("the disk is full, so no snapshot of the metadata was written: %s", error)
         floor = min(RESERVE_FLOORS.get(type(record), RESERVE_SIZE) for record in records)
         return self._begin(encoded.records, floor)
 

@@ -64,7 +64,8 @@ Records of the internal topics, as Apache Kafka 4.4 writes them:
 
 
 def all_schemas() -> list[Schema]:
-    """Every schema, APIs in the order of their keys, then records and other structs by name."""
+    """Every schema: first the APIs by key, then the records by topic and key, then the other
+    structs by name."""
     names = sorted(
         path.relative_to(SCHEMA_FOLDER).with_suffix("").as_posix()
         for path in SCHEMA_FOLDER.rglob("*.txt")

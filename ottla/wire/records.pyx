@@ -217,14 +217,16 @@ def build_batch(
             base_timestamp = record.timestamp
         offset = base_offset + delta + 1 if record.offset < 0 else record.offset
         if not delta < offset - base_offset <= 0x7fffffff:
-            raise ValueError(f"offset {offset} does not follow {base_offset + delta}")
+            raise ValueError(
+                f"record offset {offset} does not follow the previous one, {base_offset + delta}")
         delta = offset - base_offset
         latest = max(latest, record.timestamp)
         write_record(writer, scratch, record, record.timestamp - base_timestamp, delta)
         count += 1
     if last_offset is not None:
         if not delta <= last_offset - base_offset <= 0x7fffffff:
-            raise ValueError(f"last offset {last_offset} is below {base_offset + delta}")
+            raise ValueError(
+                f"last offset {last_offset} is below {base_offset + delta} of the last record")
         delta = last_offset - base_offset
     elif count == 0:
         raise ValueError("a batch without records needs a last offset")

@@ -173,7 +173,8 @@ def parse_first_line(line: str) -> Schema:
         elif values:
             last.append(word)
         else:
-            raise ValueError(f"{word!r} is not a valid mark of a first line")
+            raise ValueError(
+                f"{word!r} after the name in the first line is none of {', '.join(MARKS)}")
     kind = next((kind for kind in SECTIONS if kind in values), None)
     if kind is None:
         raise ValueError("the first line needs key N, record N or data")
@@ -185,7 +186,8 @@ def parse_first_line(line: str) -> Schema:
     if unknown := roles - ROLES.keys():
         raise ValueError(f"roles {sorted(unknown)} are not among {list(ROLES)}")
     if not served_by and (roles or "served" in values):
-        raise ValueError(f"{name} must name the file of the broker that serves it")
+        raise ValueError(
+            f"{name} needs `served` with a name: the broker's file in which it is served")
     return Schema(
         name, kind, key, versions, flexible_from, listeners, topic, served_by, roles
     )
@@ -208,7 +210,7 @@ def api_schemas() -> dict[int, Schema]:
             if schema.key is None or schema.name != path.stem:
                 raise ValueError(f"the first line has to begin with `{path.stem}   key N`")
             if schema.key in found:
-                raise ValueError(f"key {schema.key} is already that of {found[schema.key].name}")
+                raise ValueError(f"key {schema.key} is already used by {found[schema.key].name}")
         except (ValueError, IndexError) as error:
             raise SchemaError(f"{path.name}: {error}") from error
         found[schema.key] = schema
@@ -245,7 +247,7 @@ def parse_schema(text: str, file_name: str) -> Schema:
             check_types(section)
         if lines.depth >= 0:
             raise ValueError(
-                f"{lines.take()[0]!r} is after the end of the message, or indented too far"
+                f"{lines.take()[0]!r} follows the end of the message, or is indented too far"
             )
     except (ValueError, KeyError, IndexError) as error:
         raise SchemaError(f"{file_name}, line {lines.number}: {error}") from error
@@ -293,7 +295,7 @@ class Lines:
 def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
     """`request`, or `value   versions 0-4   flexible 4+`."""
     if words[0] != kind:
-        raise ValueError(f"{words[0]!r} stands where section {kind!r} is expected")
+        raise ValueError(f"the line begins with {words[0]!r}, but the section {kind!r} is expected")
     marks = dict(zip(words[1::2], ([mark] for mark in words[2::2]), strict=True))
     versions, flexible_from = version_marks(marks, schema.versions, schema.flexible_from)
     name = camel_case(schema.name) + ("" if kind == "data" else kind.capitalize())
@@ -303,7 +305,8 @@ def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
 def parse_shared_line(words: list[str]) -> str:
     """The name of a shared struct, alone on its line."""
     if len(words) != 1 or not words[0][0].isupper():
-        raise ValueError(f"{' '.join(words)!r} stands where a field or shared struct is expected")
+        raise ValueError(
+            f"the line is {' '.join(words)!r}, but a field or a shared struct is expected")
     return words[0]
 
 
@@ -354,7 +357,7 @@ def parse_field(words: list[str], within: range) -> Field:
         elif mark == "~":
             field.ignorable = True
         else:
-            raise ValueError(f"{mark!r} is not a valid mark of a field")
+            raise ValueError(f"{mark!r} is not a valid mark of field {name}")
     field.default = parse_default(default, field)
     return field
 

@@ -305,7 +305,8 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
 
 
 cdef int write_rest(Writer writer, Plan plan, object struct) except -1:
-    """Write the tagged fields, after the plain ones, and check that no absent one is set."""
+    """Write the tagged fields, which follow the plain ones. Raise NotInThisVersion if a field that
+    the version does not have is set."""
     global walking
     cdef Op *op = plan.ops + plan.plain
     cdef Op *end = op + plan.tagged

@@ -177,7 +177,7 @@ def test_refusals_take_bounded_memory_and_none_waits_for_ever(
         assert not denials.unwritten
 
     asyncio.run(story())
-    assert said(lines)[0] == "7 further refusals by ACLs are not listed"
+    assert said(lines)[0] == "ACLs refused 7 more requests, which are not logged one by one"
     assert len(said(lines)) == KEPT_MAX + 1
     assert all(len(line) < 400 and "\n" not in line for line in said(lines))
 

@@ -134,7 +134,7 @@ def test_other_protocols_are_named_and_closed(
     broker.server.listeners[0].refusals = 0     # earlier tests have caused many
     client.send_bytes(hello)
     assert client.is_closed()
-    assert f"it speaks {name} on a port for Kafka's protocol" in caplog.text
+    assert f"the client speaks {name} on a port for Kafka's protocol" in caplog.text
 
 
 def test_half_a_frame_and_the_end_closes(client: WireClient) -> None:

@@ -182,7 +182,7 @@ def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
         ("POST", "/topics", {"topic": "t", "configs": {"a": 1}}, "expected a string"),
         ("POST", "/topics/orders/trim", {"before": {"x": 1}, "confirm": "orders"}, "an offset"),
         ("POST", "/groups/billing/reset", {"to": "sideways"}, "the field 'to' is sideways: "),
-        ("POST", "/groups/billing/reset", {}, "the field 'to' is missing: expected beginning, end"),
+        ("POST", "/groups/billing/reset", {}, "set the field 'to' to beginning, end"),
         ("POST", "/groups/none/reset", {"to": "end"}, "in the field 'topics'"),
         ("DELETE", "/topics/orders", None, """'confirm' must repeat the name 'orders': the req"""
          """uest's JSON object must have it, as in {"confirm": "orders"}"""),

@@ -47,7 +47,7 @@ def test_a_search_whose_browser_has_gone_ends(silent: socket.socket) -> None:
         connection, _ = silent.accept()
         with connection:
             stop.set()
-            with pytest.raises(ClientError, match="the process of the search ended with status -9"):
+            with pytest.raises(ClientError, match="its process ended with exit status -9"):
                 running.result(60)
 
 

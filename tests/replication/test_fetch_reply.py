@@ -76,7 +76,7 @@ def test_a_reply_that_is_too_short_or_that_nobody_waits_for_is_refused(
     followed: Partition,
 ) -> None:
     fetcher, sent = fetching(followed), reply(batch(), len(batch()))
-    with pytest.raises(MalformedReply, match="a length of 15 bytes, expected at least 16"):
+    with pytest.raises(MalformedReply, match="of 15 bytes, expected at least 16"):
         fetcher.feed((15).to_bytes(4, "big") + sent[4:])
     fetcher = fetching(followed)
     with pytest.raises(MalformedReply, match="but every request has been answered"):

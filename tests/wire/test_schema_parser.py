@@ -79,8 +79,8 @@ def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
     ("line", "reason"),
     [
         ("  served groups   roles admired\n", "roles \\['admired'\\] are not among"),
-        ("  roles audited\n", "must name the file"),
-        ("  served versions\n", "must name the file"),      # a word of the language
+        ("  roles audited\n", "needs `served` with a name"),
+        ("  served versions\n", "needs `served` with a name"),      # a word of the language
     ],
 )
 def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:
@@ -91,7 +91,7 @@ def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("second_api   key 1   versions 0", "second_api.txt: key 1 is already that of first_api"),
+        ("second_api   key 1   versions 0", "second_api.txt: key 1 is already used by first_api"),
         ("other_api   key 2   versions 0", "second_api.txt: the first line has to begin with"),
         ("second_api   key 2   versions 0\n  served x   roles admired", "second_api.txt: roles"),
     ],
@@ -134,7 +134,7 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
         ("5+    =null @0", "3+ =null @0", 16, "not flexible"),
         ("  where      struct?    5+", "  where      struct    5+", 12, "not nullable"),
         ("response", "answer", 18, "'answer'"),
-        ("response", "response\n  x int8\nmore", 20, "after the end of the message"),
+        ("response", "response\n  x int8\nmore", 20, "follows the end of the message"),
         ("key 7", "", 3, "key N"),
         ("example   key", "example   tree 4 key", 3, "'tree'"),
         ("inside   Shared", "inside   Other", 16, "unknown type Other"),

@@ -41,8 +41,8 @@ from ottla.wire.messages import (
 
 REFUSAL: dict[str, Any] = {
     "error_code": int(ErrorCode.SECURITY_DISABLED),
-    "error_message": "This broker has no authorizer (authorizer.class.name is not set):"
-    " everybody may do everything.",
+    "error_message": "This broker has no authorizer (authorizer.class.name is not set) and no ACLs:"
+    " every client may do everything.",
 }
 
 

@@ -315,7 +315,7 @@ def _message(error: ProtocolError | None, resource_type: int, names: list[str]) 
         return None
     message = without_effect(names)
     if message is not None:
-        log.warning("settings of this broker were changed: %.300r", message)
+        log.warning("a client has set broker settings that change nothing: %.300s", message)
     return message
 
 
@@ -437,7 +437,7 @@ def list_config_resources(
         types = set(request.resource_types) or set(map(int, ResourceType))
     unknown = types - set(map(int, ResourceType))
     if unknown:
-        raise UnsupportedVersion(f"resources of type {min(unknown)} cannot be listed")
+        raise UnsupportedVersion(f"resource type {min(unknown)} is unknown and cannot be listed")
     image = context.broker.image
     resources: list[tuple[int, str]] = []
     for resource_type in sorted(types, reverse=True):

@@ -102,7 +102,7 @@ async def broker_heartbeat(
     known = metadata.decided.brokers.get(request.broker_id)
     if known is None or known.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(
-            f"broker {request.broker_id} is not registered under epoch {request.broker_epoch}"
+            f"broker {request.broker_id} is not registered with broker epoch {request.broker_epoch}"
         )
     done = False
     if request.want_shut_down:

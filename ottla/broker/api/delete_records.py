@@ -160,7 +160,8 @@ async def _move_start(topic: str, index: int, offset: int, context: RequestConte
     partition.require_leader()
     if not partition.log.config.deletes:
         raise ProtocolError(
-            f"cleanup.policy of {topic} does not contain delete", ErrorCode.POLICY_VIOLATION
+            f"records of {topic} cannot be deleted: its cleanup.policy does not contain `delete`",
+            ErrorCode.POLICY_VIOLATION,
         )
     end = partition.high_watermark
     if offset == HIGH_WATERMARK:

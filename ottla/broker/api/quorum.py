@@ -223,7 +223,8 @@ def remove_raft_voter(
     voter = context.broker.node_id, _directory_id(context.broker, context.broker.node_id)
     if (request.voter_id, request.voter_directory_id) != voter:
         raise ProtocolError(
-            f"{request.voter_id} with this directory is not a voter", ErrorCode.VOTER_NOT_FOUND
+            f"broker {request.voter_id} with this directory id is not a voter",
+            ErrorCode.VOTER_NOT_FOUND,
         )
     raise _voters_are_settled("removing")
 

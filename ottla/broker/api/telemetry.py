@@ -147,7 +147,7 @@ def _said(instance: ClientInstance) -> str:
 def _report(instance: ClientInstance, push: Push) -> None:
     if log.isEnabledFor(logging.DEBUG):
         log.debug(
-            "%s pushed metrics: %d values are kept, %d are dropped, %d bytes with codec number %d",
+            "%s pushed metrics: %d values are kept, %d are dropped; %d bytes sent, codec number %d",
             _said(instance),
             len(push.points), push.dropped, len(push.payload), push.codec,
         )

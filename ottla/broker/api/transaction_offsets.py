@@ -207,7 +207,7 @@ async def _checked_elsewhere(
         return False
     partition = context.broker.replicas.partition(*where)
     if partition is None:
-        raise NotCoordinator("this broker is not the coordinator")
+        raise NotCoordinator("this broker is not the coordinator of the group")
     state = partition.log.producers.get(producer.producer_id)
     if state is None or state.transaction_start < 0 or state.epoch != producer.epoch:
         verdicts = await verifier.ask(

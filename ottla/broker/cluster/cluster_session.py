@@ -84,8 +84,8 @@ async def _joined(
     known, ensemble = known_cluster(disk, directories), config.zookeeper_connect
     if known is not None and await store.coordination.exists(CLUSTER_ID) is None:
         raise StorageRefused(
-            f"{known[0]} belongs to the cluster {known[1]}, but ZooKeeper at {ensemble} is empty:"
-            " is it the wrong ZooKeeper, or has it lost its data? Nothing was changed"
+            f"{known[0]} belongs to the cluster {known[1]}, but ZooKeeper at {ensemble} is empty."
+            " Correct zookeeper.connect, or restore ZooKeeper's data. Nothing was changed"
         )
     await store.prepare()
     cluster_id = await store.cluster_id(disk.new_id())
@@ -108,8 +108,8 @@ async def _joined(
     if accepts:
         log.warning(
             "%s is missing in the log directories, so it could not be checked whether ZooKeeper's"
-            " metadata are older than the logs. This broker uses these metadata; new leader epochs"
-            " and producer ids will be higher than any in the brokers' logs", MARK)
+            " metadata are older than the logs. In case they are, new leader epochs and producer"
+            " ids will be higher than any in the brokers' logs, so that none is used twice", MARK)
     awaited = image.adopting is not None and config.node_id in image.adopting.awaited
     _warn_of_min_isr(config, image)
     return ClusterSession(
@@ -121,7 +121,7 @@ def _warn_of_min_isr(config: BrokerConfig, image: MetadataImage) -> None:
     own, counts = own_min_isr(config), image.config_of("broker", "").get(MIN_ISR)
     if MIN_ISR in config.static and counts not in (None, str(own)):
         log.warning(
-            "%s=%d in this broker's file has no effect: the cluster's value is %s; change it with"
+            "%s=%d in this broker's file has no effect: the cluster's value is %s; change that with"
             " kafka-configs --entity-type brokers --entity-default", MIN_ISR, own, counts,
         )
 
@@ -192,7 +192,7 @@ class ClusterSession:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()
         except (TimeoutError, CoordinationError, UnreadableMetadata) as error:
-            log.info("could not catch up with the metadata: %r", error)
+            log.info("the newest metadata could not be read; using the last ones: %r", error)
 
     async def remember(self) -> None:
         """Write into the log directories how far this broker has read. Raises CoordinationError."""

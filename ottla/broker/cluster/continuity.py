@@ -19,5 +19,5 @@ async def lasting(work: Callable[[], Awaitable[None]]) -> None:
         try:
             return await work()
         except Exception:
-            log.exception("%r failed and is restarted", work)
+            log.exception("%r failed; it starts again in %g s", work, AGAIN_SECONDS)
         await asyncio.sleep(AGAIN_SECONDS)

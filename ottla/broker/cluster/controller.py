@@ -250,8 +250,8 @@ class Controller:
         await self.metadata.decide(end_adoption)
         await self._repair()
         log.warning(
-            "the metadata restored from a backup of ZooKeeper are in use: new leader epochs and"
-            " producer ids are higher than those in all logs"
+            "the metadata restored from a backup of ZooKeeper are in use: partitions are served"
+            " again, with leader epochs and producer ids above all those in the brokers' logs"
         )
 
     def _session_changed(self, state: SessionState) -> None:
@@ -334,9 +334,9 @@ class Controller:
     async def _gone(self, epochs: Mapping[int, int], reason: str) -> None:
         for node_id, epoch in epochs.items():
             if node_id in self.metadata.decided.leaving:
-                log.info("broker %d of epoch %d has stopped", node_id, epoch)
+                log.info("broker %d with broker epoch %d has stopped", node_id, epoch)
             else:
-                log.warning("broker %d of epoch %d is gone: %s", node_id, epoch, reason)
+                log.warning("broker %d with broker epoch %d is gone: %s", node_id, epoch, reason)
         if epochs and await self.metadata.decide(brokers_gone, epochs):
             await self._repair()
 

@@ -143,7 +143,8 @@ class DirectoryReports:
                     answer = await self._ask(request)
                     refused = ErrorCode(answer.error_code)
                 except (ProtocolError, TimeoutError) as error:
-                    log.info("failed log directories could not be reported: %s", error)
+                    log.info("the state of log directories could not be reported to the controller;"
+                             " trying again: %s", error)
                     refused = ErrorCode.REQUEST_TIMED_OUT
                 if refused:
                     await asyncio.sleep(AGAIN_SECONDS)

@@ -71,7 +71,8 @@ class LogEnds:
                     node, _request(keys[at : at + ASKED_AT_ONCE]), VERSION, ASK_SECONDS
                 )
             except PeerUnavailable as error:
-                log.info("broker %d does not report the ends of its logs: %s", node, error)
+                log.info("broker %d did not report the ends of its logs, which an election"
+                         " compares: %s", node, error)
                 return
             for topic in answer.topics:
                 for each in topic.partitions:
@@ -141,7 +142,7 @@ class Elections:
             elected += await self.metadata.decide(elect_longest, some, image)
         log.warning(
             "%s had no replica that surely has all committed records; %d of these partitions are"
-            " now led by the replica with the longest log",
+            " now led by the replica with the longest log, and may lack committed records",
             counted(len(due), "partition"), elected,
         )
         return elected < len(partitions)

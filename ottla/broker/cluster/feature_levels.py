@@ -48,9 +48,9 @@ def why_unsupported(
     for name, level in finalised(image).items():
         low, high = supported.get(name, (0, 0))
         if not low <= level <= high:
-            known = f"supports {low} to {high}" if name in supported else "does not know it"
+            known = f"supports levels {low} to {high}" if name in supported else "does not know it"
             return (
-                f"the cluster uses {name} at level {level}, and this version of Ottla {known}:"
+                f"the cluster uses the feature {name} at level {level}, but this Ottla {known}:"
                 " install the version that the other brokers have"
             )
     return None

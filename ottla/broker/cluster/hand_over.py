@@ -63,5 +63,6 @@ async def _may_stop(session: ClusterSession, forwarding: Forwarding) -> bool:
     except RequestTimedOut:
         return False                        # try again: this broker may be the controller now
     if answer.error_code:
-        raise ProtocolError("the controller refused the request", ErrorCode(answer.error_code))
+        raise ProtocolError(
+            "the controller refused this broker's request to stop", ErrorCode(answer.error_code))
     return bool(answer.should_shut_down)

@@ -195,7 +195,7 @@ class IsrChanges:
                 answer = await self._ask(self._request(rows))
             except (ProtocolError, TimeoutError) as error:
                 reached("the controller did not answer about an in-sync set")
-                log.info("the controller could not be reached: %s", error)
+                log.info("no answer about a change of in-sync sets; asking again: %s", error)
             else:
                 if answer.error_code == 0:
                     rows = self._after(rows, answer)

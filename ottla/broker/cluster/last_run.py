@@ -101,12 +101,13 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         stop, lost = run_record.LOST, ()
     if stop not in (run_record.CLEAN, run_record.CRASH):
         log.warning(
-            "%s: no replica here is trusted to be complete until it has caught up with others",
+            "%s: no replica on this broker is trusted to be complete until it has caught up with"
+            " another replica",
             run_record.SAID[stop],
         )
     if lost:
         log.warning(
-            "logs that are missing, damaged or outdated: %d; these replicas are not"
-            " trusted to be complete until they have caught up with others", len(lost),
+            "logs that are missing, damaged or outdated: %d; these replicas are not trusted to be"
+            " complete until they have caught up with other replicas", len(lost),
         )
     return LastRun(stop, lost, tuple(sorted(away)))

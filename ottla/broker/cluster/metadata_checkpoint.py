@@ -89,4 +89,5 @@ class ReadMarks:
             try:
                 write_mark(self.disk, path, mark)
             except OSError as error:
-                log.warning("%s/%s could not be written: %s", path, MARK, error)
+                log.warning("%s/%s could not be written, so the next start may not notice that"
+                            " ZooKeeper was restored from a backup: %s", path, MARK, error)

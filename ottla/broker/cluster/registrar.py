@@ -131,8 +131,9 @@ class Registrar:
                     raise
                 if not waits:
                     log.warning(
-                        "%s. In case this broker replaces the other one, it waits up to %.0f s for"
-                        " the other one's session with ZooKeeper to end", error, seconds)
+                        "%s. If that broker no longer runs, this one replaces it: for up to %.0f s"
+                        " this one waits until that broker's session with ZooKeeper has ended",
+                        error, seconds)
                 waits = True
             except (NotConnected, ConnectionLost) as error:
                 if self.loop.time() >= deadline:
@@ -155,8 +156,8 @@ class Registrar:
         seconds = timeout - self.disk.seconds_since_boot()
         if seconds > 0:
             log.warning(
-                "the machine has just started: this broker registers in %.0f s, when brokers that"
-                " stopped together with it are known to be gone", seconds)
+                "the machine has just started: this broker registers in %.0f s, once ZooKeeper has"
+                " ended the sessions of brokers that lost power at the same time", seconds)
             await asyncio.sleep(seconds)
 
     # Later registrations
@@ -172,12 +173,14 @@ class Registrar:
                 self.runs.write(broker.epoch)
         elif self.was_seen and broker is not None:
             self.session.fail(
-                f"another process is registered as node {self.node_id} on these log directories"
+                f"another process has registered as node {self.node_id} with this broker's log"
+                " directories"
             )
         elif self._is_removed(old, new):
             self.was_seen = True
             reached("a live broker was declared gone")
-            log.warning("broker %d is no longer registered: it registers again", self.node_id)
+            log.warning("this broker, %d, was removed from the cluster: it registers again",
+                        self.node_id)
             self._register_again(replace=True)
 
     def _is_removed(self, old: MetadataImage, new: MetadataImage) -> bool:

@@ -43,7 +43,8 @@ class RunRecords:
                 if not clean or self.disk.exists(f"{path}/{CLEAN_MARKER}"):
                     run_record.write(self.disk, path, record)
             except OSError as error:
-                log.warning("%s/%s could not be written: %s", path, run_record.RUN, error)
+                log.warning("%s/%s, which describes this run, could not be written: %s",
+                            path, run_record.RUN, error)
 
     def end(self) -> None:
         """The run has ended cleanly: say so in each directory that has a clean shutdown marker."""
@@ -56,4 +57,5 @@ class RunRecords:
         try:
             self.disk.unlink(f"{path}/{run_record.RUN}")
         except OSError as error:
-            log.warning("%s/%s could not be removed: %s", path, run_record.RUN, error)
+            log.warning("%s/%s, which describes this run, could not be removed: %s",
+                        path, run_record.RUN, error)

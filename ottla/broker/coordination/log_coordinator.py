@@ -134,7 +134,8 @@ class LogCoordinator(Generic[S]):
         partition.require_leader()
         if partition.topic_id != self._topic_id:
             reached("a coordinator met a topic that was made again")
-            raise NotLeaderOrFollower(f"{self.topic} was created again")
+            raise NotLeaderOrFollower(
+                f"{self.topic} was deleted and created again since this coordinator began")
         if partition.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(
                 f"{self.topic}-{index} is now led in leader epoch {partition.leader_epoch}, no"
@@ -194,14 +195,15 @@ class LogCoordinator(Generic[S]):
                 self.runtime.adopt(shard)
                 return
             except MalformedMessage as error:
-                log.error("%s-%d cannot be read, and is not served: %s", self.topic, index, error)
+                log.error("%s-%d cannot be read, so this broker does not serve the groups or"
+                          " transactions in it: %s", self.topic, index, error)
                 return
             except Exception as error:
                 reached("a coordinator could not be loaded and is tried again")
                 if str(error) != told:
                     told = str(error)
                     log.error(
-                        "%s-%d could not be read; the next attempts follow every %g s: %s",
+                        "%s-%d could not be read; this broker tries again every %g s: %s",
                         self.topic, index, RELOAD_SECONDS, error,
                         exc_info=not isinstance(error, (ProtocolError, OSError)),
                     )
@@ -221,7 +223,7 @@ class LogCoordinator(Generic[S]):
                     if not plog.segments[-1].size:
                         break   # the rest was removed by Kafka's compaction
                     raise CorruptMessage(
-                        f"{partition!r} has nothing at offset {offset}, and should end at"
+                        f"{partition!r} has no bytes at offset {offset}, but should end at offset"
                         f" {plog.log_end_offset}: its file was truncated"
                     )
                 for batch in batches_of(data):

@@ -24,8 +24,8 @@ def later_marker(
         return None
     reached("a batch met the marker of a later coordinator")
     return ProtocolError(
-        f"{partition!r} has a marker of the later coordinator epoch {state.coordinator_epoch};"
-        " send the batch again", ErrorCode.NOT_ENOUGH_REPLICAS,
+        f"a newer transaction coordinator, with epoch {state.coordinator_epoch}, has written a"
+        f" marker into {partition!r}; send the batch again", ErrorCode.NOT_ENOUGH_REPLICAS,
     )
 
 

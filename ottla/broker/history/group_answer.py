@@ -198,8 +198,8 @@ def _log(broker: BrokerContext, shard: Shard) -> Iterator[Finding]:
     if refusing is not None:
         yield Finding(
             "log_takes_no_writes",
-            f"the group's log, {OFFSETS_TOPIC}-{shard.partition}, takes no writes, so the group can"
-            f" neither rebalance nor commit: {refusing.text}; `ottla topic why {OFFSETS_TOPIC}`"
+            f"the group's log, {OFFSETS_TOPIC}-{shard.partition}, accepts no writes, so the group"
+            f" can neither rebalance nor commit: {refusing.text}; `ottla topic why {OFFSETS_TOPIC}`"
             " shows more", {"partition": shard.partition, "reason_kind": refusing.kind},
         )
 
@@ -208,7 +208,8 @@ def _pending(shard: Shard, group_id: str) -> Iterator[Finding]:
     if shard.offsets.has_pending(group_id):
         yield Finding(
             "open_transaction_of_offsets",
-            "an open transaction holds offsets of the group: members that start wait until it ends",
+            "an open transaction has offset commits of the group pending: members that start wait"
+            " until the transaction ends",
         )
 
 

@@ -87,8 +87,8 @@ def _aborted(fields: Fields) -> str:
     return (
         f"the transaction of {fields['transactional_id']} (producer id {fields['producer_id']}),"
         f" open for {duration(fields['open_ms'])}, was aborted: {fields['user']}{client} of"
-        f" {fields['host'].lstrip('/')} has requested the same transactional id, as a producer does"
-        " when it starts, or a tool that ends the transaction"
+        f" {fields['host'].lstrip('/')} has initialized the same transactional id, as a producer"
+        " does at its start, and a tool does to end a transaction"
     )
 
 
@@ -98,7 +98,7 @@ SENTENCES: dict[str, Callable[[Fields], str]] = {
     "leader_changed": _leader,
     "transaction_aborted": _aborted,
     "directory_failed": lambda fields: (
-        f"the log directory of broker {fields['broker']} failed, or its log was damaged"
+        f"the log directory of broker {fields['broker']} failed, or the log in it was damaged"
     ),
     "directory_works": lambda fields: f"the log directory of broker {fields['broker']} works again",
     "replicas_changed": lambda fields: (

@@ -96,7 +96,7 @@ def _former_leader(
         return "reassigned", f"a reassignment took the replica of broker {node} away"
     if node in (now.extra or NONE).offline:
         return "directory_failed", (
-            f"the log directory of broker {node} failed, or its log was damaged"
+            f"the log directory of broker {node} failed, or the log in it was damaged"
         )
     if node not in image.brokers:
         return "gone", f"broker {node} stopped, or lost its session with ZooKeeper"

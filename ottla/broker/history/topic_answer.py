@@ -6,7 +6,7 @@ followers are behind; every broker that has a replica explains a partition witho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.history.open_transactions import (
@@ -114,7 +114,7 @@ def _standing(
             yield Finding(
                 "under_min_isr",
                 f"writes with acks=all are refused: min.insync.replicas is"
-                f" {partition.log.config.min_insync_replicas}, and only {nodes(state.isr)} of"
+                f" {partition.log.config.min_insync_replicas}, and only {_brokers(state.isr)} of"
                 f" {nodes(state.replicas)} {'is' if len(state.isr) == 1 else 'are'} in sync",
                 {"isr": state.isr},
             )
@@ -186,14 +186,13 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
     )
     if image.adopting is not None:
         awaited = image.adopting.awaited
-        who = "broker" if len(awaited) == 1 else "brokers"
         ends = (
-            f"ZooKeeper was restored from a backup: before the start of {who} {nodes(awaited)}, the"
+            f"ZooKeeper was restored from a backup: before the start of {_brokers(awaited)}, the"
             " partition can get a leader only by an unclean election, which may lose records"
         )
     return Finding(
         "no_leader",
-        f"there is no leader, so nothing can be read or written: only {nodes(able)}"
+        f"there is no leader, so nothing can be read or written: only {_brokers(able)}"
         f" {'are' if len(able) > 1 else 'is'} known to have everything that was committed"
         f" ({why}); {ends}",
         {"able": able},
@@ -229,6 +228,11 @@ def _out_of_sync(
     return Finding("out_of_sync", f"{text}; {ending}", {**fields, "reason_kind": reason.kind})
 
 
+def _brokers(of: Sequence[int]) -> str:
+    """Brokers in words, such as `brokers 1 and 2`."""
+    return f"{'brokers' if len(of) > 1 else 'broker'} {nodes(of)}"
+
+
 def _is_throttled(image: MetadataImage, topic: str) -> bool:
     return "leader.replication.throttled.replicas" in image.config_of("topic", topic)
 
@@ -237,9 +241,9 @@ def _reassignment(state: PartitionState) -> Iterator[Finding]:
     extra = state.extra or NONE
     if extra.adding or extra.removing:
         missing = [node for node in extra.adding if node not in state.isr]
-        waits = f"; it waits for {nodes(missing)} to be in sync" if missing else ""
+        waits = f"; it waits for {_brokers(missing)} to be in sync" if missing else ""
         moves = {"adds": extra.adding, "removes": extra.removing}
-        done = " and ".join(f"{verb} {nodes(moved)}" for verb, moved in moves.items() if moved)
+        done = " and ".join(f"{verb} {_brokers(moved)}" for verb, moved in moves.items() if moved)
         yield Finding(
             "reassigning",
             f"a reassignment {done}{waits}",

@@ -99,7 +99,7 @@ class HttpServer:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass                        # the client disconnected, or was too slow
         except Exception:
-            log.exception("a request on %s failed", SETTING)
+            log.exception("an HTTP request to the address of %s failed", SETTING)
         finally:
             self.open -= 1
             writer.close()

@@ -91,7 +91,7 @@ cdef class Inbox:
             spoken = foreign_protocol(
                 self.data[self.begin : min(self.filled, self.begin + FOREIGN_SIZE)])
             if spoken is not None:
-                raise MalformedMessage(f"it speaks {spoken} on a port for Kafka's protocol")
+                raise MalformedMessage(f"the client speaks {spoken} on a port for Kafka's protocol")
             raise MalformedMessage(
                 f"a frame has {size} bytes, but {self.frame_size_min} to {self.frame_size_max} are"
                 " allowed")

@@ -55,8 +55,8 @@ cdef class TlsHandshake(Pollable):
                 " connection during the TLS handshake")
         if self.received == 0 and self.tls.server_side and data[0] != RECORD_HANDSHAKE:
             raise NotTls(
-                "it does not speak TLS on a port for TLS (is its security.protocol PLAINTEXT or"
-                " SASL_PLAINTEXT?)")
+                "the client does not speak TLS on a port for TLS (is its security.protocol"
+                " PLAINTEXT or SASL_PLAINTEXT?)")
         self.received += len(data)
         if self.received > HANDSHAKE_SIZE_MAX:
             raise ConnectionError(f"the TLS handshake exceeds {HANDSHAKE_SIZE_MAX} bytes")

@@ -123,7 +123,8 @@ cdef class FetchLink(PeerLink):
         """Enlarge a buffer that was full, at least to the size of the next batch."""
         cdef Py_ssize_t size = max(wanted, min(max(2 * self.room, SIZE), SIZE_FULL))
         if size > SIZE_MAX:
-            raise MalformedMessage(f"a batch has {wanted} bytes, more than {SIZE_MAX}")
+            raise MalformedMessage(
+                f"a fetched batch has {wanted} bytes, but at most {SIZE_MAX} are allowed")
         if size > self.room:
             grown = <uint8_t *>realloc(self.buffer, size)
             if grown is NULL:

@@ -131,7 +131,7 @@ cdef class PeerConnection(PeerLink):
 
     cdef int make_progress(self) except -1:
         if self.retired and not self.waiting:
-            self.close(ConnectionError("another connection has replaced it"))
+            self.close(ConnectionError("a newer connection has replaced this one"))
         return 0
 
     def retire(self):
@@ -165,9 +165,10 @@ cdef class PeerConnection(PeerLink):
         """Give the transport to a new owner; no request may be waiting here."""
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(
-                f"{self.name}: {self.error or 'some requests have no reply yet'}", sent=False)
+                f"{self.name}: {self.error or 'a reply is still due before the hand-over'}",
+                sent=False)
         transport = self.transport
         self.detach(False)
         self.on_close = None
-        self.error = ConnectionError("it was handed over")
+        self.error = ConnectionError("its socket was handed over to a new owner")
         return transport

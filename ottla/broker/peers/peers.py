@@ -107,7 +107,7 @@ class Peers:
         except TimeoutError:
             if connection.heard_at <= began:
                 # The machine may have failed silently: use a new connection next time.
-                connection.close(TimeoutError("nothing was received from it"))
+                connection.close(TimeoutError("the other broker sent nothing in time"))
             raise PeerUnavailable(
                 f"broker {node_id} did not answer {type(request).__name__} within"
                 f" {timeout_seconds:g} s", sent=True,
@@ -153,7 +153,7 @@ class Peers:
         """The line's connection, made now if there is none; all callers wait for the same one."""
         endpoint = self._endpoint(line.node_id)
         if line.endpoint != endpoint:
-            self._hang_up(line, ConnectionError("its address has changed"))
+            self._hang_up(line, ConnectionError("the other broker's address has changed"))
             line.endpoint, line.failures, line.not_before = endpoint, 0, 0.0
         connection = line.connection
         if connection is not None and 0 < connection.expires_at <= self.loop.time():
@@ -266,7 +266,7 @@ class Peers:
             return
         self.left = set(old.brokers.keys() - new.brokers.keys())
         for line in [each for each in self.lines.values() if each.node_id in self.left]:
-            self._hang_up(line, ConnectionError("it has left the cluster"))
+            self._hang_up(line, ConnectionError("the other broker has left the cluster"))
 
     # Connections that are kept
 

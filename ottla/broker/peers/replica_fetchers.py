@@ -233,7 +233,7 @@ class ReplicaFetchers:
     def _renew(self, source: Source, link: FetchLink) -> None:
         """Replace a link whose login is about to expire; the next one logs in again."""
         if source.link is link:
-            link.close(ConnectionError("its login has to be renewed"))
+            link.close(ConnectionError("the login of this connection is about to expire"))
             source.link = None
             self._go_on(source)
 
@@ -260,8 +260,8 @@ class ReplicaFetchers:
                 continue
             if source.fetcher.plan.outstanding and now - link.heard_at > self.silence_seconds:
                 reached("a silent link was replaced")
-                link.close(TimeoutError("nothing was received from it"))
-                self._ended(source)(TimeoutError("nothing was received from it"))
+                link.close(TimeoutError("the other broker sent nothing in time"))
+                self._ended(source)(TimeoutError("the other broker sent nothing in time"))
             elif now - link.heard_at > SWEEP_SECONDS:
                 link.trim()
         self.sweeper = self.loop.call_later(SWEEP_SECONDS, self._sweep)

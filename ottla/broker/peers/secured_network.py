@@ -110,8 +110,8 @@ class SecuredNetwork:
         )
         if shaken.error_code:
             raise NotLoggedIn(
-                f"it offers {', '.join(shaken.mechanisms) or 'no SASL mechanism'}, but this broker"
-                f" logs in by {login.mechanism} (sasl.mechanism.inter.broker.protocol)"
+                f"the other broker offers {', '.join(shaken.mechanisms) or 'no SASL mechanism'},"
+                f" but this one logs in by {login.mechanism} (sasl.mechanism.inter.broker.protocol)"
             )
         exchange = login.begin()
         token: bytes | None = exchange.first()
@@ -121,7 +121,8 @@ class SecuredNetwork:
                 connection, SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION
             )
             if answer.error_code:
-                raise NotLoggedIn(f"it refused the login {as_whom}: {answer.error_message}")
+                raise NotLoggedIn(
+                    f"the other broker refused the login {as_whom}: {answer.error_message}")
             lifetime_ms = answer.session_lifetime_ms
             received = bytes(answer.auth_bytes)
             try:
@@ -144,9 +145,9 @@ def _explained(error: Exception | None) -> OSError:
 
     if isinstance(error, ssl.SSLCertVerificationError):
         return NotLoggedIn(
-            f"its certificate is not accepted: {error.verify_message} (ssl.truststore.… of this"
-            " broker must contain the authority that signed the certificate, and the certificate"
-            " must contain the other broker's host name)"
+            f"the other broker's certificate is not accepted: {error.verify_message}"
+            " (ssl.truststore.… of this broker must contain the authority that signed the"
+            " certificate, and the certificate must contain the other broker's host name)"
         )
     if isinstance(error, ssl.SSLError):
         return NotLoggedIn(f"the TLS handshake fails: {error.reason or error}")

@@ -105,7 +105,8 @@ class Denials:
                 self.unwritten.append((denial, f" ({times} more times)"))
         self.times = {}
         if self.not_listed:
-            log.warning("%d further refusals by ACLs are not listed", self.not_listed)
+            log.warning("ACLs refused %d more requests, which are not logged one by one",
+                        self.not_listed)
             self.not_listed = 0
         self._write_soon()
 

@@ -95,13 +95,14 @@ class Session:
                 and self._now() > self.ends_at
                 and api_key != ApiKey.SASL_HANDSHAKE
             ):
-                raise NotAuthenticated("its session has expired, and it did not authenticate again")
+                raise NotAuthenticated(
+                    "the client's session has expired, and the client did not authenticate again")
             return
         if api_key not in ALLOWED[self.state]:
             known = APIS[ApiKey(api_key)].name if api_key in APIS else f"API key {api_key}"
             came = f"{known} came {self.state.value}"
             if self.state in (State.FIRST, State.VERSIONS) and api_key not in OF_A_LOGIN:
-                came = f"it did not log in (security.protocol without SASL?): {came}"
+                came = f"the client did not log in (security.protocol without SASL?): {came}"
             raise NotAuthenticated(came)
         if api_key == ApiKey.API_VERSIONS and version in APIS[ApiKey.API_VERSIONS].versions:
             self.state = State.VERSIONS

@@ -41,8 +41,8 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
         meant = any(part.startswith(FOR_A_WHILE) for part in directory.parts)
         if not meant and any(directory.resolve().is_relative_to(each) for each in temporary):
             yield (
-                f"log.dirs: {directory} is in a temporary directory: the system may empty it, and"
-                " does at the latest when it starts. Name a directory that stays."
+                f"log.dirs: {directory} is in a temporary directory, which the system may empty,"
+                " at the latest when the machine starts. Name a directory that is never emptied."
             )
     yield from _unenforced(config.static)
     others = None if config.zookeeper_connect else _other_brokers(config.static)

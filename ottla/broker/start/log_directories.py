@@ -48,7 +48,7 @@ def open_segments_max(wanted: int, usual: int) -> int:
     if wanted > allowed:
         log.log(
             logging.DEBUG if wanted == usual else logging.WARNING,
-            "ottla.open.segments.max=%d is reduced to %d: the process is allowed %d descriptors"
+            "ottla.open.segments.max=%d is reduced to %d: the process may have only %d files open"
             " (ulimit -n)", wanted, allowed, descriptors,
         )
     return min(wanted, allowed)

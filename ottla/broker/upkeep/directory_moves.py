@@ -27,7 +27,7 @@ TRIES_MAX = 100
 """How many times in a row files may be removed from a log while they are copied."""
 RATE_SECONDS = 1.0
 """How often a rate of 0 is checked for a change."""
-UNFINISHED = "a partition's move could not be finished; a restart finishes it, once the disks work"
+UNFINISHED = "a partition's move is incomplete; once the disks work, a restart completes the move"
 
 
 class Moving:

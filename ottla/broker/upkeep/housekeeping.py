@@ -114,7 +114,8 @@ class Housekeeping:
         try:
             await self.work.scrubber.scrub_for_ever()
         except Exception:
-            log.exception("the scrub has failed; it begins again at the next start")
+            log.exception("the background check of segments has failed; it begins again at the"
+                          " broker's next start")
 
     async def _watch_space(self) -> None:
         """Measure the space regularly. Report a full directory at once, even if it became full

@@ -78,8 +78,8 @@ class SpaceWatch:
             return False
         self.told.discard(directory.path)
         log.warning(
-            "log directory %s has space again: %d bytes are free", directory.path,
-            directory.space.room.free_bytes,
+            "log directory %s has space again and accepts writes: %d bytes are free",
+            directory.path, directory.space.room.free_bytes,
         )
         return True
 

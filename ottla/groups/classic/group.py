@@ -180,12 +180,13 @@ class ClassicGroup:
         if instance_id is not None:
             owner = self.static_members.get(instance_id)
             if owner is None:
-                raise UnknownMember(f"{self.group_id} has no member with instance id {instance_id}")
+                raise UnknownMember(
+                    f"group {self.group_id} has no member with instance id {instance_id}")
             if owner != member_id:
                 raise FencedInstance(f"instance id {instance_id} now belongs to member {owner}")
         member = self.members.get(member_id)
         if member is None:
-            raise UnknownMember(f"{self.group_id} has no member {member_id!r}")
+            raise UnknownMember(f"group {self.group_id} has no member {member_id!r}")
         return member
 
     def add(self, member: ClassicMember, protocol_type: str) -> None:

@@ -87,7 +87,7 @@ def _check_size(
             result.cancel_timer(SESSION, group.group_id, member_id)
         complete_if_joined(group, result)       # the others may have waited for this client alone
         raise GroupMaxSizeReached(
-            f"{group.group_id} has {size} members already, and group.max.size allows no more")
+            f"group {group.group_id} has {size} members already, and group.max.size allows no more")
 
 
 def _join_again(
@@ -106,7 +106,7 @@ def _join_again(
         # leader may join again because a topic has changed and it wants to assign again.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.EMPTY:
-        raise UnknownMember(f"{group.group_id} has no members left")
+        raise UnknownMember(f"group {group.group_id} has no members left")
     else:
         note_joined_again(group, member, request, result)
         _update(group, member, request, answer, result)

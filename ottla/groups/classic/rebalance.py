@@ -71,7 +71,8 @@ def refuse_syncs(group: ClassicGroup, result: Result) -> None:
         member.assignment = b""
         if member.awaits_sync is not None:
             reached("a SyncGroup was refused as its group rebalances again")
-            result.reply(member.awaits_sync, RebalanceInProgress("the group rebalances again"))
+            result.reply(member.awaits_sync, RebalanceInProgress(
+                "the group rebalances again: join again"))
             member.awaits_sync = None
         arm_session(group, member, result)
 

@@ -120,7 +120,7 @@ class ServedClassicGroup(ClassicGroup):
         if generation < 0 and not request.member_id and request.instance_id is None:
             if not request.transactional:
                 raise UnknownMember(
-                    f"{self.group_id} has members: only they may commit its offsets"
+                    f"group {self.group_id} has members, so only they may commit its offsets"
                 )
             return
         member = self.check_member(request.member_id, request.instance_id)

@@ -53,7 +53,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         )
     assert group.state is not ClassicState.EMPTY, "a group with a member is Empty"
     if group.state is ClassicState.PREPARING:
-        raise RebalanceInProgress("members are joining; join again")
+        raise RebalanceInProgress("the group waits for members to join: join again")
     group.pending_syncs.discard(member.member_id)
     if not group.pending_syncs:
         result.cancel_timer(SYNC, group.group_id)

@@ -71,12 +71,12 @@ def join(
     member = group.members.get(owner_id or member_id)
     if member is None and len(group.members) >= settings.group_consumer_max_size:
         raise GroupMaxSizeReached(
-            f"{group.group_id} has as many members as group.consumer.max.size allows")
+            f"group {group.group_id} has as many members as group.consumer.max.size allows")
     if not request.member_id and request.needs_member_id and request.instance_id is None:
         raise NewMemberId(member_id)
     subscription = read_subscription(request.protocols[0][1])
     if subscription is None:
-        raise InconsistentProtocol("the subscription cannot be read")
+        raise InconsistentProtocol("the member's subscription cannot be read")
     value = _value(member, request, subscription)
     draft = Draft(group, result, cluster, settings.group_consumer_assignors, request.sees)
     current = _enter(draft, member, member_id, value)
@@ -162,7 +162,7 @@ def sync(group: ConsumerGroup, request: Sync, result: Result, cluster: ClusterVi
         None, name,
     ):
         raise InconsistentProtocol(
-            f"the member joined with {name} of type {CONSUMER_PROTOCOL_TYPE}, not with"
+            f"the member joined with the protocol {name} of type {CONSUMER_PROTOCOL_TYPE}, not with"
             f" {request.protocol} of type {request.protocol_type}"
         )
     behind = group.epoch > member.epoch
@@ -228,7 +228,7 @@ def _member(
 ) -> tuple[ConsumerMember, ClassicProtocols]:
     member = _known(group, member_id, instance_id)
     if member.value.classic is None:
-        raise UnknownMember(f"{member_id} does not use the classic protocol")
+        raise UnknownMember(f"member {member_id} does not use the classic protocol")
     return member, member.value.classic
 
 

@@ -134,7 +134,7 @@ class ConsumerGroup:
         """The member. Raises UnknownMember."""
         member = self.members.get(member_id)
         if member is None:
-            raise UnknownMember(f"{self.group_id} has no member {member_id!r}")
+            raise UnknownMember(f"group {self.group_id} has no member {member_id!r}")
         return member
 
     def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:

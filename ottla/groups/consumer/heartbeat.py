@@ -295,10 +295,10 @@ def _find(
                     f"another member has taken over instance id {request.instance_id}")
     if member is None:
         if not joining:
-            raise UnknownMember(f"{group.group_id} has no member {request.member_id!r}")
+            raise UnknownMember(f"group {group.group_id} has no member {request.member_id!r}")
         if len(group.members) >= settings.group_consumer_max_size:
             raise GroupMaxSizeReached(
-                f"{group.group_id} has as many members as group.consumer.max.size allows")
+                f"group {group.group_id} has as many members as group.consumer.max.size allows")
         return None
     if not joining:
         _check_epoch(member, request)

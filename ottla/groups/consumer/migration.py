@@ -69,7 +69,7 @@ def upgrade(
         )
     if len(group.members) > settings.group_consumer_max_size:
         raise GroupIdNotFound(
-            f"{group.group_id} has more members than group.consumer.max.size allows")
+            f"group {group.group_id} has more members than group.consumer.max.size allows")
     if any(has_user_data(member.assignment) for member in group.members.values()):
         raise GroupIdNotFound(
             f"Cannot upgrade classic group {group.group_id} to consumer group because an "
@@ -102,7 +102,7 @@ def upgrade(
 def _modern(member: ClassicMember) -> ConsumerMemberValue:
     subscription = read_subscription(member.protocols[0][1])
     if subscription is None:
-        raise GroupIdNotFound(f"the subscription of {member.member_id} cannot be read")
+        raise GroupIdNotFound(f"the subscription of member {member.member_id} cannot be read")
     return ConsumerMemberValue(
         member.client_id,
         member.client_host,

@@ -116,7 +116,7 @@ def _subscription_changed(fields: Fields) -> str:
     ]
     if fields.get("pattern"):
         changes.append(f"now reads topics that match {fields['pattern']}")
-    changed = ", ".join(changes) or "no pattern any more"
+    changed = ", ".join(changes) or "no pattern of topics any more"
     return f"{member(fields)} changed its subscription: {changed}"
 
 

@@ -65,7 +65,8 @@ def initialised(
     repeated = expected.epoch not in (NO_EPOCH, value.epoch)
     if repeated:
         if expected.epoch != value.last_epoch:
-            raise ProducerFenced(f"epoch {expected.epoch} was replaced by epoch {value.epoch}")
+            raise ProducerFenced(
+                f"producer epoch {expected.epoch} was replaced by epoch {value.epoch}")
         reached("a recovering producer repeats its InitProducerId")
         if value.epoch < EPOCH_MAX:
             return _emptied(value, timeout_ms, wall_ms)
@@ -113,9 +114,10 @@ def check_owner(value: TransactionValue | None, producer: Producer) -> Transacti
         )
     if value.epoch != producer.epoch:
         reached("a fenced producer asked for its transaction")
-        raise ProducerFenced(f"epoch {producer.epoch} is not the current epoch {value.epoch}")
+        raise ProducerFenced(
+            f"producer epoch {producer.epoch} is not the current epoch {value.epoch}")
     if value.epoch == EPOCH_MAX:
-        raise ProducerFenced(f"epoch {EPOCH_MAX} is reserved for the coordinator")
+        raise ProducerFenced(f"producer epoch {EPOCH_MAX} is reserved for the coordinator")
     return value
 
 
@@ -209,7 +211,7 @@ def _ended_with_epoch(
     if value.is_ending:
         if not repeats:
             raise ProducerFenced(
-                f"producer epoch {producer.epoch} is not the epoch of the transaction")
+                f"producer epoch {producer.epoch} is not the epoch of the open transaction")
         reached("EndTxn was repeated while the transaction ends")
         if value.commits == commit:
             raise ConcurrentTransactions("the transaction is already ending")
@@ -219,7 +221,8 @@ def _ended_with_epoch(
             return value
         if value.state in _COMPLETE:
             raise _ended_otherwise(value, commit)
-        raise ProducerFenced(f"epoch {producer.epoch} was replaced by epoch {value.epoch}")
+        raise ProducerFenced(
+            f"producer epoch {producer.epoch} was replaced by epoch {value.epoch}")
     if value.state is not TransactionState.ONGOING and commit:
         raise _cannot_end(value, commit)
     # An abort without a transaction is allowed: the client cannot know whether the transaction

@@ -39,13 +39,14 @@ def decode(data: bytes) -> dict[Partition, dict[int, int]]:
     """Parses the text of the file. Raises ValueError."""
     version, count, *lines = data.decode().split("\n")
     if version != "0":
-        raise ValueError(f"the file has version {version!r}, but only version 0 is known")
+        raise ValueError(f"the list of transaction index sizes has version {version!r}, expected 0")
     sizes: dict[Partition, dict[int, int]] = {}
     for line in lines[:-1]:
         topic, partition, base_offset, size = line.split(" ")
         sizes.setdefault((topic, int(partition)), {})[int(base_offset)] = int(size)
     if len(lines) - 1 != int(count):
-        raise ValueError(f"expected {count} index sizes, found {len(lines) - 1}")
+        raise ValueError(
+            f"the list of transaction index sizes has {len(lines) - 1} entries, expected {count}")
     return sizes
 
 

@@ -187,7 +187,7 @@ cdef str problem_of(
     # Compaction keeps a batch's last offset but may remove records, so the last offset delta may
     # be larger than the record count suggests.
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
-        return f"{counted(count, 'record')} do not fit a last offset delta of {delta}"
+        return f"record count {count} contradicts last offset delta {delta}"
     if fields.leader_epoch(batch) < epoch_min:
         return f"leader epoch falls to {fields.leader_epoch(batch)} from {epoch_min}"
     return None

@@ -56,7 +56,7 @@ def decode_offsets(data: bytes) -> dict[Partition, int]:
         return {}
     lines = data.decode().split("\n")
     if lines[0] != "0":
-        raise ValueError(f"version {lines[0]!r} of an offset checkpoint is unknown, expected 0")
+        raise ValueError(f"an offset checkpoint has version {lines[0]!r}, expected 0")
     if len(lines) < 2:
         raise ValueError("an offset checkpoint ends before its entry count")
     count = int(lines[1])

@@ -62,7 +62,7 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
     """Parses the text of the file. Raises ValueError."""
     lines = data.decode().split("\n")
     if lines[0] != "0":
-        raise ValueError(f"version {lines[0]!r} of closed logs is unknown, expected 0")
+        raise ValueError(f"the list of closed logs has version {lines[0]!r}, expected 0")
     closed: dict[Partition, ClosedLog] = {}
     topic_ids: dict[str, bytes | None] = {NO_ID: None}
     for line in lines[2:-1]:
@@ -72,10 +72,10 @@ def decode(data: bytes) -> dict[Partition, ClosedLog]:
             # All partitions of a topic share one bytes object, which saves memory.
             topic_id = topic_ids[text] = id_of(text)
         if len(ClosedLog._fields) - len(numbers) not in (1, 2, 3):
-            raise ValueError(f"{line!r} is not an entry for a closed log")
+            raise ValueError(f"{line!r} in the list of closed logs is not a valid entry")
         closed[topic, int(partition)] = ClosedLog(topic_id, *map(int, numbers))
     if len(closed) != int(lines[1]):
-        raise ValueError(f"expected {lines[1]} closed logs, found {len(closed)}")
+        raise ValueError(f"the list of closed logs has {len(closed)} entries, expected {lines[1]}")
     return closed
 
 

@@ -85,10 +85,11 @@ class LeaderEpochs:
         """Parses the checkpoint file's text. Raises ValueError."""
         lines = data.decode().split("\n")
         if lines[0].strip() != "0":
-            raise ValueError(f"version {lines[0]!r} of a leader epoch checkpoint is unknown")
+            raise ValueError(f"a leader epoch checkpoint has version {lines[0]!r}, expected 0")
         count = int(lines[1])
         pairs = [line.split() for line in lines[2 : 2 + count]]
         entries = [(int(epoch), int(offset)) for epoch, offset in pairs]
         if len(entries) != count:
-            raise ValueError(f"expected {count} leader epochs, found {len(entries)}")
+            raise ValueError(
+                f"a leader epoch checkpoint has {len(entries)} entries, expected {count}")
         return cls(entries)

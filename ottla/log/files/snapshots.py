@@ -49,11 +49,11 @@ def decode(data: bytes) -> Producers:
         raise ValueError(f"a producer snapshot of {len(data)} bytes is too short")
     version, crc, count = HEADER.unpack_from(data)
     if version != 1:
-        raise ValueError(f"version {version} of a producer snapshot is unknown, expected 1")
+        raise ValueError(f"a producer snapshot has version {version}, expected 1")
     if crc != crc32c_of(data[6:]):
         raise ValueError("the producer snapshot's checksum does not match its bytes")
     if count < 0 or len(data) != HEADER.size + count * ENTRY.size:
-        raise ValueError(f"a snapshot of {len(data)} bytes cannot have {count} producers")
+        raise ValueError(f"a producer snapshot of {len(data)} bytes cannot have {count} producers")
     states = [state_of(*fields) for fields in ENTRY.iter_unpack(data[HEADER.size :])]
     producers = Producers()
     for state in sorted(states, key=lambda state: state.transaction_start):

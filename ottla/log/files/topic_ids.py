@@ -41,8 +41,8 @@ def decode(data: bytes) -> dict[str, bytes | None]:
     """Parses the text of the file. Raises ValueError."""
     version, count, *lines = data.decode().split("\n")
     if version != "0":
-        raise ValueError(f"version {version!r} of topic ids is unknown, expected 0")
+        raise ValueError(f"the list of topic ids has version {version!r}, expected 0")
     pairs = [line.split(" ") for line in lines[:-1]]
     if len(pairs) != int(count):
-        raise ValueError(f"expected {count} topic ids, found {len(pairs)}")
+        raise ValueError(f"the list of topic ids has {len(pairs)} entries, expected {count}")
     return {topic: id_of(text) for topic, text in pairs}

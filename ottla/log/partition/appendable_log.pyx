@@ -85,7 +85,7 @@ cdef class AppendableLog(ReadableLog):
         if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
                 f"{self.directory} ends at offset {self.log_end_offset}, but the leader's batch "
-                f"begins below it, at {fields.base_offset(data)}")
+                f"begins at offset {fields.base_offset(data)}, below this end")
         while size > 0:
             try:
                 if self.chain.active is None or self.chain.must_roll(

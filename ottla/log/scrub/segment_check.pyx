@@ -97,7 +97,7 @@ cdef class SegmentScrub:
         if size < fields.HEADER_SIZE or size > self.size - self.batch_position:
             return f"the batch claims an impossible size of {size} bytes"
         if delta < 0 or count < 0 or count > <int64_t>delta + 1:
-            return f"{counted(count, 'record')} do not fit a last offset delta of {delta}"
+            return f"record count {count} contradicts last offset delta {delta}"
         if fields.leader_epoch(batch) < self.epoch:
             self.blame_the_last(
                 self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)

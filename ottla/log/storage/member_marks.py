@@ -82,7 +82,8 @@ def _check_complete(disk: Disk, opened: Sequence[LogDirectory]) -> None:
     here = {directory.directory_id for directory in opened}
     for each, path in known_directories.remembered(disk, opened).items():
         if each not in here:
-            raise StorageRefused(f"the log directory {path} ({each}) is missing")
+            raise StorageRefused(
+                f"the broker's log directory {path} (directory.id={each}) is missing")
 
 
 def is_finished(directories: Sequence[LogDirectory]) -> bool:

@@ -38,7 +38,7 @@ def decode(data: bytes) -> MoveRecord:
     """Parses the text of the file. Raises ValueError."""
     version, line, rest = data.decode().split("\n")
     if version != "0" or rest:
-        raise ValueError(f"version {version!r} of a move's record is unknown")
+        raise ValueError(f"the record of a move has version {version!r}, expected 0")
     topic, partition, copy = line.split(" ")
     return MoveRecord(topic, int(partition), copy)
 
@@ -58,10 +58,10 @@ def finish_moves(disk: Disk, directories: Sequence[LogDirectory]) -> None:
             continue
         except ValueError as error:
             raise StorageRefused(
-                f"{path} is damaged ({error}). This file names a partition whose valid copy is in "
-                f"{target.path}. If the name of a directory in {target.path} ends with -future, "
-                "rename that directory to the partition's name, and move the partition's directory "
-                f"out of the other log directory. Then remove {path}."
+                f"{path} is damaged ({error}). It names a partition that was moved to "
+                f"{target.path}, where its valid copy is. If the name of this copy ends with "
+                "-future, rename the copy to TOPIC-PARTITION. Move the partition's old copy out of "
+                f"its former log directory. Then remove {path}."
             ) from error
         finish_move(disk, target, [each for each in online if each is not target], record)
         if len(online) == len(directories):

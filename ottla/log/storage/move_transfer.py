@@ -291,8 +291,9 @@ class Move:
             # is written to them.
             reached("it is unknown whether a move is final")
             log.health.watch(None)             # the source directory has not failed
-            log.fail(f"it is unknown whether its move to {self.directory} is final: {error}")
-            self.storage.fail(self.target, f"a move's record could not be synced: {error}")
+            log.fail(f"only a restart can find out whether its move to {self.directory} is final:"
+                     f" {error}")
+            self.storage.fail(self.target, f"the record of a move could not be synced: {error}")
             raise StorageFailed(str(log.offline)) from error
         self.committed = True
         self.continue_in_copy()
@@ -371,7 +372,9 @@ class Move:
         move."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
-            raise MoveFailed(f"only a restart with working directories completes the move{why}")
+            raise MoveFailed(
+                "only a restart with working log directories completes the move of"
+                f" {self.name}{why}")
 
         def run() -> None:
             self.disk.sync_directory(self.source.path)

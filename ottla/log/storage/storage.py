@@ -145,7 +145,9 @@ class Storage:
         try:
             finish_moves(disk, opened)
         except OSError as error:
-            raise StorageRefused(f"a partition's move could not be finished: {error}") from error
+            raise StorageRefused(
+                f"a partition's move to another log directory could not be finished: {error}"
+            ) from error
         if len(failed) == len(opened):
             raise StorageRefused("; ".join(str(each.offline) for each in failed))
         for directory in failed:
@@ -219,7 +221,7 @@ class Storage:
         if key in self.deletions.in_place:
             raise OSError(
                 ENOSPC,
-                "a deleted topic of this name still has its files here; the broker removes them",
+                "a deleted topic of this name still has its files here; they are being removed",
                 self.deletions.in_place[key],
             )
         if key in self.rivals:

@@ -124,8 +124,8 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
     """Record the election of a controller, as the first entry of its term. Raises Deposed if a
     later term has begun meanwhile."""
     if epoch <= image.controller_epoch:
-        raise Deposed(f"broker {image.controller_id} has been elected in epoch"
-                      f" {image.controller_epoch}, after epoch {epoch}")
+        raise Deposed(f"broker {image.controller_id} was elected controller in epoch"
+                      f" {image.controller_epoch}, and broker {node_id} in epoch {epoch} only")
     return Decision([ControllerElected(node_id, epoch)], None)
 
 
@@ -175,7 +175,7 @@ def broker_registered(
     if known is not None:
         if known.epoch >= broker.epoch:
             raise StaleBrokerEpoch(
-                f"broker {broker.node_id} registers under epoch {broker.epoch}, but already has"
+                f"broker {broker.node_id} registers with broker epoch {broker.epoch}, but has"
                 f" epoch {known.epoch}"
             )
         assert known.incarnation == broker.incarnation, "the former process was not removed"
@@ -257,7 +257,7 @@ def controlled_shutdown(image: MetadataImage, node_id: int, epoch: int) -> Decis
     """
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != epoch:
-        raise StaleBrokerEpoch(f"broker {node_id} is not registered under epoch {epoch}")
+        raise StaleBrokerEpoch(f"broker {node_id} is not registered with broker epoch {epoch}")
     first: list[MetadataRecord] = [] if node_id in image.leaving else [BrokerLeaving(node_id)]
     after = image.apply(first)
     changes = list(islice(_departures(after, node_id), PARTITIONS_AT_A_TIME + 1))

@@ -32,7 +32,7 @@ def assign_replicas(
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(
-            f"broker {node_id} is not registered under epoch {request.broker_epoch}"
+            f"broker {node_id} is not registered with broker epoch {request.broker_epoch}"
         )
     changes: list[tuple[str, int, PartitionState]] = []
     made = AssignReplicasToDirsResponse.Directory

@@ -32,7 +32,7 @@ def alter_partitions(
     broker = image.brokers.get(request.broker_id)
     if broker is None or broker.epoch != request.broker_epoch:
         raise StaleBrokerEpoch(
-            f"broker {request.broker_id} is not registered under epoch {request.broker_epoch}"
+            f"broker {request.broker_id} is not registered with broker epoch {request.broker_epoch}"
         )
     changes: list[tuple[str, int, PartitionState]] = []
     topics = []

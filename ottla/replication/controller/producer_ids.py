@@ -26,7 +26,8 @@ def take_producer_ids(image: MetadataImage) -> Decision[range]:
         )
     first = image.next_producer_id
     if first > PRODUCER_ID_MAX - PRODUCER_IDS_PER_BLOCK:
-        raise ProtocolError("producer ids are used up", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise ProtocolError(
+            "all producer ids of the cluster are used up", ErrorCode.UNKNOWN_SERVER_ERROR)
     block = range(first, first + PRODUCER_IDS_PER_BLOCK)
     return Decision([ProducerIdsTaken(block.stop)], block)
 

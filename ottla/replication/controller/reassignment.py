@@ -126,7 +126,7 @@ def _begun(
     isr = tuple(node for node in state.isr if node in replicas)
     if not isr or not (adding or set(isr) & set(target)):
         raise InvalidReplicaAssignment(
-            f"None of {list(replicas)} is in sync: the records would be lost."
+            f"None of the replicas {list(replicas)} is in sync: the records would be lost."
         )
     before = state.extra or NONE
     if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):

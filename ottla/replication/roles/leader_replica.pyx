@@ -89,7 +89,7 @@ cdef class LeaderReplica(ReplicaRole):
         cdef int64_t base, end
         if all_replicas and self.under_min_isr:
             raise NotEnoughReplicas(
-                f"{partition!r} has {counted(len(partition.isr), 'replica')} in sync,"
+                f"{partition!r} has {counted(len(partition.isr), 'replica')} in sync, but"
                 f" min.insync.replicas is {log.config.min_insync_replicas}")
         base = log.append(batch, size, partition.leader_epoch)
         end = base + last_offset_delta(batch) + 1

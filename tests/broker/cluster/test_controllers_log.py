@@ -52,5 +52,5 @@ def test_a_broker_that_does_not_say_good_bye_is_a_warning(
         cluster.expire(gone)
         cluster.until(lambda: said(caplog, logging.WARNING), "a warning")
         assert said(caplog, logging.WARNING)[0] == (
-            f"broker {gone} of epoch {epoch} is gone: its session with ZooKeeper has ended"
+            f"broker {gone} with broker epoch {epoch} is gone: its session with ZooKeeper has ended"
         )

@@ -151,8 +151,9 @@ def test_the_brokers_principal_needs_cluster_action(
 @pytest.mark.parametrize(
     ("protocol", "reason"),
     [
-        ("SASL_PLAINTEXT", "it refused the login as broker by PLAIN: Authentication failed"),
-        ("SSL", "its certificate is not accepted: "),
+        ("SASL_PLAINTEXT",
+         "the other broker refused the login as broker by PLAIN: Authentication failed"),
+        ("SSL", "the other broker's certificate is not accepted: "),
     ],
 )
 def test_a_broker_that_is_not_trusted_says_why_and_comes_in_once_it_is(

@@ -125,7 +125,7 @@ def test_a_log_that_cannot_be_read_is_tried_again(
         index = broker.server.coordinators.groups.runtime.partition_of(GROUP)
         disk.failing, disk.errors = f"/a/__consumer_offsets-{index}/", {"read": failure}
         lose_an_append(broker)
-        until(lambda: "next attempts follow every 5 s" in caplog.text, "the log could not be read")
+        until(lambda: "tries again every 5 s" in caplog.text, "the log could not be read")
         for _ in range(3):
             assert fetched(client).error_code in (
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR,
@@ -154,7 +154,7 @@ def test_a_load_that_ends_unexpectedly_is_tried_again(
         with_a_commit(broker, client)
         with mock.patch.object(log_coordinator.LogCoordinator, "read_log", fails_once):
             lose_an_append(broker)
-            until(lambda: "next attempts follow every 5 s" in caplog.text, "the load has failed")
+            until(lambda: "tries again every 5 s" in caplog.text, "the load has failed")
             pass_time(broker, log_coordinator.RELOAD_SECONDS)
             answer = until(
                 lambda: (now := fetched(client)).error_code == 0 and now, "the group is loaded")
@@ -190,7 +190,7 @@ def test_records_that_nobody_can_read_are_not_read_for_ever(
         cut_off = build_batch([Record(timestamp=1, key=b"\0", value=b"a key of one byte")])
         broker.call(log.append_bytes, cut_off, 0)
         lose_an_append(broker)
-        until(lambda: "cannot be read, and is not served" in caplog.text, "the load has ended")
+        until(lambda: "cannot be read, so this broker" in caplog.text, "the load has ended")
         for _ in range(5):
             assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             pass_time(broker, log_coordinator.RELOAD_SECONDS)

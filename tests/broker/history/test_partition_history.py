@@ -108,7 +108,7 @@ def test_each_reason_has_its_words() -> None:
     assert found[1] == "broker 2 leads instead of broker 1: broker 1 was shutting down"
     told = Told()
     found = told.becomes(state(2, (2, 3), 1, extra=PartitionExtra(offline=(1,))))
-    assert found[0] == "the log directory of broker 1 failed, or its log was damaged"
+    assert found[0] == "the log directory of broker 1 failed, or the log in it was damaged"
     assert "its log directory failed" in found[1] and "broker 2 leads" in found[2]
     assert told.becomes(state(2, (2, 3), 2)) == ["the log directory of broker 1 works again"]
     assert Told().becomes(state(2, (2, 3), 1, (2, 3, 4)), brokers=(1, 2, 3, 4)) == [

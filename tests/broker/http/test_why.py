@@ -81,8 +81,8 @@ def test_a_group_whose_log_takes_no_writes_says_why_and_where_to_look(
     assert (now["kind"], now["reason_kind"]) == ("log_takes_no_writes", "directory_full")
     log = f"__consumer_offsets-{now['partition']}"
     assert now["text"].startswith(
-        f"the group's log, {log}, takes no writes, so the group can neither rebalance nor commit: "
-        f"log directory {directory.path} on broker {broker.server.config.node_id} is full")
+        f"the group's log, {log}, accepts no writes, so the group can neither rebalance nor commit:"
+        f" log directory {directory.path} on broker {broker.server.config.node_id} is full")
     assert now["text"].endswith("; `ottla topic why __consumer_offsets` shows more")
 
 

@@ -68,7 +68,7 @@ def test_many_requests_arrive_at_once_in_their_order() -> None:
         (framed(b"1234567"), "a frame has 7 bytes, but 8 to 10000"),
         ((FRAME_SIZE_MAX + 1).to_bytes(4, "big"), "a frame has 10001 bytes"),
         (b"\xff\xff\xff\xff", "a frame has -1 bytes"),
-        (b"GET / HTTP/1.1\r\n", "it speaks HTTP"),
+        (b"GET / HTTP/1.1\r\n", "the client speaks HTTP"),
         (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "length is 9 bytes, but 5 "),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_client_without_a_login_is_told_apart_from_one_whose_login_goes_wrong(
             assert client.is_closed()
         without, wrong = lines(caplog, "is closed")
     came = "after ApiVersions" if asks_versions else "before SaslHandshake"
-    said = f"it did not log in (security.protocol without SASL?): Metadata came {came}"
+    said = f"the client did not log in (security.protocol without SASL?): Metadata came {came}"
     assert without.endswith(said) and "client None" not in without
     assert wrong.endswith("is closed: SaslHandshake came while it authenticates")
 

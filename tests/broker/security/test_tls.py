@@ -155,7 +155,7 @@ def test_plaintext_on_a_port_for_tls_is_closed_and_named_in_the_log(
     with WireClient(broker.at(TLS)) as client:
         client.send(MetadataRequest(topics=[]), 1)
         assert client.is_closed()
-    assert "it does not speak TLS on a port for TLS" in caplog.text
+    assert "the client does not speak TLS on a port for TLS" in caplog.text
 
 
 def test_tls_on_a_port_for_plaintext_is_closed_and_named_in_the_log(
@@ -163,7 +163,7 @@ def test_tls_on_a_port_for_plaintext_is_closed_and_named_in_the_log(
 ) -> None:
     with pytest.raises(ClientError):
         broker.connect(OPEN)
-    assert " is closed: it speaks TLS on a port for Kafka's protocol" in caplog.text
+    assert " is closed: the client speaks TLS on a port for Kafka's protocol" in caplog.text
     assert "client None" not in caplog.text
 
 

@@ -46,7 +46,7 @@ TAKEN = {"generation": 4, "members": 2}
     ("subscription_changed", {"added": (), "removed": ("u",), "pattern": "t"},
      "member m-1 of h changed its subscription: removed u, now reads topics that match t"),
     ("subscription_changed", {"added": (), "removed": ()},
-     "member m-1 of h changed its subscription: no pattern any more"),
+     "member m-1 of h changed its subscription: no pattern of topics any more"),
     ("joined_again", {"leads": False}, "member m-1 of h joined again"),
     ("joined_again", {"leads": True},
      "member m-1 of h joined again as the group's leader, to assign anew (for example after a"

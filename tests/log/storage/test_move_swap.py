@@ -243,7 +243,7 @@ def test_a_record_of_which_it_is_unknown_whether_it_counts_takes_the_log_offline
         real[bool(not target)](*filter(None, (path, target)))
 
     setattr(disk, "rename" if kind == "name" else "sync_directory", fail)
-    with pytest.raises(StorageFailed, match="it is unknown whether its move to /b"):
+    with pytest.raises(StorageFailed, match="only a restart can find out whether its move to /b"):
         move.swap()
     assert log.offline is not None and not move.committed
     assert [each.offline is None for each in storage.directories] == [True, False]
@@ -322,7 +322,7 @@ def test_a_move_whose_directory_fails_after_its_record_is_left_to_the_next_start
     move = begin(storage)
     move.swap()
     storage.fail(storage.directories[where], "the disk is gone")
-    with pytest.raises(MoveFailed, match="only a restart with working directories"):
+    with pytest.raises(MoveFailed, match="only a restart with working log directories"):
         move.finish()
 
 

@@ -61,7 +61,7 @@ cdef double LOOK_SECONDS_MAX = 0.005    # time limit of a look, checked now and 
 def fetch(request, context):
     """Never called: connections use FetchHandler. This function is registered so that
     ApiVersions lists Fetch."""
-    raise AssertionError("Fetch does not pass through dispatch")
+    raise AssertionError("dispatch must not serve Fetch: connections use FetchHandler")
 
 
 cdef class FetchHandler:
@@ -321,7 +321,7 @@ cdef class FetchHandler:
         check_divergence(item)
         if item.size_max < 0 or room < 0:
             raise ProtocolError(
-                "the maximum bytes of the fetch or of the partition are negative",
+                "max_bytes or partition_max_bytes of the Fetch request is negative",
                 ErrorCode.UNKNOWN_SERVER_ERROR)
         fetch.format.read(fetch, item, room, at_least_one)
         fetch.converting = unfinished(item)

@@ -42,7 +42,8 @@ cdef class AnyReplicaReader(Reader):
             return MAY_READ
         if fetch.at_once:
             raise NotLeaderOrFollower(
-                f"{partition!r} has received nothing from broker {partition.leader_id} yet")
+                f"this replica of {partition!r} has received nothing from its leader, broker"
+                f" {partition.leader_id}, yet")
         return MAY_NOT_YET
 
 

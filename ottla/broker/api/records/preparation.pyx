@@ -106,7 +106,8 @@ cdef bytearray prepared_set(uint8_t *records, Py_ssize_t size, BatchLimits limit
     message_set = <bytes>(<const char *>records)[:size]
     sent_codec = codec_of(message_set)
     if sent_codec and size > size_max:
-        raise MessageTooLarge(f"a message has {size} bytes, max.message.bytes allows {size_max}")
+        raise MessageTooLarge(
+            f"a message has {size} bytes, but max.message.bytes allows only {size_max}")
     made = bytearray(up_convert(message_set, codec=0, size_max=limits.decompressed_size_max))
     if not made:
         raise InvalidRecord("the message set does not contain a complete message")

@@ -77,7 +77,7 @@ cdef int16_t MESSAGE_TOO_LARGE = ErrorCode.MESSAGE_TOO_LARGE
 def produce(request, context):
     """Never called: connections use ProduceHandler. This function is registered so that
     ApiVersions lists Produce."""
-    raise AssertionError("Produce does not pass through dispatch")
+    raise AssertionError("dispatch must not serve Produce: connections use ProduceHandler")
 
 
 cdef class ProduceHandler:

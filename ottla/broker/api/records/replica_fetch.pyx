@@ -99,8 +99,8 @@ cdef int check_divergence(FetchItem item) except -1:
         return 0
     if item.last_fetched_epoch > item.partition.leader_epoch:
         raise OffsetOutOfRange(
-            f"the last fetched epoch is {item.last_fetched_epoch}, but the partition is only in"
-            f" leader epoch {item.partition.leader_epoch}")
+            f"the client's last record has leader epoch {item.last_fetched_epoch}, but"
+            f" {item.partition!r} is only in leader epoch {item.partition.leader_epoch}")
     epoch, end = item.partition.log.end_offset_for_epoch(item.last_fetched_epoch, True)
     if epoch < 0 or end < 0:
         return 0

@@ -144,7 +144,7 @@ class TokenRules:
             with urllib.request.urlopen(self.url.geturl(), timeout=FETCH_SECONDS) as answer:
                 data = answer.read(KEYS_SIZE_MAX + 1)
         if len(data) > KEYS_SIZE_MAX:
-            raise ValueError(f"more than {KEYS_SIZE_MAX} bytes of keys")
+            raise ValueError(f"the key set has more than {KEYS_SIZE_MAX} bytes")
         listed = [
             each for each in json.loads(data)["keys"]
             if each.get("use", "sig") == "sig" and each.get("kty") != "oct"
@@ -157,7 +157,7 @@ class TokenRules:
             except (*UNUSABLE, self.jwt.PyJWTError) as error:
                 log.warning("the key %.80r cannot be used: %.300s", key_id, error)
         if listed and not keys:
-            raise ValueError("none of the keys can be used")
+            raise ValueError("none of the keys in the key set can be used")
         self.keys, self.read_at = keys, time.monotonic()
 
 

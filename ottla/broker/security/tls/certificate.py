@@ -43,7 +43,7 @@ class Certificate:
             names = frozenset(name for each in extensions for name in _names(each))
             return cls(subject_of(der), names, _time(tag, end.decode("ascii")))
         except (StopIteration, IndexError) as error:
-            raise ValueError("the certificate lacks a field") from error
+            raise ValueError("a field of the certificate is missing") from error
 
     def warning(self, now: datetime) -> str | None:
         """A warning if the certificate has expired or will expire soon; otherwise None."""

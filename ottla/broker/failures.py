@@ -78,7 +78,7 @@ class DirectoryFailures:
         if all(directory.offline is not None for directory in self.storage.directories):
             self._fail_after_report(f"the last log directory has failed: {path}: {reason}")
         elif self.role.keeps_metadata and self.storage.homes[METADATA, 0].path == path:
-            self.failure.fail(f"the metadata's log directory has failed: {path}: {reason}")
+            self.failure.fail(f"the log directory with the metadata has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
         """End the broker; in a cluster, report the failure to the other brokers first. Otherwise

@@ -133,8 +133,8 @@ class Listener:
         if not self.full:
             self.full = True
             log.warning(
-                "listener %s: it has %d connections, the whole broker %d; further clients wait"
-                " until a connection ends (max.connections)",
+                "listener %s has %d connections, the whole broker %d: because of max.connections,"
+                " further clients wait until a connection ends",
                 self.name, self.limits.per_listener[self.name], self.limits.count,
             )
 

@@ -69,7 +69,7 @@ def _name_at(file: Any, path: tuple[int, ...]) -> str:
     names, inside = [file.package] if file.package else [], file.message_type
     for index in path:
         if not 0 <= index < len(inside):
-            raise BadProto(f"the schema has no message type at the indexes {list(path)}")
+            raise BadProto(f"the schema has no message type at the message indexes {list(path)}")
         names.append(inside[index].name)
         inside = inside[index].nested_type
     return ".".join(names)

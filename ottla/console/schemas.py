@@ -72,7 +72,8 @@ class Schemas:
         try:
             return Decoded(number, kind, read(data[PREFIX:]))
         except Exception as wrong:          # a library may raise any error for foreign bytes
-            raise NotDecoded(f"the bytes are not {kind} of schema {number}: {wrong}") from wrong
+            raise NotDecoded(
+                f"the bytes are not valid {kind} of schema {number}: {wrong}") from wrong
 
     def _schema(self, number: int) -> tuple[str, Reader]:
         with self.lock:

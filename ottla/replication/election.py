@@ -84,7 +84,8 @@ class Election:
         try:
             epoch = int(data) + 1
         except ValueError as error:
-            raise UnreadableMetadata(f"{CONTROLLER_EPOCH} is not a number: {data!r}") from error
+            raise UnreadableMetadata(
+                f"{CONTROLLER_EPOCH} in ZooKeeper is not a number: {data!r}") from error
         operations: list[Operation] = [Set(CONTROLLER_EPOCH, str(epoch).encode(), stat.version)]
         if deposing is not None:
             if epoch != deposing.epoch + 1:

@@ -115,7 +115,7 @@ def _read(
         header = EntryHeader(**json.loads(first))
         numbers = (header.format, header.controller, header.epoch, header.offset, header.records)
         if any(type(each) is not int for each in numbers) or type(header.batch) is not str:
-            raise TypeError(f"a field of its header has a wrong type: {header}")
+            raise TypeError(f"a field of the header has a wrong type: {header}")
     except (CorruptMessage, InvalidRecord, *GARBAGE) as error:
         raise UnreadableMetadata(f"{name} is not readable: {error!r}") from error
     if header.format != FORMAT:

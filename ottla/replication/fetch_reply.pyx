@@ -169,7 +169,7 @@ cdef class ReplyParser:
             cursor.skip_tags()
             self.reply_left -= cursor.at - began
             if self.reply_left:
-                raise MalformedReply(f"Fetch reply: {self.reply_left} bytes too many")
+                raise MalformedReply(f"Fetch reply: {self.reply_left} bytes follow its last field")
             self.state, self.wanted = FRAME, LENGTH_SIZE
             return receiver.reply_ends()
         self.reply_left -= cursor.at - began

@@ -102,18 +102,18 @@ class FirstSnapshot:
         belongs to another cluster or system."""
         await self.coordination.sync()
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
-            raise ClusterRefused("it has /brokers/topics: Apache Kafka uses it")
+            raise ClusterRefused("the path contains /brokers/topics, so Apache Kafka uses it")
         try:
             data, _ = await self.coordination.get(CLUSTER_ID)
         except NoNode:
             if await self.coordination.exists(NEWEST) is not None or await self._has_entries():
                 raise ClusterRefused(
-                    f"it has metadata but no {CLUSTER_ID}: it was changed by hand"
+                    f"the path has metadata but no {CLUSTER_ID}, so it was changed by hand"
                 ) from None
             return Root.EMPTY
         existing_id = id_of_cluster(data)
         if existing_id != self.cluster_id:
-            raise ClusterRefused(f"it already belongs to cluster {existing_id}")
+            raise ClusterRefused(f"the path already belongs to cluster {existing_id}")
         return Root.TAKEN_OVER
 
     async def _has_entries(self) -> bool:

@@ -26,7 +26,7 @@ def parse_network(text: str) -> Network:
 def _ipv4(text: str) -> IPv4Network:
     match = IPV4.fullmatch(text)
     if match is None:
-        raise ValueError("it is not of the form 192.0.2.0/24")
+        raise ValueError("the network is not of the form 192.0.2.0/24")
     *parts, length = map(int, match.groups())
     if max(parts) > 255:
         raise ValueError(f"{max(parts)} is greater than 255")

@@ -44,7 +44,7 @@ cdef class Cursor:
         return self.end - self.at
 
     cdef int refuse(self, Py_ssize_t size, str what) except -1:
-        raise MalformedMessage(f"{what} needs {size} bytes, but {self.end - self.at} are left")
+        raise MalformedMessage(f"{what} needs {size} bytes, but only {self.end - self.at} are left")
 
     cdef double read_float64(self) except? -1:
         cdef int64_t bits = load_int64(self.take(8, "float64"))
@@ -105,7 +105,7 @@ cdef class Cursor:
         count = <Py_ssize_t>self.read_unsigned_varint() - 1 if compact else self.read_int32()
         if count < -1 or count * element_size_min > self.end - self.at:
             left = self.end - self.at
-            raise MalformedMessage(f"an array has {count} elements, but {left} bytes remain")
+            raise MalformedMessage(f"an array has {count} elements, but only {left} bytes remain")
         if count > ARRAY_ELEMENTS_MAX:
             raise MalformedMessage(
                 f"an array has {count} elements, but at most {ARRAY_ELEMENTS_MAX} are allowed")

@@ -227,7 +227,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
         position += 4
         if not 0 < size <= len(view) - position:
             raise CorruptMessage(
-                f"a snappy block says {size} bytes, but {max(len(view) - position, 0)} remain"
+                f"a snappy block declares {size} bytes, but {max(len(view) - position, 0)} remain"
             )
         yield view[position : position + size]
         position += size

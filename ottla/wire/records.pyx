@@ -226,7 +226,7 @@ def build_batch(
     if last_offset is not None:
         if not delta <= last_offset - base_offset <= 0x7fffffff:
             raise ValueError(
-                f"last offset {last_offset} is below {base_offset + delta} of the last record")
+                f"last offset {last_offset} is below the last record's, {base_offset + delta}")
         delta = last_offset - base_offset
     elif count == 0:
         raise ValueError("a batch without records needs a last offset")

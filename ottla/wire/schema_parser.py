@@ -177,7 +177,7 @@ def parse_first_line(line: str) -> Schema:
                 f"{word!r} after the name in the first line is none of {', '.join(MARKS)}")
     kind = next((kind for kind in SECTIONS if kind in values), None)
     if kind is None:
-        raise ValueError("the first line needs key N, record N or data")
+        raise ValueError("the first line needs `key N`, `record N` or `data`")
     key = int(values[kind][0]) if values[kind] else None
     versions, flexible_from = version_marks(values, range(0), None)
     topic = "".join(values.get("topic", []))
@@ -187,7 +187,7 @@ def parse_first_line(line: str) -> Schema:
         raise ValueError(f"roles {sorted(unknown)} are not among {list(ROLES)}")
     if not served_by and (roles or "served" in values):
         raise ValueError(
-            f"{name} needs `served` with a name: the broker's file in which it is served")
+            f"{name} needs `served NAME`: NAME is the file of the broker that serves {name}")
     return Schema(
         name, kind, key, versions, flexible_from, listeners, topic, served_by, roles
     )

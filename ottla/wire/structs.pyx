@@ -316,7 +316,8 @@ cdef int write_rest(Writer writer, Plan plan, object struct) except -1:
     while op < end:
         walking = op
         if not op.ignorable and not is_default(op, get(struct, op)):
-            raise NotInThisVersion(f"{get(struct, op)!r} cannot be expressed in this version")
+            raise NotInThisVersion(
+                f"this version lacks the field, so {get(struct, op)!r} cannot be sent")
         op += 1
     return 0
 

@@ -200,7 +200,7 @@ def test_a_snappy_block_cannot_declare_more_than_it_can_hold():
 @pytest.mark.parametrize("size", [0, -1, 2**31 - 1])
 def test_a_snappy_block_length_is_checked(size):
     data = XERIAL_HEADER + size.to_bytes(4, "big", signed=True) + b"abc"
-    with pytest.raises(CorruptMessage, match="a snappy block says"):
+    with pytest.raises(CorruptMessage, match="a snappy block declares"):
         decompress(Codec.SNAPPY, data, CAP)
 
 

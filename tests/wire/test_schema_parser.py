@@ -79,8 +79,8 @@ def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
     ("line", "reason"),
     [
         ("  served groups   roles admired\n", "roles \\['admired'\\] are not among"),
-        ("  roles audited\n", "needs `served` with a name"),
-        ("  served versions\n", "needs `served` with a name"),      # a word of the language
+        ("  roles audited\n", "needs `served NAME`"),
+        ("  served versions\n", "needs `served NAME`"),      # a word of the language
     ],
 )
 def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:

@@ -99,7 +99,8 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
     """Submit the leader's assignment, or wait for it."""
     coordinator = context.broker.coordinators.groups
     if context.version >= 5 and None in (request.protocol_type, request.protocol_name):
-        raise InconsistentProtocol("SyncGroup 5 and later require a protocol type and name")
+        raise InconsistentProtocol(
+            "SyncGroup version 5 and later needs a protocol type and a protocol name")
     sync = Sync(
         request.group_id,
         request.generation_id,

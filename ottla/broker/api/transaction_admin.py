@@ -159,7 +159,7 @@ def _begin_write(
         written(error)
     except Exception as error:
         # For example, the log was truncated. Answer the request's other markers nevertheless.
-        text = f"a marker for {partition[0]}-{partition[1]} could not be written: {error!r}"
+        text = f"no transaction marker could be written to {partition[0]}-{partition[1]}: {error!r}"
         context.broker.notes.tell(log, f"marker for {partition[0]}-{partition[1]}", text)
         future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)
     return future

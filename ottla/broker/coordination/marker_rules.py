@@ -41,6 +41,6 @@ def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
     ):
         reached("a late marker met the next transaction")
         raise InvalidProducerEpoch(
-            f"the marker belongs to an earlier transaction: {partition!r} has a later one open"
-            f" with the same epoch {marker.epoch}"
+            f"the marker belongs to an earlier transaction: {partition!r} has an open transaction"
+            f" that is later and has the same producer epoch {marker.epoch}"
         )

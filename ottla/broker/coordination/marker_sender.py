@@ -68,7 +68,7 @@ class MarkerSender:
             markers=[_marker(marker, partitions) for marker, partitions in groups.items()]
         )
         codes: dict[tuple[TransactionMarker, TopicIndex], int] = {}
-        reason = f"broker {leader} did not report whether it wrote a marker"
+        reason = f"broker {leader} did not report whether it wrote a transaction marker"
         try:
             response = await self.peers.ask(
                 leader, request, VERSION, REQUEST_SECONDS, lane=MARKERS
@@ -78,7 +78,7 @@ class MarkerSender:
             reason = str(error)
         except Exception:
             # Callers must get an outcome after any error, or their transactions never end.
-            log.exception("markers could not be sent to broker %d", leader)
+            log.exception("transaction markers could not be sent to broker %d", leader)
         for where, marker, written in items:
             if (code := codes.get((marker, where))) is None:
                 # The marker may have been written. It is sent again: a second marker has no effect.
@@ -89,7 +89,8 @@ class MarkerSender:
                 written(outcome)
             except Exception:
                 # The other callers must still get an outcome.
-                log.exception("the outcome of a marker for %s-%d could not be processed", *where)
+                log.exception("the outcome of a transaction marker for %s-%d was not processed",
+                              *where)
 
     def _outcome(self, where: TopicIndex, leader: int, code: int) -> ProtocolError | None:
         """Interpret a leader's error code."""

@@ -266,8 +266,8 @@ def _of_partition(
     elif row["committed"] is None and row["member"]:
         yield Finding(
             "never_committed",
-            f"{name} is assigned to {row['member']}, and the group has never committed an"
-            " offset of it", fields,
+            f"{name} is assigned to {row['member']}, but the group has never committed an"
+            f" offset of {name}", fields,
         )
 
 

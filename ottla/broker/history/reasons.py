@@ -74,7 +74,8 @@ def new_leader_reason(
         return kind, f"{text}, and no other replica could lead" if text else "no replica could lead"
     extra = was.extra or NONE
     if now.isr == (now.leader,) and now.leader not in {*was.isr, *extra.elr, *extra.awaited}:
-        return "unclean", "an unclean election: it was not in sync, and may lack records"
+        return "unclean", (
+            "an unclean election, so the new leader was not in sync and may lack records")
     if was.leader == NO_LEADER:
         back = now.leader in new.brokers and now.leader not in old.brokers
         return "back", "it came back" if back else "it could lead again"

@@ -165,7 +165,7 @@ cdef class PeerConnection(PeerLink):
         """Give the transport to a new owner; no request may be waiting here."""
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(
-                f"{self.name}: {self.error or 'a reply is still due before the hand-over'}",
+                f"{self.name}: {self.error or 'it cannot be handed over, since a reply is due'}",
                 sent=False)
         transport = self.transport
         self.detach(False)

@@ -245,7 +245,7 @@ class Peers:
 
     def _broke(self, line: Line, error: Exception) -> None:
         line.connection = None
-        log.info("the connection to broker %d (%s) has ended: %s", line.node_id, line.lane, error)
+        log.info("the %s connection to broker %d has ended: %s", line.lane, line.node_id, error)
         watching = self.kept.get(line.node_id)
         if line.lane == CONTROL and watching is not None:
             watching.cancel()

@@ -333,8 +333,8 @@ class ReplicaFetchers:
             except StorageFailed as error:
                 if not home.space.full:
                     log.error(
-                        "a checkpoint could not be written, and until it is written, this broker"
-                        " does not fetch for logs that were truncated: %s", error)
+                        "truncated logs fetch no records until their checkpoint is written: %s",
+                        error)
                 full.append(home)
         return full
 

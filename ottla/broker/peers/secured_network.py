@@ -135,8 +135,9 @@ class SecuredNetwork:
         try:
             return await connection.ask(request, version)
         except PeerUnavailable as error:
-            raise NotLoggedIn(f"{error} (does the other broker's listener use the same protocol?)"
-                              ) from error
+            raise NotLoggedIn(
+                f"{error} (is its listener's security protocol the same as this broker's?)"
+            ) from error
 
 
 def _explained(error: Exception | None) -> OSError:

@@ -143,7 +143,7 @@ class FoundPartitions:
         except OSError as error:
             raise StorageRefused(
                 f"the highest producer id and leader epoch of the logs could not be read, or could"
-                f" not be kept in {ADOPTION}: {error}. Without them, the cluster could issue the"
+                f" not be written to {ADOPTION}: {error}. Without them, the cluster could issue the"
                 " same ones again"
             ) from error
 

@@ -99,8 +99,8 @@ class Scrubber:
                 try:
                     await self.in_thread(step.run)
                 except OSError as error:
-                    log.error("the background check could not read a segment, or not save its"
-                              " progress: %s", error)
+                    log.error("the background check could not read a segment, or could not save"
+                              " its progress: %s", error)
                     failure = error
             try:
                 step = next(steps) if failure is None else steps.throw(failure)

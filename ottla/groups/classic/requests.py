@@ -61,7 +61,7 @@ class ServedClassicGroup(ClassicGroup):
         member = self.check_member(member_id, instance_id)
         if generation != self.generation:
             raise IllegalGeneration(
-                f"the group is in generation {self.generation}, not {generation}"
+                f"the group is in generation {self.generation}, but the request has {generation}"
             )
         # The timer is not moved here: when it fires it finds the new deadline.
         member.deadline_ms = tick_ms + member.session_timeout_ms
@@ -126,12 +126,13 @@ class ServedClassicGroup(ClassicGroup):
         member = self.check_member(request.member_id, request.instance_id)
         if generation != self.generation:
             raise IllegalGeneration(
-                f"the group is in generation {self.generation}, not {generation}"
+                f"the group is in generation {self.generation}, but the request has {generation}"
             )
         if request.transactional:
             return
         if self.state is COMPLETING:
-            raise RebalanceInProgress("the assignment of this generation is not known yet")
+            raise RebalanceInProgress(
+                "the group's leader has not sent the assignment of this generation yet")
         member.deadline_ms = result.tick_ms + member.session_timeout_ms
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -42,14 +42,15 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
     if request.generation != group.generation:
         reached("a SyncGroup of an old generation")
         raise IllegalGeneration(
-            f"the group is in generation {group.generation}, not {request.generation}"
+            f"the group is in generation {group.generation}, but the request has"
+            f" {request.generation}"
         )
     if _differ(request.protocol_type, group.protocol_type) or _differ(
         request.protocol, group.protocol
     ):
         raise InconsistentProtocol(
-            f"{group.group_id} uses {group.protocol} of type {group.protocol_type}, not"
-            f" {request.protocol} of type {request.protocol_type}"
+            f"group {group.group_id} uses the protocol {group.protocol} of type"
+            f" {group.protocol_type}, not {request.protocol} of type {request.protocol_type}"
         )
     assert group.state is not ClassicState.EMPTY, "a group with a member is Empty"
     if group.state is ClassicState.PREPARING:

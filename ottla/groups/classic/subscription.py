@@ -43,7 +43,7 @@ class _Reader:
     def take(self, length: int) -> bytes:
         if length < 0 or length > len(self.data) - self.at:
             raise ValueError(
-                f"a length is {length} bytes, but only {len(self.data) - self.at} bytes remain"
+                f"{length} bytes are declared, but only {len(self.data) - self.at} bytes remain"
             )
         self.at += length
         return self.data[self.at - length : self.at]
@@ -55,7 +55,8 @@ class _Reader:
         count = self.number(">i")
         if count * smallest > len(self.data) - self.at:
             raise ValueError(
-                f"{count} elements cannot be in the {len(self.data) - self.at} bytes that remain")
+                f"{count} elements are declared, but do not fit into the remaining"
+                f" {len(self.data) - self.at} bytes")
         return max(count, 0)
 
     def nullable_bytes(self) -> bytes | None:

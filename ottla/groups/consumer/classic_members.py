@@ -234,7 +234,8 @@ def _member(
 
 def _check_generation(member: ConsumerMember, generation: int) -> None:
     if generation != member.epoch:
-        raise IllegalGeneration(f"the member is in generation {member.epoch}, not {generation}")
+        raise IllegalGeneration(
+            f"the member is in generation {member.epoch}, but the request has {generation}")
 
 
 def leaving_member(

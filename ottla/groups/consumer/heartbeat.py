@@ -309,7 +309,8 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     told, known = request.member_epoch, member.epoch
     if told > known:
         reached("a member is ahead of its coordinator")
-        raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
+        raise FencedMemberEpoch(
+            f"the member's epoch is {known}, but it has sent {told}: it must join again")
     # A reply with a new epoch may have been lost: the previous epoch is still accepted, unless the
     # member claims to own partitions that it was not given.
     if told < known and (
@@ -317,7 +318,8 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
         or request.owned is None
         or not request.owned <= member.current.assigned.keys()
     ):
-        raise FencedMemberEpoch(f"the member's epoch is {known}, not {told}; it must join again")
+        raise FencedMemberEpoch(
+            f"the member's epoch is {known}, but it has sent {told}: it must join again")
 
 
 def _changed_description(member: ConsumerMember | None, request: Heartbeat) -> ConsumerMemberValue:

@@ -35,7 +35,8 @@ def check_commit(
     if member.value.classic is not None:
         if request.generation != member.epoch:
             raise IllegalGeneration(
-                f"the member is in generation {member.epoch}, not {request.generation}"
+                f"the member is in generation {member.epoch}, but the request has"
+                f" {request.generation}"
             )
         return member
     if not request.transactional and request.version < 9:
@@ -43,7 +44,9 @@ def check_commit(
             "members of KIP-848 groups must use OffsetCommit version 9 or later"
         )
     if request.generation > member.epoch:
-        raise _stale(request, f"the member epoch is {member.epoch}, not {request.generation}")
+        raise _stale(
+            request,
+            f"the member's epoch is {member.epoch}, but the request has {request.generation}")
     if request.generation < member.epoch:
         _check_since_assigned(member, request, cluster)
     return member
@@ -80,4 +83,5 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) 
         return
     member = group.member(member_id or "")
     if member.value.classic is None and member_epoch != member.epoch:
-        raise StaleMemberEpoch(f"the member epoch is {member.epoch}, not {member_epoch}")
+        raise StaleMemberEpoch(
+            f"the member's epoch is {member.epoch}, but the request has {member_epoch}")

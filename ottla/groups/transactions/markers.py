@@ -104,7 +104,7 @@ class Ending:
                 # would be no further attempt, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)
-                    log.exception("a marker for %s-%d could not be written", *partition)
+                    log.exception("no transaction marker could be written to %s-%d", *partition)
                 self._settle(
                     partition, ProtocolError("an internal error; the broker's log says why"),
                     settled,

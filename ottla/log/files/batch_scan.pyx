@@ -84,7 +84,7 @@ cdef class BatchScan:
         if left == 0:
             return NULL
         if left < fields.HEADER_SIZE:
-            self.problem = f"{counted(left, 'byte')} left, too few for the header of a batch"
+            self.problem = f"a batch header does not fit into the last {counted(left, 'byte')}"
             return NULL
         batch = self.hold(fields.HEADER_SIZE)
         size = <int64_t>fields.total_size(batch)
@@ -189,7 +189,7 @@ cdef str problem_of(
     if delta < 0 or count < 0 or count > <int64_t>delta + 1:
         return f"record count {count} contradicts last offset delta {delta}"
     if fields.leader_epoch(batch) < epoch_min:
-        return f"leader epoch falls to {fields.leader_epoch(batch)} from {epoch_min}"
+        return f"leader epoch falls from {epoch_min} to {fields.leader_epoch(batch)}"
     return None
 
 

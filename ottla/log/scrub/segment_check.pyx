@@ -101,7 +101,7 @@ cdef class SegmentScrub:
         if fields.leader_epoch(batch) < self.epoch:
             self.blame_the_last(
                 self.epoch_began and fields.leader_epoch(batch) >= self.jump_epoch)
-            return f"leader epoch falls to {fields.leader_epoch(batch)} from {self.epoch}"
+            return f"leader epoch falls from {self.epoch} to {fields.leader_epoch(batch)}"
         if fields.base_offset(batch) < self.end_offset:
             problem = (f"base offset is {fields.base_offset(batch)},"
                        f" but the previous batch ends with offset {self.end_offset - 1}")

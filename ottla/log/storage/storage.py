@@ -146,8 +146,7 @@ class Storage:
             finish_moves(disk, opened)
         except OSError as error:
             raise StorageRefused(
-                f"a partition's move to another log directory could not be finished: {error}"
-            ) from error
+                f"a move between log directories could not be finished: {error}") from error
         if len(failed) == len(opened):
             raise StorageRefused("; ".join(str(each.offline) for each in failed))
         for directory in failed:

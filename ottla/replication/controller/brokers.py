@@ -124,8 +124,8 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
     """Record the election of a controller, as the first entry of its term. Raises Deposed if a
     later term has begun meanwhile."""
     if epoch <= image.controller_epoch:
-        raise Deposed(f"broker {image.controller_id} was elected controller in epoch"
-                      f" {image.controller_epoch}, and broker {node_id} in epoch {epoch} only")
+        raise Deposed(f"broker {node_id} was elected controller in epoch {epoch}, but broker"
+                      f" {image.controller_id} later, in epoch {image.controller_epoch}")
     return Decision([ControllerElected(node_id, epoch)], None)
 
 
@@ -175,8 +175,8 @@ def broker_registered(
     if known is not None:
         if known.epoch >= broker.epoch:
             raise StaleBrokerEpoch(
-                f"broker {broker.node_id} registers with broker epoch {broker.epoch}, but has"
-                f" epoch {known.epoch}"
+                f"broker {broker.node_id} registers with broker epoch {broker.epoch}, but already"
+                f" has {known.epoch}"
             )
         assert known.incarnation == broker.incarnation, "the former process was not removed"
     doubts = by_topic(list(_distrusted(image, broker, stop, lost, adopts)))

@@ -152,7 +152,7 @@ def test_a_start_that_does_not_reach_zookeeper_ends_when_it_is_asked_to_stop(
         starting = asyncio.ensure_future(server.start())
         await connecting.wait()
         server.give_up_start()
-        with pytest.raises(StorageRefused, match="it was stopped before"):
+        with pytest.raises(StorageRefused, match="the broker was stopped before"):
             async with asyncio.timeout(TIMEOUT_SECONDS / 2):
                 await starting
         assert events == ["given up"], "nothing goes on in the background"

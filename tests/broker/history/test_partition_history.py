@@ -155,7 +155,8 @@ def test_nobody_leads_until_the_last_one_is_back_or_an_unclean_election() -> Non
     told.becomes(state(-1, (1,), 4), brokers=(2, 3))
     *_, leads, _ = told.becomes(state(3, (3,), 5), brokers=(2, 3))
     assert leads == (
-        "broker 3 leads: an unclean election: it was not in sync, and may lack records")
+        "broker 3 leads: an unclean election, so the new leader was not in sync and may lack"
+        " records")
 
 
 def test_a_broker_remembers_only_what_it_has_a_replica_of_and_only_so_much() -> None:

@@ -92,7 +92,7 @@ async def failure_of(broker: RunningBroker) -> str:
 
 @pytest.mark.parametrize(
     ("directories", "says"),
-    [("/a,/b", "the metadata's log directory has failed: /a: "),
+    [("/a,/b", "the log directory with the metadata has failed: /a: "),
      ("/a", "the last log directory has failed: /a: ")],
 )
 def test_the_broker_ends_when_nothing_is_left_or_the_metadata_are_gone(

@@ -100,7 +100,7 @@ def test_a_classic_member_commits_in_its_generation_alone(
     if accepted:
         assert check_commit(group, request, cluster) is group.members["c"]
     else:
-        with pytest.raises(IllegalGeneration, match=f"the member is in generation 5, not {epoch}"):
+        with pytest.raises(IllegalGeneration, match=f"generation 5, but the request has {epoch}"):
             check_commit(group, request, cluster)
 
 

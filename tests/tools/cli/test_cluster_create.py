@@ -202,7 +202,7 @@ def have(server: ZooKeeperServer, *paths: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "words"), [
-    (CLUSTER_ID, "it already belongs to cluster other. Nothing was changed"),
+    (CLUSTER_ID, "the path already belongs to cluster other. Nothing was changed"),
     (KAFKAS_TOPICS, "Apache Kafka uses it. Nothing was changed"),
     (NEWEST, "metadata but no /cluster/id"),
     ("/metadata/log/0000000000001", "metadata but no /cluster/id"),

@@ -99,7 +99,8 @@ def _beginner(
                 key, f'has to be set, for example to: {MODULE} required user_alice="her password";'
             )
         if module.name != MODULE:
-            raise SettingsError(key, f"{module.name} is not available, only {MODULE} is")
+            raise SettingsError(
+                key, f"the login module {module.name} is not available, only {MODULE} is")
         users = users_of(module.options)
         return lambda broker: PlainExchange(users)
     return lambda broker: ScramExchange(name, lookup_in(broker, name))

@@ -182,9 +182,9 @@ cdef class Fetcher(ReplyReceiver):
         if partition.log.log_end_offset != before:
             reached("a follower was truncated")
             log.info(
-                "%r was truncated from offset %d to %d, because on broker %d leader epoch %d ends "
-                "at offset %d",
-                partition, before, partition.log.log_end_offset, self.plan.source_id, epoch, end)
+                "%r was truncated from offset %d to %d, because leader epoch %d ends at offset %d "
+                "on broker %d",
+                partition, before, partition.log.log_end_offset, epoch, end, self.plan.source_id)
         return 0
 
     cdef int refused(self, FetchedPartition item, int16_t code) except -1:

@@ -29,7 +29,7 @@ def _ipv4(text: str) -> IPv4Network:
         raise ValueError("the network is not of the form 192.0.2.0/24")
     *parts, length = map(int, match.groups())
     if max(parts) > 255:
-        raise ValueError(f"{max(parts)} is greater than 255")
+        raise ValueError(f"{max(parts)} in the address is greater than 255")
     if length > 32:
         raise ValueError(f"the prefix length {length} is greater than 32")
     return IPv4Network((bytes(parts), length), strict=False)

@@ -105,7 +105,8 @@ def _package(name: str) -> Any:
         return sys.modules.get(name) or __import__(name, fromlist=["*"])
     except ImportError as error:
         package = name.partition(".")[0]
-        raise UnsupportedCompression(f"the Python package of {package} is not installed") from error
+        raise UnsupportedCompression(
+            f"the codec needs the Python package {package}, which is not installed") from error
 
 
 # --- gzip and lz4: concatenated members, each a stream -----------------------------------------

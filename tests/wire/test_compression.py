@@ -120,7 +120,7 @@ def test_a_missing_package_is_named(codec, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     for action in (lambda: compress(codec, b"a"), lambda: decompress(codec, packed, CAP)):
         package = module.removesuffix(".frame")
-        with pytest.raises(UnsupportedCompression, match=f"package of {package} is not installed"):
+        with pytest.raises(UnsupportedCompression, match=f"package {package}, which is not"):
             action()
 
 

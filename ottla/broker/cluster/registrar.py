@@ -131,9 +131,8 @@ class Registrar:
                     raise
                 if not waits:
                     log.warning(
-                        "%s. If that broker no longer runs, this one replaces it: for up to %.0f s"
-                        " this one waits until that broker's session with ZooKeeper has ended",
-                        error, seconds)
+                        "%s. If it no longer runs, its session with ZooKeeper ends soon: this"
+                        " broker waits for that up to %.0f s", error, seconds)
                 waits = True
             except (NotConnected, ConnectionLost) as error:
                 if self.loop.time() >= deadline:

@@ -86,7 +86,8 @@ class FoundPartitions:
             wanted = {key for key, _, _ in self.replicas.wanted(image)} if unclaimed else set()
             strays = put_strays_aside(self.storage, wanted)
         except OSError as error:
-            log.error("a partition that belongs to no topic could not be renamed: %s", error)
+            log.error(
+                "the directory of a partition without a topic could not be renamed: %s", error)
             return
         if strays:
             kept = "for ever" if retention_ms < 0 else f"for {retention_ms} ms"

@@ -284,7 +284,7 @@ def _find(
             if owner is not None and owner.epoch != LEFT_FOR_NOW and not (same or classic):
                 reached("an instance id is in use")
                 raise UnreleasedInstance(
-                    f"instance id {request.instance_id} belongs to member {owner.member_id}"
+                    f"instance id {request.instance_id} is still in use by member {owner.member_id}"
                 )
             member = owner
         else:

@@ -277,11 +277,11 @@ cdef str contradiction_of(
         return None
     if (end_offset < fields.base_offset(batch)
             and end_offset <= fields.base_offset(following) <= fields.last_offset(batch)):
-        return (f"base offset jumps to {fields.base_offset(batch)}, but the next batch has "
+        return (f"base offset jumps to {fields.base_offset(batch)}, but the next batch's is "
                 f"{fields.base_offset(following)}")
     if (fields.base_offset(following) == fields.last_offset(batch) + 1
             and epoch <= fields.leader_epoch(following) < fields.leader_epoch(batch)):
-        return (f"leader epoch jumps to {fields.leader_epoch(batch)}, but the next batch has "
+        return (f"leader epoch jumps to {fields.leader_epoch(batch)}, but the next batch's is "
                 f"{fields.leader_epoch(following)}")
     return None
 

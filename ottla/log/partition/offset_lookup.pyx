@@ -129,9 +129,9 @@ cdef class OffsetLookup:
                     or fields.magic(chunk + at) != 2
                     or fields.base_offset(chunk + at) <= previous):
                 raise SegmentDamaged(
-                    f"{file.path}: the bytes at position {position} are not a valid batch: size "
-                    f"{batch} ({size - position} bytes are left), "
-                    f"magic {fields.magic(chunk + at)}, base offset "
+                    f"{file.path} has no valid batch at position {position}: the header there says "
+                    f"size {batch} ({size - position} bytes are left), "
+                    f"magic {fields.magic(chunk + at)} (must be 2), base offset "
                     f"{fields.base_offset(chunk + at)} (must be above {previous})",
                     position)
             previous = fields.last_offset(chunk + at)

@@ -12,7 +12,6 @@ from libc.string cimport memcpy
 from ottla.log.files.disk cimport File
 cimport ottla.wire.batch as fields
 from ottla.wire.checksum cimport CRC32C_START, crc32c_part
-from ottla.wire.wording import counted
 
 
 cdef class SegmentScrub:

@@ -93,7 +93,7 @@ def _mark_clean(storage: Storage, directory: LogDirectory) -> None:
             directory.file(CLEAN_MARKER), b'{"version":0,"brokerEpoch":-1}'
         )
     except OSError as error:
-        storage.fail(directory, f"its clean stop could not be marked: {error}")
+        storage.fail(directory, f"its marker of a clean stop could not be written: {error}")
 
 
 def _write_closed(storage: Storage, directory: LogDirectory) -> None:

@@ -57,7 +57,7 @@ def test_a_broker_with_an_empty_disk_waits_for_the_end_of_its_former_session(
     cluster.run(expires_later())
     again = cluster.start(2, log_dirs=tmp_path / "empty disk")
     assert again.metadata_log.image.brokers[2].incarnation != incarnation
-    told = [each for each in caplog.messages if "this one replaces it" in each]
+    told = [each for each in caplog.messages if "its session with ZooKeeper ends soon" in each]
     assert len(told) == 1 and "node.id=2 is registered" in told[0]
     cluster.until(
         lambda: all(

@@ -125,7 +125,7 @@ def test_a_stop_that_cannot_be_marked_is_told(stopping: Stopping, name: str) -> 
     stopping.disk.errors, stopping.disk.failing = {"write": EIO}, f"/a/{name}"
     stopping.storage.close()
     assert stopping.marked() == {"/b"}
-    assert "its clean stop could not be marked" in stopping.failed[0][1]
+    assert "its marker of a clean stop could not be written" in stopping.failed[0][1]
 
 
 @pytest.mark.parametrize(("written", "marked"), [(3, {"/a", "/b"}), (2, {"/b"}), (1, {"/b"})])

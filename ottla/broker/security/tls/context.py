@@ -63,7 +63,8 @@ class TlsSettings:
             raise SettingsError(
                 "ssl.client.auth",
                 f"{settings.ssl_client_auth} needs the certificates of the authorities that sign"
-                " clients' certificates: ssl.truststore.location or ssl.truststore.certificates",
+                " clients' certificates: set ssl.truststore.location or"
+                " ssl.truststore.certificates",
             )
 
         self.key_setting = key_setting

@@ -41,6 +41,6 @@ def refuse_late(partition: Partition, marker: TransactionMarker) -> None:
     ):
         reached("a late marker met the next transaction")
         raise InvalidProducerEpoch(
-            f"the marker belongs to an earlier transaction: {partition!r} has an open transaction"
-            f" that is later and has the same producer epoch {marker.epoch}"
+            "the marker belongs to an earlier transaction: a later one with the same producer epoch"
+            f" {marker.epoch} is open in {partition!r}"
         )

@@ -127,7 +127,7 @@ def test_values_that_are_not_avro_are_dead_letters_and_bad_in_the_report(
     assert committed_lines(broker, good) == []
     letters = si.read_topic(spark, broker.bootstrap, dead).orderBy("_offset").collect()
     assert [bytes(letter.value) for letter in letters] == values
-    reason = "the value is not Avro of the schema"
+    reason = "the value does not match the Avro schema"
     for letter in letters:
         assert {h.key: bytes(h.value).decode() for h in letter._headers}["ottla.error"] == reason
     quality = si.quality_report(spark, broker.bootstrap, topic, **given)

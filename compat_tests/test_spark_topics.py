@@ -184,7 +184,7 @@ def test_bytes_that_are_not_avro_are_an_error_and_a_record_of_nulls_is_not(
     frame = read_topic(spark, broker.bootstrap, topic, format="avro", **how)
     got = rows(frame, "a", "b", "_error")
     assert got[:2] == [(None, None, None), ("UA", None, None)]
-    assert all(row[:2] == (None, None) and "not Avro" in row[2] for row in got[2:]), got
+    assert all(row[:2] == (None, None) and "does not match" in row[2] for row in got[2:]), got
     frame = read_topic(spark, broker.bootstrap, topic, format="avro", mode="failfast", **how)
     with pytest.raises(PySparkException, match="bad record at"):
         frame.select("_offset").collect()
@@ -208,7 +208,7 @@ def test_avro_of_several_schemas_is_read_as_the_newest(
     assert got[:2] == [("UA", None, "???", None), ("AA", -5, "JFK", None)]
     assert "schema id 7 is unknown (known: 3, 11)" in got[2][3]
     assert "wire format" in got[3][3]
-    assert got[4][3] == "the value is not Avro of schema 11"
+    assert got[4][3] == "the value does not match Avro schema 11"
     assert got[5] == (None, None, None, None)
 
 
@@ -251,7 +251,7 @@ def test_protobuf_goes_there_and_back_with_every_kind_of_field(
     assert (one.weights, one.plane.tail, one.seal, one.kind) == ({"a": 0.5}, "N1", b"\xff", "CARGO")
     assert one.at.replace(tzinfo=UTC) == datetime(2013, 6, 1, 10, tzinfo=UTC)
     assert "flights.Airport" in got[1]._error
-    assert "not protobuf of schema 5" in got[2]._error
+    assert "does not match protobuf schema 5" in got[2]._error
     assert "schema id 6 is unknown (known: 5)" in got[3]._error
     assert got[4]._error is None
 

@@ -149,7 +149,7 @@ class Cluster:
         try:
             return AdminClient(self.client())
         except KafkaException as error:
-            raise self._sentence(error.args[0], "a client") from error
+            raise self._sentence(error.args[0], "the client of the cluster") from error
 
     def asked(self, ask: Callable[[Any], Any], what: str = "") -> Any:
         """The result of `ask` with an admin client; errors become a PipelineError of one sentence.

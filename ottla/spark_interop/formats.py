@@ -77,7 +77,7 @@ def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
 
     if given.known is None:
         whole = _from_avro(value, given.text, given.text)
-        problem = f.lit("the value is not Avro of the schema")
+        problem = f.lit("the value does not match the Avro schema")
         return _with_avro(frame, value, whole, f.lit(None).cast("string"), problem)
     known = given.known
     reader = given.text if given.schema is not None else known.texts[known.newest]
@@ -88,7 +88,7 @@ def _decode_avro(frame: Any, value: Any, given: Format) -> Any:
         one = _from_avro(payload, text, reader)
         whole = f.when(identity == number, one) if whole is None else whole.when(
             identity == number, one)
-    problem = f.concat(f.lit("the value is not Avro of schema "), identity.cast("string"))
+    problem = f.concat(f.lit("the value does not match Avro schema "), identity.cast("string"))
     return _with_avro(frame, value, whole, wire_problem(value_name(value), known), problem)
 
 

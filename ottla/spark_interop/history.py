@@ -72,7 +72,7 @@ def event_of(line: str, where: str = "an event") -> dict[str, Any]:
     except ValueError as error:
         raise HistoryError(f"{where} is not JSON: {error}") from None
     if not isinstance(event, dict):
-        raise HistoryError(f"{where} is not an object")
+        raise HistoryError(f"{where} is not a JSON object")
     return _event(event)
 
 

@@ -145,7 +145,10 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
                 )
             yield Operation(*id_, kind, name, began["t_ns"], t, began | event)
         else:
-            raise HistoryError(f"the type {kind!r} is not one of invoke, ok, fail, info")
+            raise HistoryError(
+                f"operation {id_[1]} of process {id_[0]} has type={kind!r}, expected invoke, ok,"
+                " fail or info"
+            )
     for id_, event in open_.items():
         yield Operation(*id_, "info", event["f"], event["t_ns"], last, event)
 

@@ -50,8 +50,8 @@ RULES = {
     "lost_write": "readers went past a write that must have happened, and nobody ever read it",
     "unseen_at_end": "an acknowledged value is not in the final read",
     "stale_end": "the final read ends before an acknowledged offset",
-    "stuck_read_committed": "the final read with read_uncommitted has a value that the one with"
-    " read_committed lacks",
+    "stuck_read_committed": "the final read with read_uncommitted has a value that the final read"
+    " with read_committed lacks",
     "aborted_read": "a value of an aborted transaction or a failed send was read",
     "precommitted_read": "a transaction read a value that it had sent itself",
     "poll_skip": "a reader went past a committed value",
@@ -59,7 +59,7 @@ RULES = {
     "nonmonotonic_send": "a send has a lower offset than an earlier send of its process",
     "torn_transaction": "some values of a transaction are visible, others are lost",
     "circular_information_flow": "transactions read from each other in a circle (G1c)",
-    "circular_in_real_time": "reads and the order of real time together form a circle",
+    "circular_in_real_time": "what transactions read contradicts their order in real time",
     "end_offset_regress": "a visible end offset went back within a leader epoch",
     "offset_commit_loss": "a group's committed offset is less than an offset committed before",
     "double_ownership": "two members had the same partition in the same generation",
@@ -459,7 +459,8 @@ class Verdict:
         if not whole:
             self.doubts.append("the history has no operations")
         elif ok < ok_share_min * whole:
-            self.doubts.append(f"only {ok} of {whole} operations are ok: the run shows too little")
+            self.doubts.append(
+                f"only {ok} of {whole} operations are ok, too few for a verdict")
         if unread:
             some = ", ".join(map(str, unread[:6]))
             keys = counted(len(unread), "key")

@@ -34,7 +34,7 @@ def decode(frame: Any, value: Any, schema: Any) -> Any:
     frame = frame.withColumn(DECODED, whole.read(text, nullable, OPTIONS, CORRUPT))
     inside = f.col(DECODED)
     item = f.get(inside[whole.items], f.lit(0))
-    message = f"the value is not a JSON object of {schema.simpleString()}"[:300]
+    message = f"the value is not a JSON object that matches {schema.simpleString()}"[:300]
     good = inside[CORRUPT].isNull() & item.isNotNull() & whole.ended(inside)
     problem = (
         f.when(value.isNull(), f.lit(None).cast(StringType()))

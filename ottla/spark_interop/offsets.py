@@ -47,7 +47,9 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
     finally:
         consumer.close()
     if failed:
-        raise PipelineError(f"{failed[0].topic}-{failed[0].partition}: {failed[0].error.str()}")
+        at = f"{failed[0].topic}-{failed[0].partition}"
+        raise PipelineError(
+            f"the offset of group {group} in {at} was not set: {failed[0].error.str()}")
 
 
 def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int]:

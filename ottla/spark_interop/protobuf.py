@@ -118,7 +118,8 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
                     f"its message type is {kind.DESCRIPTOR.full_name}, expected {expected}")
             return json.dumps(plain(kind.FromString(value[at:])))
         except Exception as error:
-            raise ValueError(f"the value is not protobuf of schema {number}: {error}") from error
+            raise ValueError(
+                f"the value does not match protobuf schema {number}: {error}") from error
 
     return read
 

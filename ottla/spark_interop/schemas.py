@@ -61,7 +61,8 @@ def _from_directory(directory: Path, subject: str, kind: str) -> Schemas:
         number = re.match(r"\d+", file.name)
         if number is None:
             raise PipelineError(
-                f"the file name {file} is not a schema id: expected {file.parent}/1{ENDINGS[kind]}"
+                f"the file name {file} does not begin with a schema id: expected a name such as"
+                f" {file.parent}/1{ENDINGS[kind]}"
             )
         texts[int(number[0])] = file.read_text()
     if not texts:

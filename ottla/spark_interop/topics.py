@@ -190,7 +190,8 @@ def records_of(
         values.remove(str(key))
     if not values:
         raise PipelineError(
-            f"no column is left for the value; known are {', '.join(frame.columns)}"
+            f"no column is left for the value. The frame has {', '.join(frame.columns)}; the"
+            " columns of `headers` and `partition`, and names that begin with _, are not values"
         )
     encoded = formats.encode(frame, given, values, "__value")
     columns = [f.col("__value").alias("value")]

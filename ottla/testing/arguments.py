@@ -57,7 +57,7 @@ def check_error(error: ErrorCode) -> ErrorCode:
     """The error; raises ValueError for NONE, which is no error."""
     if not error:
         raise ValueError(
-            "NONE is not an error. To have the broker serve the request, and its answer lost, use"
+            "NONE is not an error. To let the broker serve the request but lose its answer, use"
             " drop(api, after=True)")
     return error
 

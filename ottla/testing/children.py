@@ -55,7 +55,7 @@ class Child:
                 raise BrokerFailed(self._text("is not running")) from None
             answer = self._answer(COMMAND_SECONDS)
         if "error" in answer:
-            raise BrokerFailed(self._text(f"could not {do}: {answer['error']}"))
+            raise BrokerFailed(self._text(f"could not execute {do!r}: {answer['error']}"))
         return answer["ok"]
 
     def _answer(self, seconds: float) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Child:
         try:
             lines = self.log.read_text(errors="replace").splitlines()
         except FileNotFoundError:
-            return "(there is none)"
+            return "(there is no log)"
         return "\n".join(lines[-TAIL_LINES:])
 
     def kill(self) -> None:

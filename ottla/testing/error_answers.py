@@ -42,7 +42,7 @@ def error_answer(key: int, version: int, request: Message, code: ErrorCode) -> M
     answer = APIS[key].response()
     fill(answer, request, version, code)
     if not mark(answer, version, code):
-        raise NoErrorToGive(f"{APIS[key].name} {version} has no field for an error")
+        raise NoErrorToGive(f"version {version} of {APIS[key].name} has no field for an error")
     return answer
 
 

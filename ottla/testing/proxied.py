@@ -226,7 +226,8 @@ def _changed(header: RequestHeader, frame: bytes, rule: Rule) -> bytes:
     at = response_header_size(header.api_key, version, frame)
     answer = api.response.decode(frame[at:], version)
     if not mark(answer, version, ErrorCode(rule.code)):
-        _log(f"the answer is sent unchanged: {api.name} {version} has no field for an error")
+        _log("the answer is sent unchanged:"
+             f" version {version} of {api.name} has no field for an error")
     return _framed(header, answer.encode(version))
 
 

@@ -81,7 +81,7 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         keys = {each.key for each in partitions}
         for part in plan.left_out:
             if part.replica.key in keys:
-                say(f"{part}; they are kept in {keep_aside(part, directory.path)}")
+                say(f"{part}; their records are kept in {keep_aside(part, directory.path)}")
         shutil.rmtree(directory.file(STAGING), ignore_errors=True)
         disk.sync_directory(directory.path)
         storage.begin_checkpoint([(each.key, each.end_offset) for each in partitions]).run()
@@ -116,14 +116,14 @@ def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
             if there.topic_id == topic.topic_id:
                 continue                        # an earlier run adopted it
             raise ImportRefused(
-                f"the target already has a topic {topic.name}, with another topic id. Delete one of"
+                f"--data-dir already has a topic {topic.name}, with another topic id. Delete one of"
                 " the two topics, or import into another directory"
             )
         other = colliding_name(topic.name, image.topics)
         if other is not None:
             raise ImportRefused(
-                f"topic {topic.name} cannot be adopted: the target has topic {other}, which differs"
-                " by dots and underscores only")
+                f"topic {topic.name} cannot be adopted: --data-dir has topic {other}, and two names"
+                " must not differ by dots and underscores only. Import into another directory")
         topics.append(topic)
     return topics
 
@@ -135,8 +135,8 @@ def require_room(target: str, partitions: list[Adopted]) -> None:
     free = status.f_bavail * status.f_frsize
     if free < needed:
         raise ImportRefused(
-            f"{target} has {free} bytes free, but {needed} are needed; on the same file"
-            " system, --link needs almost no space"
+            f"{target} has {free} bytes free, but {needed} are needed; if the source is on the same"
+            " file system, --link needs almost no space"
         )
 
 
@@ -229,8 +229,8 @@ def keep_if_foreign(final: str, staged: str) -> None:
             ids.append(b"")
     if ids[0] != ids[1]:
         raise ImportRefused(
-            f"{final} already exists and belongs to another topic of this name: find out what it"
-            " is, and move it away"
+            f"{final} already exists, but its topic id shows that it is of another topic with the"
+            " same name: move it away, or import into another directory"
         )
 
 

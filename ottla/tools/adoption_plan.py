@@ -94,7 +94,7 @@ def read_source(path: str, report: Report) -> Source:
     check = read_directory(path, report)
     if "cluster.id" not in check.properties:
         raise ImportRefused(
-            f"{path}/meta.properties does not name a cluster: is this one of Kafka's log.dirs?"
+            f"no cluster.id was found in {path}/meta.properties: is {path} in Kafka's log.dirs?"
         )
     clean = os.path.exists(f"{path}/{CLEAN_MARKER}")
     return Source(path, check, clean, partitions_in(path))
@@ -104,7 +104,10 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
     """Makes the plan, and checks every log in it. Raises ImportRefused, OSError."""
     clusters = {source.check.properties["cluster.id"] for source in sources}
     if len(clusters) > 1:
-        raise ImportRefused(f"the directories belong to different clusters: {', '.join(clusters)}")
+        raise ImportRefused(
+            f"the directories belong to different clusters, {' and '.join(clusters)}: name the"
+            " log.dirs of one cluster"
+        )
     plan = Plan(clusters.pop(), sources[0].node_id, all(source.clean for source in sources))
     image, known = find_image(sources, plan)
     plan.next_producer_id = image.next_producer_id
@@ -127,7 +130,7 @@ def make_plan(sources: list[Source], report: Report) -> Plan:
     for source in sources:
         for key, path in source.partitions.items():
             if key not in names and not path.endswith(METADATA_DIRECTORY):
-                plan.notes.append(f"{path} belongs to no existing topic; it is left alone")
+                plan.notes.append(f"{path} belongs to no existing topic; it is not imported")
     return plan
 
 
@@ -148,7 +151,7 @@ def find_image(sources: list[Source], plan: Plan) -> tuple[KraftImage, bool]:
         for (name, index), path in source.partitions.items():
             topic_id = topic_id_of(path)
             if topic_id is None:
-                plan.notes.append(f"{path} has no topic id; it is left alone")
+                plan.notes.append(f"{path} has no topic id; it is not imported")
                 continue
             topic = image.topics.setdefault(topic_id, KraftTopic(name, topic_id))
             found = topic.partitions.setdefault(index, KraftPartition(NO_LEADER, -1, [], []))
@@ -186,7 +189,7 @@ def adopt_topic(
             if path is None:
                 continue
             if topic_id_of(path) not in (topic.topic_id, None):
-                plan.notes.append(f"{path} is of an older topic of this name; it is left alone")
+                plan.notes.append(f"{path} is of an older topic of this name; it is not imported")
                 continue
             replicas.append(check_one(source, key, path, compacted, report))
         if not replicas:
@@ -216,7 +219,7 @@ def check_one(
     report.bytes_done = mine.bytes_done
     if mine.errors:
         raise ImportRefused(
-            f"{path} is damaged, as the lines about it say. Restore it from another replica, or"
+            f"{path} is damaged, as the lines above say. Restore it from another replica, or"
             " move it away and delete its topic"
         )
     offsets = source.check.offsets

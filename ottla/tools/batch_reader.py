@@ -141,4 +141,4 @@ def codec_name(codec: int) -> str:
     try:
         return Codec(codec).name.lower()
     except ValueError:
-        raise UnsupportedCompression(f"codec number {codec} is unknown") from None
+        raise UnsupportedCompression(f"compression codec number {codec} is unknown") from None

@@ -139,8 +139,8 @@ class PartitionCheck:
                 self.add(
                     name, "a broker found a hole or damage in the log, and put"
                     f" {counted(size, 'byte')} of it into this file",
-                    "see what is in it (copy it to a name ….log for `ottla log dump`), send again"
-                    " what is missing, then move it away",
+                    "to read it with `ottla log dump`, copy it to a name such as /tmp/0.log; send"
+                    " records that are missing again, then move the file away",
                 )  # fmt: skip
             elif name.endswith(".damaged"):
                 self.add(

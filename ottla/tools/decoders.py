@@ -72,7 +72,8 @@ def plain(name: str) -> Callable[[bytes], str]:
     except KeyError:
         known = [f"{each}Decoder" for each in PLAIN]
         raise ValueError(
-            f"{name} is unknown; known are {', '.join(known)}{similar(name, known)}") from None
+            f"decoder {name} is unknown; known are {', '.join(known)}{similar(name, known)}"
+        ) from None
 
 
 def plain_decoder(key: str, value: str) -> Decoder:

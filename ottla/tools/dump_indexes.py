@@ -24,7 +24,7 @@ def base_offset_of(path: str) -> int:
     base = os.path.basename(path).split(".")[0]
     if not base.isdecimal():
         raise ValueError(
-            f"{path} is not the name of an index: expected its first offset in 20 digits"
+            f"{path} is not an index: its name must begin with the first offset, in 20 digits"
         )
     return int(base)
 

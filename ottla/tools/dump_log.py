@@ -84,7 +84,7 @@ def first_line(path: str) -> str:
     base = name.split(".")[0]
     if not base.isdecimal():
         raise ValueError(
-            f"{path} is not the name of a segment: expected its first offset in 20 digits"
+            f"{path} is not a segment: its name must begin with the first offset, in 20 digits"
         )
     return f"Log starting offset: {int(base)}"
 

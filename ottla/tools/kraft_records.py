@@ -58,7 +58,8 @@ def decode_kraft_record(data: bytes) -> tuple[Message, int]:
     """A metadata record and its version. Raises UnknownKraftRecord, MalformedMessage."""
     frame, at = read_varint(data, 0)
     if frame != FRAME_VERSION:
-        raise UnknownKraftRecord(f"the frame version is {frame}, expected {FRAME_VERSION}")
+        raise UnknownKraftRecord(
+            f"a metadata record has frame version {frame}, expected {FRAME_VERSION}")
     kind, at = read_varint(data, at)
     version, at = read_varint(data, at)
     message_class = kraft_classes().get(kind)

@@ -107,14 +107,14 @@ def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
              tmp_path, "--aggregates", "n=count(*)", "--format", "raw", "--window"]
     kept = ["--watermark", "10 minutes", "--to", "t", "--name", "n"]
     assert refusal(capsys, *words, "2 hours", *kept) == (
-        f"{tmp_path} was written with window 1 hour, but this run has window 2 hours: give window "
-        "1 hour again, or name another path")
+        f"{tmp_path} was written with `window` 1 hour, but this run has `window` 2 hours: give"
+        " `window` 1 hour again, or name another path")
     said = refusal(capsys, *words, "1 hour", *kept, "--watermark", "1 minute")
-    assert "with watermark 10 minutes, but this run has watermark 1 minute: give" in said
+    assert "with `watermark` 10 minutes, but this run has `watermark` 1 minute: give" in said
     said = refusal(capsys, *words, "1 hour")
-    assert "with watermark 10 minutes, but this run has watermark 1 hour (the default)" in said
+    assert "with `watermark` 10 minutes, but this run has `watermark` 1 hour (the default)" in said
     said = refusal(capsys, *words, "1 hour", *kept, "--name", "another")
-    assert "with name n, but this run has name another" in said
+    assert "with `name` n, but this run has `name` another" in said
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main(["pipeline", *map(str, words), "1 hour", *kept])
 
@@ -136,11 +136,11 @@ def test_an_archive_by_another_grain_is_refused_before_a_jvm_starts(
     words = ["archive", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
              tmp_path]  # fmt: skip
     assert refusal(capsys, *words, "--by", "hour") == (
-        f"{tmp_path} was written with by date, but this run has by hour: give by date again, or "
-        "name another path")
-    assert "but this run has by hour (the default): give" in refusal(capsys, *words)
+        f"{tmp_path} was written with `by` date, but this run has `by` hour: give `by` date again,"
+        " or name another path")
+    assert "but this run has `by` hour (the default): give" in refusal(capsys, *words)
     said = refusal(capsys, *words, "--by", "date", "--isolation", "read_uncommitted")
-    assert "with isolation read_committed, but this run has isolation read_uncommitted" in said
+    assert "with `isolation` read_committed, but this run has `isolation` read_uncommitted" in said
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main(["pipeline", *map(str, words), "--by", "date"])
 
@@ -160,10 +160,12 @@ def test_a_topic_that_was_created_again_is_refused_before_a_jvm_starts(
 
 @pytest.mark.parametrize(("more", "said"), [
     ("--aggregates m=count(*)",
-     "with aggregates n = count(*), but this run has aggregates m = count(*): give"),
-    ("--by carrier", "with by dep_delay, but this run has by carrier: give by dep_delay again"),
-    ("--slide 1minute", "with no slide, but this run has slide 1minute: leave slide out, or"),
-    ("--session-gap", "with no session_gap, but this run has session_gap: leave session_gap out"),
+     "with `aggregates` n = count(*), but this run has `aggregates` m = count(*): give"),
+    ("--by carrier",
+     "with `by` dep_delay, but this run has `by` carrier: give `by` dep_delay again"),
+    ("--slide 1minute", "with no `slide`, but this run has `slide` 1minute: leave `slide` out, or"),
+    ("--session-gap",
+     "with no `session_gap`, but this run has `session_gap`: leave `session_gap` out"),
     ("--schema dep_delay:INT", "with the schema carrier string, dep_delay int, but this run has "
      "dep_delay:INT: give the same schema again, or name another path"),
     ("", None),

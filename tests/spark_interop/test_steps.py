@@ -44,7 +44,7 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
         ('run = "archive"', 'run = "archiv"', "'archiv' is not a pipeline; similar: archive$"),
         ('run = "archive"', 'run = "x"', "step 1: run = 'x' is not a pipeline; there are archive,"),
         ('run = "archive"', 'runs = "archive"', 'step 1 has no run = "PIPELINE"; similar: runs$'),
-        ('topic = "flights"\n', "", "step 1: archive needs topic"),
+        ('topic = "flights"\n', "", "step 1: archive needs `topic`"),
         ("rate = 100", 'rate = "fast"', "step 2: `rate` must be a number, not 'fast'"),
         ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; similar: rate,"),
         ("rate = 100", "color = 1", "step 2: replay has no option 'color'; it has path"),
@@ -160,7 +160,7 @@ def test_schemas_of_a_subject_are_its_folders(tmp_path: Path) -> None:
     assert schemas.load(tmp_path, "t-value", "avro").texts == {3: "three"}
     assert schemas.load(tmp_path, "u-value", "avro").newest == 9
     (tmp_path / "name.avsc").touch()
-    with pytest.raises(PipelineError, match="is not a schema id"):
+    with pytest.raises(PipelineError, match="does not begin with a schema id"):
         schemas.load(tmp_path, "u-value", "avro")
 
 

@@ -280,7 +280,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda source: shutil.rmtree(source / "t-1"), "its replicas are on brokers [3]",
     ),
     "no directory of Kafka's": (
-        lambda source: (source / "meta.properties").unlink(), "does not name a cluster",
+        lambda source: (source / "meta.properties").unlink(), "no cluster.id was found in",
     ),
     "an unfinished list": (
         lambda source: write_metadata(

@@ -174,7 +174,8 @@ class InPlaceReader(DataSourceReader):
         self.columns = list(schema.names)
         unknown = [name for name in self.columns if name not in FIELDS]
         if unknown:
-            raise PipelineError(f"column {', '.join(unknown)} not found")
+            raise PipelineError(
+                f"column {', '.join(unknown)} not found; known are {', '.join(FIELDS)}")
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
@@ -299,7 +300,9 @@ class InPlaceReader(DataSourceReader):
         try:
             given = json.loads(text)
         except ValueError as error:
-            raise PipelineError(f"{which}Offsets {text!r} is not JSON with offsets") from error
+            raise PipelineError(
+                f'{which}Offsets {text!r} is not JSON with offsets, such as {{"0": 17}}'
+            ) from error
         if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
             others = sorted(given.keys() - {self.topic})
             if others:
@@ -308,7 +311,8 @@ class InPlaceReader(DataSourceReader):
                 )
             given = given[self.topic]
         if not isinstance(given, dict):
-            raise PipelineError(f"{which}Offsets {text!r} is not JSON with offsets")
+            raise PipelineError(
+                f'{which}Offsets {text!r} is not JSON with offsets, such as {{"0": 17}}')
         return given
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -104,7 +104,7 @@ class Progress:
         """Shows that the first batch takes a while."""
         if not self._drawn:
             self.restart()
-            self._draw(f"{self.what}: the first batch, up to half a minute on two idle cores")
+            self._draw(f"{self.what}: the first batch takes up to half a minute on two idle cores")
 
     def restart(self) -> None:
         """Begin to measure the rate anew: it is the mean since the last call of this method."""

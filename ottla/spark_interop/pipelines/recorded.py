@@ -155,14 +155,14 @@ def _shortened(text: str) -> str:
 
 
 def _named(name: str, value: Any) -> str:
-    """An option with its value, as in `by date`."""
+    """An option with its value; the name is in backquotes."""
     if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return f"{name} {_text(value)}" if value else f"no {name}"
+        return f"`{name}`" if value else f"no `{name}`"
+    return f"`{name}` {_text(value)}" if value else f"no `{name}`"
 
 
 def _again(name: str, value: Any) -> str:
-    return f"give {_named(name, value)} again" if value else f"leave {name} out"
+    return f"give {_named(name, value)} again" if value else f"leave `{name}` out"
 
 
 def _text(value: Any) -> str:

@@ -199,7 +199,8 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
             raise PipelineError(f"{where}: `{key}` must be a {known[key].kind}, not {value!r}")
     missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
     if missing:
-        raise PipelineError(f"{where}: {step.name} needs {', '.join(missing)}")
+        names = ", ".join(f"`{name}`" for name in missing)
+        raise PipelineError(f"{where}: {step.name} needs {names}")
     if "bootstrap" in known and given.get("topic") is not None:
         return {**given, "bootstrap": given.get("bootstrap") or default_addresses()}
     return dict(given)

@@ -31,7 +31,9 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
-LABELS = {"to": "the target", "dead_letters": "the dead letters' topic"}  # what errors call them
+LABELS = {  # what errors call them
+    "to": "the target", "dead_letters": "the dead letters' topic", "by": "`by`",
+}  # fmt: skip
 SETTINGS = "settings"  # a note: the topic's settings when the table was created
 TARGETS = "targets"  # a note, or part of a claim: the ids of destination topics
 CLAIM = "ottla-topic.json"  # the topics of a checkpoint outside a table

@@ -65,10 +65,10 @@ def accept(options: Namespace) -> None:
         ), ("cluster",))
         marked = [each for each in found if each.marked]
         if not marked:
-            print(f"nothing to do: none of these directories has {MARK}", file=sys.stderr)
+            print(f"nothing to do: none of these directories has the file {MARK}", file=sys.stderr)
             return
         confirm(
-            options, "losing the cluster's changes since the backup of its ZooKeeper",
+            options, "discarding the cluster's changes since the backup of its ZooKeeper",
             clusters[0],
         )
         if not options.dry_run:

@@ -104,7 +104,10 @@ def delete(options: Namespace) -> None:
         found = acls.describe(cluster, pattern, rule)
         count = sum(map(len, found.values()))
         if not count:
-            raise ClientError(f"{options.principal} has no such ACLs; to see all: ottla acl list")
+            narrowed = f" of operation {options.operation}" if options.operation else ""
+            narrowed += f" for {options.resource}" if options.resource else ""
+            raise ClientError(
+                f"{options.principal} has no ACLs{narrowed}; to see all: ottla acl list")
         rules = f"{counted(count, 'ACL')} of {options.principal}"
         confirm(options, f"removing {rules}", options.principal)
         if not options.dry_run:

@@ -102,7 +102,7 @@ class Fault(NamedTuple):
 
 REASONS = {
     "full": "full: writes to it are refused until it has space",
-    "offline": "offline: the broker's log says why, and its partitions are not served from it",
+    "offline": "offline: partitions are not served from it, and the broker's log says why",
 }
 
 
@@ -230,7 +230,8 @@ def active_controller(cluster: ClusterClient) -> Connection:
         if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
             return controller
         cluster.controller_id = part.leader_id  # the next attempt asks this broker
-    raise ClientError("the brokers do not agree on the controller yet")
+    raise ClientError(
+        "the brokers do not agree yet on which of them is the controller: try again later")
 
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:

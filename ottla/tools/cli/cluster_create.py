@@ -216,8 +216,8 @@ class Creation:
             if self.begun is None:
                 raise ClusterRefused(
                     f"{where} has the cluster {self.cluster_id}, to which this broker belongs, but"
-                    " the broker's log directories are not marked as a member's: are they an old"
-                    " copy? Nothing was changed"
+                    " the broker's log directories are those of a standalone broker: are they an"
+                    " old copy? Nothing was changed"
                 )
             self.image = None
             return
@@ -269,7 +269,7 @@ class Creation:
             if self.image is not None:
                 raise ClusterRefused(
                     f"another program changed ZooKeeper at {self.begun} while this command ran: run"
-                    " it again"
+                    " this command again"
                 ) from error
 
     def plan(self) -> list[str]:

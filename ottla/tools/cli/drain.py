@@ -81,7 +81,8 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
     }
     if not found:
         raise ClientError(
-            f"{leaving} cannot be emptied: no other log directory accepts partitions")
+            f"{leaving} cannot be emptied: no other log directory accepts partitions; at least"
+            " one must be online and not cordoned")
     return found
 
 

@@ -172,7 +172,8 @@ def planned(
     if to[0] not in "+-":
         return resets.clamp(cluster, dict.fromkeys(places, int(to)))
     if missing := [place for place in places if place not in committed]:
-        raise ClientError(f"{missing[0][0]}:{missing[0][1]} has no committed offset to shift")
+        raise ClientError(
+            f"{missing[0][0]}:{missing[0][1]} has no committed offset that {flag} {to} could shift")
     by = int(to)
     return resets.clamp(cluster, {place: committed[place][0] + by for place in places})
 
@@ -209,8 +210,8 @@ def reset(options: Namespace) -> None:
         if left:
             named = ", ".join(f"{topic}:{index}" for topic, index in left)
             print(
-                f"skipped partitions without a committed offset of {options.group}: {named};"
-                " --topic resets them too", file=sys.stderr)
+                f"skipped partitions without a committed offset of group {options.group}: {named};"
+                " --topic TOPIC resets all partitions of a topic", file=sys.stderr)
         if options.yes and not options.dry_run:
             groups.commit(cluster, options.group, plan)
     show(
@@ -226,16 +227,17 @@ def reset(options: Namespace) -> None:
             for place, offset in plan.items()
         ),
     )
-    hint = "" if options.yes else ": say --yes to do it"
+    hint = "" if options.yes else ": give --yes to do it"
     options.dry_run = options.dry_run or not options.yes
-    done(options, f"reset {options.group}{hint}")
+    done(options, f"reset group {options.group}{hint}")
 
 
 def delete(options: Namespace) -> None:
     with connect(options) as cluster:
         for name in options.group:
             check_inactive(cluster, name)
-        confirm(options, f"deleting {', '.join(options.group)}", options.group[0])
+        noun = "group" if len(options.group) == 1 else "groups"
+        confirm(options, f"deleting {noun} {', '.join(options.group)}", options.group[0])
         for name in options.group:
             if not options.dry_run:
                 groups.delete(cluster, name)

@@ -235,7 +235,8 @@ def check_free(cluster: LocalCluster) -> None:
     directory = cluster.directory
     if pid := holder_of(directory):
         raise ClientError(
-            f"this cluster is already running: Ctrl-C in its terminal, or kill {pid}, stops it"
+            f"the cluster in {directory} is already running: Ctrl-C in its terminal, or kill {pid},"
+            " stops it"
         )
     homes = sorted(directory.glob("broker-*/"))
     survivors = [str(pid) for home in homes if (pid := holder_of(home))]

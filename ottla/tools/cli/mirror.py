@@ -94,7 +94,7 @@ class Copied:
         if self.failure is not None:
             refused = self.failure.code() > 0
             raise (NotWritten if refused else ClientError)(
-                f"a record was not acknowledged: {reason_with_code(self.failure)}"
+                f"the target did not acknowledge a record: {reason_with_code(self.failure)}"
             )
         # After DUPLICATE_SEQUENCE_NUMBER, the record is in the target at an unknown offset.
         if self.offset < 0:
@@ -149,13 +149,14 @@ class Mirror:
         if not wanted:
             names = [topic.name for topic in self.source.metadata().topics]
             near = similar(self.wanted_topics, names)
-            raise ClientError(f"no topic of the source matches --topics{near}")
+            raise ClientError(
+                f"no topic of the source matches --topics {self.wanted_topics!r}{near}")
         if self.groups is not None:
             known = [listed.id for listed in groups.list_surely(self.source)]
             near = similar(self.wanted_groups, known)
             if near and not any(map(self.groups, known)):
-                print(f"ottla mirror: no group of the source matches --groups{near}",
-                      file=sys.stderr)
+                print("ottla mirror: no group of the source matches --groups"
+                      f" {self.wanted_groups!r}{near}", file=sys.stderr)
         self.names = {name: self.prefix + name for name in wanted}
         if not self.dry_run:
             for name, count in wanted.items():

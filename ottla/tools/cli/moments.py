@@ -28,5 +28,5 @@ def milliseconds(text: str) -> int:
         moment = moment.replace(tzinfo=UTC)
     found = int(moment.timestamp() * 1000)
     if found < 0:
-        raise WrongUsage(f"{text!r} is before 1970, and no record is")
+        raise WrongUsage(f"{text!r} is before 1970: expected a time from 1970 on")
     return found

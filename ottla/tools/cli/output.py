@@ -117,4 +117,4 @@ def confirm(options: Namespace, what: str, name: str) -> None:
         raise NotConfirmed(f"{what} cannot be undone: confirm with --yes")
     print(f"{what} cannot be undone. Type {name} to proceed: ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip() != name:
-        raise NotConfirmed("nothing was changed")
+        raise NotConfirmed(f"the answer was not {name}: nothing was changed")

@@ -96,5 +96,5 @@ def consume(options: Namespace) -> None:
     }
     show(options, ("topic", "records", "records_s", "mib_s"), [row])
     if got < wanted:
-        shortage = f"{options.topic} has only {counted(got, 'record')}"
+        shortage = f"expected {counted(wanted, 'record')}, but {options.topic} has only {got}"
         print(f"ottla perf consume: {shortage}", file=sys.stderr)

@@ -26,6 +26,8 @@ from ottla.wire.wording import counted
 
 RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer record is an error."""
+TOO_LARGE = (
+    f"the input has a record of more than {RECORD_MAX} bytes, the most that this command sends")
 
 PATIENCE_SECONDS = 1.0
 """How long Ctrl-C waits for acknowledgements before it prints that it waits."""
@@ -72,7 +74,7 @@ def check_flags(options: Namespace) -> None:
     """Raises WrongUsage for a wrong value, and for flags of which one would have no effect."""
     for name in ("delimiter", "key_delimiter"):
         if getattr(options, name) is not None and not escaped(getattr(options, name)):
-            raise WrongUsage(f"--{name.replace('_', '-')} '': expected a text")
+            raise WrongUsage(f"--{name.replace('_', '-')} '': expected one or more characters")
     headers_of(options)
     one_of(partition=options.partition, any_partition=options.any_partition)
     one_of(key=options.key, key_delimiter=options.key_delimiter)
@@ -116,8 +118,8 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
     except KeyboardInterrupt:       # a second Ctrl-C in here ends the command
         line.clear()
         if left := writer.left(PATIENCE_SECONDS):
-            print(f"waiting up to {CLOSE_SECONDS} s for {counted(left, 'record')};"
-                  " Ctrl-C again gives up", file=sys.stderr)
+            print(f"waiting up to {CLOSE_SECONDS} s for the broker to acknowledge"
+                  f" {counted(left, 'record')}; Ctrl-C again gives up", file=sys.stderr)
         writer.close()
         raise
     except Exception:
@@ -168,7 +170,7 @@ def records(
     if kind == "raw":
         data = file.read(RECORD_MAX + 1)
         if len(data) > RECORD_MAX:
-            raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
+            raise ClientError(TOO_LARGE)
         yield topic, key, data, headers, partition, None
         return
     delimiter = escaped(options.delimiter) if options.delimiter else b"\n"
@@ -246,7 +248,7 @@ def pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
     if delimiter == b"\n":
         for line in iter(lambda: file.readline(RECORD_MAX), b""):
             if len(line) == RECORD_MAX:
-                raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
+                raise ClientError(TOO_LARGE)
             yield line.removesuffix(b"\n").removesuffix(b"\r")
         return
     rest = b""
@@ -255,6 +257,6 @@ def pieces(file: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
         *whole, rest = rest.split(delimiter)
         yield from whole
         if len(rest) > RECORD_MAX:
-            raise ClientError(f"a record of more than {RECORD_MAX} bytes is not sent")
+            raise ClientError(TOO_LARGE)
     if rest:
         yield rest

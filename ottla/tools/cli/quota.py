@@ -38,7 +38,9 @@ def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
     if not entity or not rest:
         kind = words[0].partition("/")[0]
         near = similar(kind, KINDS) if kind not in KINDS else ""
-        raise WrongUsage(f"expected user/NAME, client/ID or ip/ADDRESS, then what to change{near}")
+        raise WrongUsage(
+            f"{' '.join(words)!r}: expected user/NAME, client/ID or ip/ADDRESS, then the quotas to"
+            f" change{near}")
     return entity, rest
 
 
@@ -72,13 +74,13 @@ def set_values(options: Namespace) -> None:
         except ArgumentTypeError:
             raise WrongUsage(f"{key}={value}: expected a number") from None
     _alter(options, entity, numbers, [])
-    done(options, f"set {', '.join(rest)}")
+    done(options, f"set {', '.join(rest)} of {' '.join(options.entity[: -len(rest)])}")
 
 
 def delete(options: Namespace) -> None:
     entity, rest = entity_of(options.entity)
     _alter(options, entity, {}, rest)
-    done(options, f"removed {', '.join(rest)}")
+    done(options, f"removed {', '.join(rest)} of {' '.join(options.entity[: -len(rest)])}")
 
 
 def _alter(
@@ -146,7 +148,7 @@ def set_user(options: Namespace) -> None:
     if not options.dry_run:
         with connect(options) as cluster:
             configs.set_scram(cluster, options.user, mechanism, password, iterations)
-    done(options, f"given user {options.user} a credential for {mechanism}")
+    done(options, f"set a {mechanism} credential of user {options.user}")
 
 
 def delete_user(options: Namespace) -> None:

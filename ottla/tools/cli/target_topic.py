@@ -47,8 +47,9 @@ class TargetTopic:
             if partition >= count:
                 raise ClientError(
                     f"topic {self.name!r} does not exist, and a new one would have"
-                    f" {counted(count, 'partition')}: create it first, as with"
-                    f" ottla topic create {self.name} --partitions {partition + 1}"
+                    f" {counted(count, 'partition')}, but a record is for partition {partition}:"
+                    f" create the topic first, as with ottla topic create {self.name}"
+                    f" --partitions {partition + 1}"
                 )
 
     def check(self, partition: int | None) -> None:

@@ -124,7 +124,10 @@ def grow(options: Namespace) -> None:
         raise WrongUsage("--partitions is required: the new total number of partitions")
     with connect(options) as cluster:
         topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
-    done(options, f"given topic {options.topic} {counted(options.partitions, 'partition')}")
+    done(
+        options,
+        f"extended topic {options.topic} to {counted(options.partitions, 'partition')}",
+    )
 
 
 def trim(options: Namespace) -> None:
@@ -157,7 +160,8 @@ def delete(options: Namespace) -> None:
             return
         if not (options.yes or options.if_exists):
             known(cluster, options.topic)       # a missing topic is reported before the question
-        confirm(options, f"deleting {', '.join(options.topic)}", options.topic[0])
+        noun = "topic" if len(options.topic) == 1 else "topics"
+        confirm(options, f"deleting {noun} {', '.join(options.topic)}", options.topic[0])
         failed: Refused | None = None
         for name, (code, message) in topics.delete(cluster, options.topic).items():
             if options.if_exists and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

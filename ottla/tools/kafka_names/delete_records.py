@@ -10,6 +10,7 @@ from ottla.tools.admin import offsets
 from ottla.tools.kafka_names.common import connect, read_json
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed, complain
+from ottla.tools.kafka_names.reassignment_plan import misfit
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def plan(path: str) -> dict[Place, int]:
             below[place] = int(item["offset"])
     except (KeyError, TypeError, ValueError) as wrong:
         raise Failed(
-            f"{path}: expected partitions with topic, partition and offset: {wrong}"
+            f'{path}: expected {{"partitions": [{{"topic": NAME, "partition": N, "offset": N}}]}},'
+            f" but {misfit(wrong)}"
         ) from wrong
     if twice:
         raise Failed(f"Offset json file contains duplicate topic partitions: {', '.join(twice)}")

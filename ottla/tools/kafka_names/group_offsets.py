@@ -211,7 +211,7 @@ def forget(options: Options, cluster: ClusterClient) -> None:
         complain(TOOL, followed_by(message_of(code), similar))
     elif failed:
         show_error("Encountered some partition-level error, see the follow-up details.")
-        complain(TOOL, "some offsets were not deleted")
+        complain(TOOL, "some offsets were not deleted: see the column STATUS")
     else:
         print(f"Request succeeded for deleting offsets from group {group_id}.")
     print("\n" + padded(("TOPIC", 15), ("PARTITION", 10), ("STATUS", 15)))

@@ -10,6 +10,7 @@ from ottla.tools.kafka_names.common import connect, read_json
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.reassignment_plan import misfit
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -58,7 +59,10 @@ def chosen(options: Options) -> list[Place] | None:
     try:
         places = [(str(item["topic"]), int(item["partition"])) for item in value["partitions"]]
     except (KeyError, TypeError, ValueError) as wrong:
-        raise Failed(f"{path}: expected partitions with topic and partition: {wrong}") from wrong
+        raise Failed(
+            f'{path}: expected {{"partitions": [{{"topic": NAME, "partition": N}}]}}, but'
+            f" {misfit(wrong)}"
+        ) from wrong
     if len(set(places)) < len(places):
         raise Failed("Replica election data contains duplicate partitions")
     return places

@@ -19,7 +19,7 @@ def run(options: Options) -> int:
     target = read_client_properties(options.one("producer.config"))
     pattern = options.one("include") or options.one("whitelist")
     if not source.get("bootstrap.servers") or not target.get("bootstrap.servers") or not pattern:
-        raise UsageError("--include is needed, and bootstrap.servers in both property files")
+        raise UsageError("--include is required, and both property files need bootstrap.servers")
     wanted = flags(pattern.replace(",", "|"), once=options.has("once"))
     mirror_between(wanted, source, target)
     return 0
@@ -47,7 +47,9 @@ def flow(properties: dict[str, str], once: bool) -> None:
         if "->" in name and name.endswith(".enabled") and value.strip() == "true"
     ]
     if len(flows) != 1:
-        raise UsageError(f"exactly one flow A->B must be enabled, found {len(flows)}")
+        raise UsageError(
+            "the property file must enable exactly one flow, with A->B.enabled=true, but enables"
+            f" {len(flows)}")
     one, other = (name.strip() for name in flows[0].split("->", 1))
     policy = properties.get("replication.policy.class", "")
     prefix = "" if policy.endswith("IdentityReplicationPolicy") else f"{one}."

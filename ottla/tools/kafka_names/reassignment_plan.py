@@ -48,6 +48,11 @@ def why_not_json(wrong: ValueError) -> str:
     return f"not JSON: {wrong.msg.lower()}, line {wrong.lineno}, column {wrong.colno}{ends}"
 
 
+def misfit(wrong: Exception) -> str:
+    """What the error of a conversion says about JSON that lacks the expected form."""
+    return f"{wrong} is missing" if isinstance(wrong, KeyError) else f"a value is wrong: {wrong}"
+
+
 def read(path: str) -> Plan:
     """The plan in a file. Raises ClientError for a plan that contradicts itself."""
     value = load(path)
@@ -66,13 +71,14 @@ def read(path: str) -> Plan:
             )
     except (KeyError, TypeError, ValueError) as wrong:
         raise ClientError(
-            f"{path}: expected partitions with topic, partition and replicas: {wrong}"
+            f'{path}: expected {{"partitions": [{{"topic": NAME, "partition": N, "replicas":'
+            f" [N, …]}}]}}, but {misfit(wrong)}"
         ) from wrong
     if not plan:
         raise ClientError("Partition reassignment list cannot be empty")
     for (topic, index), item in plan.items():
         if not item.replicas:
-            raise ClientError("Partition replica list cannot be empty")
+            raise ClientError(f"Partition replica list cannot be empty: {topic}-{index}")
         twice = sorted({one for one in item.replicas if item.replicas.count(one) > 1})
         if twice:
             raise ClientError(
@@ -93,7 +99,8 @@ def topics_of(path: str) -> list[str]:
     try:
         return [str(item["topic"]) for item in value["topics"]]
     except (KeyError, TypeError) as wrong:
-        raise ClientError(f'{path}: expected {{"topics": [{{"topic": NAME}}]}}: {wrong}') from wrong
+        raise ClientError(
+            f'{path}: expected {{"topics": [{{"topic": NAME}}]}}, but {misfit(wrong)}') from wrong
 
 
 def brokers_of(text: str) -> list[int]:
@@ -118,7 +125,7 @@ def spread(
         if len(replicas) > size:
             raise ClientError(
                 f"Unable to replicate the partition {len(replicas)} time(s): "
-                f"only {size} broker(s) are given"
+                f"only {size} broker(s) are given ({place[0]}-{place[1]})"
             )
         proposed[place] = list(rotation.replicas(number, number // size, len(replicas)))
     return proposed

@@ -61,7 +61,8 @@ def _credential(rule: str) -> NewCredential:
         salt = base64.b64decode(parts["salt"], validate=True) if "salt" in parts else None
         salted = base64.b64decode(parts.get("saltedpassword", ""), validate=True)
     except (ValueError, binascii.Error) as error:
-        raise UsageError(f"--add-scram: {error}") from error
+        raise UsageError(
+            f"--add-scram: iterations, salt or saltedpassword cannot be read: {error}") from error
     if salted and salt is None:
         raise UsageError("You must supply 'salt' with 'saltedpassword' to add-scram")
     salt = salt or secrets.token_hex(SALT_SIZE // 2).encode()

@@ -65,10 +65,14 @@ def consumer_settings(options: Options) -> dict[str, str]:
     """Properties of the consumer from file and flags."""
     protocol = options.one("group-protocol", "classic").lower()
     if protocol not in PROTOCOLS:
-        raise Failed(f"Invalid value {protocol} for configuration group.protocol")
+        raise Failed(
+            f"Invalid value {protocol} for configuration group.protocol: expected classic or"
+            " consumer")
     policy = options.one("reset-policy", "earliest")
     if policy not in ("earliest", "latest", "none"):
-        raise Failed(f"Invalid value {policy} for configuration auto.offset.reset")
+        raise Failed(
+            f"Invalid value {policy} for configuration auto.offset.reset: expected earliest, latest"
+            " or none")
     properties = {"auto.offset.reset": "error" if policy == "none" else policy,
              **properties_of(options), "group.protocol": protocol}  # fmt: skip
     if protocol == "classic":

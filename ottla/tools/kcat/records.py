@@ -38,7 +38,7 @@ def consume(chosen: Chosen) -> None:
     """Print records until -c, -e or Ctrl-C."""
     names = chosen.rest if chosen.mode == "G" else [chosen.topic()]
     if not names:
-        raise Misused("-G <group> wants topics")
+        raise Misused("-G <group> needs at least one topic: -G <group> <topic> …")
     properties = properties_of(chosen)
     committed = properties.get("isolation.level") == "read_committed"
     until: int | None = None
@@ -95,8 +95,8 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
                 raise Misused("-o stored requires -G, or -X group.id")
         elif chosen.group:
             raise Misused(
-                f"-o {text} cannot be used with -G: use beginning or end (where no offset is"
-                " stored)"
+                f"-o {text} cannot be used with -G: use beginning or end, which apply to partitions"
+                " without a stored offset"
             )
         elif text.startswith("s@"):
             wanted.starts = by_time(cluster, wanted, number(text[2:], "-o"))

@@ -63,12 +63,14 @@ class Unpacked:
                 at = len(data)
             elif letter == "$":
                 if at < len(data):
-                    raise ClientError(f"{what}: {len(data) - at} bytes remain after {format_}")
+                    raise ClientError(
+                        f"{what}: {len(data) - at} bytes remain after the format {format_!r} of -s")
             else:
                 size = struct.calcsize(order + letter)
                 if len(data) - at < size:
-                    raise ClientError(f"{what}: {size} bytes needed by {format_}, but"
-                                      f" {len(data) - at} remain")
+                    raise ClientError(
+                        f"{what}: the format {format_!r} of -s needs {size} more bytes, but"
+                        f" {len(data) - at} remain")
                 [found] = struct.unpack_from(order + letter, data, at)
                 out.append(found if letter == "c" else b"%d" % found)
                 at += size

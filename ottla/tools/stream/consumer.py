@@ -304,7 +304,8 @@ class Consumer:
                 if one.error is not None:
                     raise self.library.KafkaException(one.error)
         except self.library.KafkaException as failed:
-            raise ClientError(f"offsets were not committed: {plain(failed)}") from failed
+            raise ClientError(
+                f"group {self.group}: offsets were not committed: {plain(failed)}") from failed
         self._committed |= changed
         return changed
 

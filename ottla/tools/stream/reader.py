@@ -295,7 +295,7 @@ class RecordPrinter:
         """The text that says what a member of a group still waits for, "" if it waits for
         nothing."""
         if self.wanted.is_member and not self.consumer.joined:
-            return "it has not let a member join"
+            return "its coordinator has let no member join"
         for place, here in self.consumer.positions.items():
             end = self.wanted.group_ends.get(place, 0)
             if here < end and place not in self.finished:

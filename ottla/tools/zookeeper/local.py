@@ -153,9 +153,9 @@ class LocalZooKeeper:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as held:
                 raise ZooKeeperFailed(
-                    f"a ZooKeeper that was started earlier still uses {self.directory}: this"
-                    " cluster is already running, or was killed and left it behind: kill"
-                    f" {self.left_behind}"
+                    f"a ZooKeeper that was started earlier still uses {self.directory}. Either the"
+                    " cluster in this directory is running, or it was killed without its ZooKeeper:"
+                    f" kill {self.left_behind} ends it"
                 ) from held
             self._spawn(lock.fileno())
             assert self.process is not None

@@ -70,7 +70,7 @@ def refused(ottla: Ottla, line: str, said: str) -> None:
     ("produce t -i jsonl -Z", "--null has no effect with -i jsonl"),
     ("produce t -i raw -K :", "--key-delimiter has no effect with -i raw"),
     ("produce t -i raw -D :", "--delimiter has no effect with -i raw"),
-    ("produce t -K ''", "--key-delimiter '': expected a text"),
+    ("produce t -K ''", "--key-delimiter '': expected one or more characters"),
     ("topic create t -c flush.ms=1 -c flush.ms=2", "--config flush.ms is given twice"),
     ("config set topic/t retention.ms=1d retention.ms=2d", "setting retention.ms is given twice"),
     ("topic browse --partition 0", "--partition was given without a topic"),

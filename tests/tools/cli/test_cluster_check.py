@@ -80,8 +80,8 @@ def test_directories_without_space_and_brokers_without_an_answer_are_named(
     assert [(each.broker, each.directory) for each in faults] == [(1, "/b"), (2, "/a"), (3, None)]
     assert [each.text for each in faults] == [
         "broker 1: log directory /b is full: writes to it are refused until it has space",
-        "broker 2: log directory /a is offline: the broker's log says why, and its partitions are"
-        " not served from it",
+        "broker 2: log directory /a is offline: partitions are not served from it, and the broker's"
+        " log says why",
         "broker 3 is not reachable at x:1",
     ]
 

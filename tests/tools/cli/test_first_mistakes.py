@@ -201,13 +201,13 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("feature set group.version=99999", 2, "max version level: 99999 is not between "),
     ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
     ("user set xyzzy --iterations 10", 2, "--iterations 10: expected 4096 to 16384; see ottla"),
-    ("acl delete User:xyzzy --yes", 1, "has no such ACLs; to see all: ottla acl list\n"),
+    ("acl delete User:xyzzy --yes", 1, "has no ACLs; to see all: ottla acl list\n"),
     ("acl delete User:xyzzy rea --yes", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a rea topic/t", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a xyzzy topic/t", 2, "operation 'xyzzy' is unknown: expected one of all, read"),
     ("acl add User:a read tpic/t", 2, "user/NAME; similar: topic;"),
     ("config show topc/t", 2, "for all brokers; similar: topic;"),
-    ("quota set usr/alice producer_byte_rate=1", 2, "then what to change; similar: user;"),
+    ("quota set usr/alice producer_byte_rate=1", 2, "then the quotas to change; similar: user;"),
 ])
 def test_a_refusal_names_the_next_step(ottla: Ottla, line: str, status: int, said: str) -> None:
     ottla("topic create there --if-not-exists")
@@ -266,8 +266,8 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
     assert listed.split() == ["half", "classic", "Empty", "0", "1"]
     done = ottla("group reset half --to beginning")
     assert done.out.count("halves") == 1 and done.err.startswith(
-        "skipped partitions without a committed offset of half: halves:1;"
-        " --topic resets them too\n")
+        "skipped partitions without a committed offset of group half: halves:1;"
+        " --topic TOPIC resets all partitions of a topic\n")
 
 
 def test_a_missing_argument_is_named_with_its_choices(ottla: Ottla) -> None:

@@ -97,7 +97,8 @@ def test_a_producer_says_what_it_waits_for_and_what_was_not_acknowledged(
             assert sender.stderr.readline() == LOST.format(address)
             sender.send_signal(signal.SIGINT)
             assert sender.stderr.readline() == (
-                "waiting up to 60 s for 1 record; Ctrl-C again gives up\n")
+                "waiting up to 60 s for the broker to acknowledge 1 record;"
+                " Ctrl-C again gives up\n")
             sender.send_signal(signal.SIGINT)
             assert sender.stderr.read() == "1 record sent, 1 not acknowledged\n"
             assert sender.wait(60) == 130

@@ -154,9 +154,9 @@ def test_kafkas_tools_add_the_similar_names_on_stderr(
 @pytest.mark.parametrize(("line", "status", "said"), [
     ("kcat -b {b} -L -t oders", 0, "% topic 'oders' does not exist; similar: orders, others\n"),
     ("mirror --from {b} --to {b} --prefix copy- --once --topics oders", 1,
-     "no topic of the source matches --topics; similar: orders, others\n"),
+     "no topic of the source matches --topics 'oders'; similar: orders, others\n"),
     ("mirror --from {b} --to {b} --prefix copy- --dry-run --topics orders --groups biling", 0,
-     "ottla mirror: no group of the source matches --groups; similar: billing\n"),
+     "ottla mirror: no group of the source matches --groups 'biling'; similar: billing\n"),
     ("group reset biling --topic orders --to end", 0,
      "group 'biling' does not exist yet; similar: billing\n"),
     ("kafka-consumer-groups {k} --reset-offsets --group biling --topic orders --to-latest --export",

@@ -80,7 +80,8 @@ def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
 
     def waiting(reason: str) -> None:
         print(
-            f"{printable(reason)}; trying for {patience:g} s, as it may be starting (--timeout)",
+            f"{printable(reason)}; trying for {patience:g} s (--timeout), as the broker may be"
+            " starting",
             file=sys.stderr,
         )
 

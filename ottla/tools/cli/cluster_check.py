@@ -197,9 +197,10 @@ def summary(
     partitions."""
     now = datetime.now().astimezone()
     lines = [
-        f"broker {node} is away" + (
-            f" since {'before ' * since[node].at_the_latest}{moment(since[node].at_ms, now)}"
-            if node in since else "; since when is unknown"
+        f"broker {node} " + (
+            "has been away since"
+            f" {'before ' * since[node].at_the_latest}{moment(since[node].at_ms, now)}"
+            if node in since else "is away; since when is unknown"
         )
         for node in away(partitions, alive)
     ]

@@ -220,7 +220,7 @@ def process_of(directory: Path, broker: int) -> int:
         if str(broker) in there:
             raise ClientError(
                 f"broker {broker} in {directory} is not running: is `ottla cluster start` running"
-                " there? --dir names another directory"
+                " there? For a cluster in another directory, use --dir"
             )
         if not there:
             raise ClientError(

@@ -112,8 +112,8 @@ def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
         said = [f"{t}:{index}: {message_of(*result)}" for (t, index), result in failed.items()]
         more = [f"and {counted(len(said) - SHOWN, 'other')}"] if len(said) > SHOWN else []
         raise ClientError(
-            f"{len(failed)} of {len(results)} partitions {'was' if len(failed) == 1 else 'were'}"
-            f" refused{' (the others were accepted)' if len(failed) < len(results) else ''}: "
+            f"the change was refused for {len(failed)} of {len(results)} partitions"
+            f"{' (and accepted for the others)' if len(failed) < len(results) else ''}: "
             + "; ".join([*said[:SHOWN], *more])
         )
 

@@ -395,7 +395,8 @@ def test_it_is_said_since_when_a_broker_is_away(cluster: RunningCluster) -> None
         "the others know it",
     )
     now = datetime.now().astimezone()
-    said = {f"broker {away} is away since {now - timedelta(minutes=m):%H:%M %Z}" for m in (0, 1)}
+    said = {f"broker {away} has been away since {now - timedelta(minutes=m):%H:%M %Z}"
+            for m in (0, 1)}
     for node_id in cluster.servers:
         (one,) = quorum(cluster, node_id).observers
         assert one.replica_id == away and one.log_end_offset == -1
@@ -411,4 +412,4 @@ def test_it_is_said_since_when_a_broker_is_away(cluster: RunningCluster) -> None
     restart(second)
     began_ms = cluster.servers[first].broker.departed.began_ms
     at = datetime.fromtimestamp(began_ms / 1000, now.tzinfo)
-    assert check() == f"broker {away} is away since before {at:%H:%M %Z}"
+    assert check() == f"broker {away} has been away since before {at:%H:%M %Z}"

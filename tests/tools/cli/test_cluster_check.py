@@ -132,9 +132,9 @@ def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> N
         "56 of 62 partitions lack 1 replica in sync", "1 of 62 partitions has no leader"]
     at_ms = int(now.timestamp() * 1000)
     assert summary(parts, ALIVE, {4: Departure(at_ms)}) == [
-        f"broker 4 is away since {now:%H:%M %Z}", *lacking]
+        f"broker 4 has been away since {now:%H:%M %Z}", *lacking]
     assert summary(parts, ALIVE, {4: Departure(at_ms, at_the_latest=True)}) == [
-        f"broker 4 is away since before {now:%H:%M %Z}", *lacking]
+        f"broker 4 has been away since before {now:%H:%M %Z}", *lacking]
     assert summary(parts, ALIVE, {}) == [
         "broker 4 is away; since when is unknown", *lacking]
 

@@ -128,7 +128,7 @@ def test_restarting_a_broker_that_does_not_run_names_those_there_are(
     assert done.status == 1
     assert done.err.endswith(
         f"broker 1 in {tmp_path} is not running: is `ottla cluster start` running there?"
-        " --dir names another directory\n")
+        " For a cluster in another directory, use --dir\n")
 
 
 @pytest.fixture

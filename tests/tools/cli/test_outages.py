@@ -66,7 +66,8 @@ def test_an_outage_is_told_once_with_its_reason(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(("terminal", "printed"), [
-    (True, "no broker\\x1b; trying for 5 s, as it may be starting (--timeout)\n"), (False, ""),
+    (True, "no broker\\x1b; trying for 5 s (--timeout), as the broker may be starting\n"),
+    (False, ""),
 ])
 def test_a_command_on_a_terminal_says_that_it_waits_for_its_first_broker(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool,

@@ -115,6 +115,6 @@ def test_what_was_refused_is_said_and_that_the_rest_was_not() -> None:
     with pytest.raises(ClientError) as said:
         refuse({**results, ("u", 0): (0, None)})
     assert str(said.value) == (
-        "7 of 8 partitions were refused (the others were accepted): t:0: no 0; t:1: no 1;"
-        " t:2: no 2; t:3: no 3; t:4: no 4; and 2 others"
+        "the change was refused for 7 of 8 partitions (and accepted for the others): t:0: no 0;"
+        " t:1: no 1; t:2: no 2; t:3: no 3; t:4: no 4; and 2 others"
     )

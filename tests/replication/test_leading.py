@@ -255,7 +255,8 @@ def test_who_comes_back_holds_nobody_back_for_having_been_in_sync(
 
 def test_below_min_isr_acks_all_is_refused_before_the_append(make: Make) -> None:
     part = make((1,), min_insync_replicas=2)
-    with pytest.raises(NotEnoughReplicas, match=r"1 replica in sync, min\.insync\.replicas is 2"):
+    said = r"has 1 replica in sync, but min\.insync\.replicas is 2"
+    with pytest.raises(NotEnoughReplicas, match=said):
         part.append_bytes(batch())
     assert part.log.log_end_offset == 0
     part.append_bytes(batch(), all_replicas=False)

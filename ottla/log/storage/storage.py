@@ -145,8 +145,7 @@ class Storage:
         try:
             finish_moves(disk, opened)
         except OSError as error:
-            raise StorageRefused(
-                f"a move between log directories could not be finished: {error}") from error
+            raise StorageRefused(f"a move of a partition could not be finished: {error}") from error
         if len(failed) == len(opened):
             raise StorageRefused("; ".join(str(each.offline) for each in failed))
         for directory in failed:

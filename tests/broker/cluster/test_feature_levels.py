@@ -55,7 +55,7 @@ def test_an_older_broker_does_not_start_where_a_newer_level_is_used(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.stop(3)
-    with pytest.raises(StorageRefused, match=r"uses transaction\.version at level 2.*0 to 1"):
+    with pytest.raises(StorageRefused, match=r"feature transaction\.version at level 2.*0 to 1"):
         start_older(cluster, 3, monkeypatch)
     cluster.start(3)
 
@@ -102,7 +102,7 @@ def test_a_broker_that_meets_a_level_that_it_does_not_support_ends_with_the_reas
     cluster.run(decide(lambda image: Decision([FeatureSet("newer.version", 1)], None)))
     failure = cluster.servers[older].failure
     cluster.until(failure.done, "it ends")
-    assert "uses newer.version at level 1" in failure.result()
+    assert "uses the feature newer.version at level 1" in failure.result()
     assert "does not know it" in failure.result()
     failure = cluster.servers[controller].failure
     assert not failure.done()

@@ -110,7 +110,7 @@ def test_a_controller_that_nobody_can_read_ends_whoever_reads_it(
     cluster: RunningCluster, data: bytes
 ) -> None:
     write(cluster, Delete(CONTROLLER), Create(CONTROLLER, data))
-    all_end(cluster, "/controller is not readable")
+    all_end(cluster, "/controller in ZooKeeper is not readable")
 
 
 def test_a_start_says_that_nobody_can_read_the_controller_where_it_replaces_its_former_self(
@@ -120,7 +120,7 @@ def test_a_start_says_that_nobody_can_read_the_controller_where_it_replaces_its_
     former = cluster.zookeeper.nodes[path_of(3)].data
     cluster.stop(3)
     write(cluster, Create(path_of(3), former), Delete(CONTROLLER), Create(CONTROLLER, b"?"))
-    with pytest.raises(StorageRefused, match="/controller is not readable"):
+    with pytest.raises(StorageRefused, match="/controller in ZooKeeper is not readable"):
         cluster.start(3)
 
 

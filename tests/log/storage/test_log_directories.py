@@ -202,7 +202,7 @@ def test_the_former_metadata_log_is_put_aside_and_shows_that_all_was_done(
 
 def test_only_complete_directories_that_were_stopped_cleanly_are_taken(paths: list[Path]) -> None:
     used(paths)
-    with pytest.raises(StorageRefused, match=rf"the log directory {paths[2]} .* is missing"):
+    with pytest.raises(StorageRefused, match=rf"log directory {paths[2]} .* is missing"):
         member_marks.open_stopped(Disk(), [str(path) for path in paths[:2]])
     (paths[1] / ".kafka_cleanshutdown").unlink()
     with pytest.raises(StorageRefused, match=rf"{paths[1]} was not stopped cleanly"):

@@ -237,7 +237,7 @@ def test_a_controller_that_is_not_readable_stops_the_reader(text: bytes) -> None
         with pytest.raises(UnreadableMetadata, match="/controller in ZooKeeper is not readable"):
             await Election(client, 1, "i").holder()
         await client.multi([Set(CONTROLLER_EPOCH, text)])
-        with pytest.raises(UnreadableMetadata, match="/controller_epoch in ZooKeeper is not a number"):
+        with pytest.raises(UnreadableMetadata, match="/controller_epoch in ZooKeeper is not"):
             await Election(client, 1, "i").contest()
 
     asyncio.run(run())

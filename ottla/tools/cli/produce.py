@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from argparse import Namespace
@@ -13,12 +14,12 @@ from ottla.client.errors import ClientError, NotAllowed, Refused
 from ottla.tools.cli.bootstrap import connect, properties_of
 from ottla.tools.cli.output import done
 from ottla.tools.cli.record_format import escaped
-from ottla.tools.cli.target_topic import TargetTopic
+from ottla.tools.cli.target_topic import Copied, TargetTopic
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
 from ottla.tools.stream.json_lines import Line, parsed
-from ottla.tools.stream.served_input import CHUNK, served
+from ottla.tools.stream.served_input import CHUNK, ahead, served
 from ottla.tools.stream.writer import CLOSE_SECONDS, Writer
 from ottla.tools.usage import WrongUsage, one_of, without_effect
 from ottla.wire.apis import ApiKey
@@ -28,6 +29,9 @@ RECORD_MAX = 64 << 20
 """Maximum bytes of one record in the input; a longer record is an error."""
 TOO_LARGE = (
     f"the input has a record of more than {RECORD_MAX} bytes, the most that this command sends")
+
+PARTITION = b'"partition"'
+"""The field of a line of JSON that names a partition."""
 
 PATIENCE_SECONDS = 1.0
 """How long Ctrl-C waits for acknowledgements before it prints that it waits."""
@@ -105,7 +109,7 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
     size = os.fstat(file.fileno()).st_size if options.file else 0
     line = ProgressLine(size, "bytes")
     drawn = line.wanted and size > 0  # standard input may be typed: show no progress
-    if not options.file:
+    if not options.file or not file.seekable():
         file = served(file, writer.serve)
     try:
         for topic, key, value, headers, partition, timestamp in records(options, file, target):
@@ -199,21 +203,34 @@ def json_records(
     """The records in lines of JSON. Each goes to the partition that its line names, unless a flag
     chooses the partition."""
     named = options.partition is None and not options.any_partition
-    start, first = file.tell() if file.seekable() else None, True
+    copied = None
+    if named and target is not None:
+        copied = copied_records(file, delimiter, every=target.partitions is None)
     for number, one in json_lines(file, delimiter):
         partition = one.partition if named else options.partition
-        if target is not None and named:
-            if first and (partition is not None or target.partitions is None):
-                target.check_copy(one.topic, named_partitions(file, delimiter, start, one))
-            first = False
-            try:
-                target.check(partition)
-            except ClientError as wrong:
-                raise ClientError(
-                    f"line {number}: {wrong}; with --any-partition, the partitions in the"
-                    " input are ignored, and keys choose them"
-                    ) from None
+        if copied is not None and target is not None:
+            target.check_copy(copied.with_line(one))
+            copied = None
+        if named and target is not None:
+            target.check_line(number, partition)
         yield options.topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
+
+
+def copied_records(file: BinaryIO, delimiter: bytes, every: bool) -> Copied:
+    """What a whole file says about its records, or the beginning of a pipe; the file is read from
+    the same place afterwards. Parses the lines that name partitions, or every line."""
+    if file.seekable():
+        here, lines, whole = file.tell(), file, True
+    else:
+        data, whole = ahead(file, PARTITION)
+        lines = io.BytesIO(data if whole else data[: max(data.rfind(delimiter), 0)])
+    copied = Copied(whole)
+    for number, line in enumerate(pieces(lines, delimiter), 1):
+        if line.strip() and (every or PARTITION in line):       # parsing is slow
+            copied = copied.with_line(parsed(line, number))
+    if file.seekable():
+        file.seek(here)
+    return copied
 
 
 def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
@@ -221,21 +238,6 @@ def json_lines(file: BinaryIO, delimiter: bytes) -> Iterator[tuple[int, Line]]:
     for number, line in enumerate(pieces(file, delimiter), 1):
         if line.strip():
             yield number, parsed(line, number)
-
-
-def named_partitions(
-    file: BinaryIO, delimiter: bytes, start: int | None, first: Line
-) -> int | None:
-    """The smallest number of partitions with which a topic has every partition that a file's
-    records name; 0 if they name none. A pipe cannot be read in advance: returns 0 if its first
-    record names no partition, else None."""
-    if start is None:
-        return 0 if first.partition is None else None
-    here = file.tell()
-    file.seek(start)
-    named = [one.partition for _, one in json_lines(file, delimiter) if one.partition is not None]
-    file.seek(here)
-    return max(named, default=-1) + 1
 
 
 def fixed_key(options: Namespace) -> bytes | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.errors import ClientError, NotAllowed, Refused, check, no_partition
 from ottla.client.similar_names import similar
@@ -19,10 +19,26 @@ from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
+    from ottla.tools.stream.json_lines import Line
 
 TOPIC_SECONDS = 5.0
 """How long the creation of a topic may take."""
 AUTO_CREATE = "auto.create.topics.enable"
+
+
+class Copied(NamedTuple):
+    """What is known of records before they are sent: whether this is about all of them, the topics
+    that they come from, and how many partitions a topic needs that has each partition they name."""
+
+    whole: bool
+    topics: frozenset[str] = frozenset()
+    partitions: int = 0
+
+    def with_line(self, line: Line) -> Copied:
+        """With another record."""
+        needed = 0 if line.partition is None else line.partition + 1
+        topics = self.topics | ({line.topic} if line.topic is not None else set())
+        return Copied(self.whole, topics, max(self.partitions, needed))
 
 
 class TargetTopic:
@@ -59,29 +75,47 @@ class TargetTopic:
         if partition is not None and not 0 <= partition < self.partitions:
             raise ClientError(no_partition(self.name, partition, self.partitions))
 
-    def check_copy(self, origin: str | None, needed: int | None) -> None:
-        """Raises ClientError if this topic lacks a partition that the records name. They need
-        `needed` partitions; for a pipe this is None, and they need as many as their topic `origin`
-        has, if it is in this cluster. A new topic gets as many as `origin`."""
-        origin_has = 0
-        if origin is not None and origin != self.name:
-            [found] = self.cluster.metadata([origin]).topics
-            origin_has = 0 if found.error_code else len(found.partitions)
+    def check_line(self, number: int, partition: int | None) -> None:
+        """`check` for the partition that line `number` of the input names."""
+        try:
+            self.check(partition)
+        except ClientError as wrong:
+            sent = number > 1 and (
+                "; the lines before it are sent, and if the input comes in the same order again,"
+                f" tail -n +{number} leaves them out")
+            more = self._more_partitions(1 + (partition or 0))
+            raise ClientError(f"line {number}: {wrong}: {more}{sent or ''}") from None
+
+    def check_copy(self, copied: Copied) -> None:
+        """Raises ClientError if this topic lacks a partition that the records name. Unless all of
+        them are known, they may name each partition of the topics that they come from. A new topic
+        gets as many partitions as these topics have in this cluster."""
+        others = copied.topics - {self.name}
+        found = self.cluster.metadata(sorted(others)).topics if others else []
+        largest, origin = max(
+            ((len(one.partitions), one.name) for one in found if not one.error_code),
+            default=(0, ""))
         if self.partitions is None:
-            if needed is None and not origin_has:
+            if copied.partitions and not copied.whole and not largest:
                 raise ClientError(
                     f"topic {self.name!r} does not exist, and records from a pipe may name any"
                     f" partition: create it first, as with ottla topic create {self.name}"
-                    " --partitions 3, or let keys choose the partitions with --any-partition"
+                    f" --partitions {max(3, copied.partitions)}, or let keys choose the partitions"
+                    " with --any-partition"
                 )
-            self.partitions = existing(self.cluster, self.name, max(origin_has, needed or 0))
-        least = origin_has if needed is None else needed
+            self.partitions = existing(self.cluster, self.name, max(largest, copied.partitions))
+        least = copied.partitions
+        if least and not copied.whole:
+            least = max(least, largest)
         if least > self.partitions:
-            has = f"{origin} has" if least == origin_has else "the records need"
+            has = f"{origin} has" if least == largest else "the records need"
             raise ClientError(
-                f"{has} {counted(least, 'partition')}, but {self.name} has {self.partitions}: add"
-                f" partitions to {self.name}, or let keys choose them with --any-partition"
-            )
+                f"{has} {counted(least, 'partition')}, but {self.name} has {self.partitions}:"
+                f" {self._more_partitions(least)}")
+
+    def _more_partitions(self, count: int) -> str:
+        return (f"add partitions with ottla topic grow {self.name} --partitions {count}, or let"
+                " keys choose them with --any-partition")
 
 
 def creates_topics(cluster: ClusterClient) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import select
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 SERVE_SECONDS = 0.5
 """The interval at which the writer's callbacks are called while no input arrives."""
+AHEAD_BYTES = 16 << 20
+AHEAD_SECONDS = 1.0
+"""How much of a pipe is looked at before its first record is sent, and for how long after its first
+byte."""
 
 
 class ServedInput(io.FileIO):
@@ -22,11 +28,32 @@ class ServedInput(io.FileIO):
     def __init__(self, number: int, serve: Callable[[], None]) -> None:
         super().__init__(number, closefd=False)
         self._serve = serve
+        self._held = io.BytesIO()
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+    def ahead(self, wanted: bytes) -> tuple[bytes, bool]:
+        """The beginning of the input, which is not read yet; and whether the input ends there.
+        Waits for more only if the first bytes contain `wanted`."""
+        self._wait()
+        parts = [os.read(self.fileno(), min(CHUNK, AHEAD_BYTES))]
+        deadline, room = time.monotonic() + AHEAD_SECONDS, AHEAD_BYTES - len(parts[0])
+        while wanted in parts[0] and parts[-1] and room > 0:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self], [], [], left)[0]:
+                break
+            parts.append(os.read(self.fileno(), min(CHUNK, room)))
+            room -= len(parts[-1])
+        self._held = io.BytesIO(b"".join(parts))
+        return self._held.getvalue(), not parts[-1]
+
+    def _wait(self) -> None:
         self._serve()
         while not select.select([self], [], [], SERVE_SECONDS)[0]:
             self._serve()
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int | None:
+        if held := self._held.readinto(buffer):
+            return held
+        self._wait()
         return super().readinto(buffer)
 
 
@@ -37,3 +64,10 @@ def served(file: BinaryIO, serve: Callable[[], None]) -> BinaryIO:
         return io.BufferedReader(ServedInput(file.fileno(), serve), CHUNK)
     except io.UnsupportedOperation:
         return file
+
+
+def ahead(file: BinaryIO, wanted: bytes) -> tuple[bytes, bool]:
+    """`ServedInput.ahead` of a pipe that `served` has returned. Nothing of another input, such as a
+    terminal, where a person waits for each record."""
+    raw = file.raw if isinstance(file, io.BufferedReader) else None
+    return (b"", False) if not isinstance(raw, ServedInput) or raw.isatty() else raw.ahead(wanted)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
 from ottla.tools.cli import target_topic
+from ottla.tools.stream import served_input
 from tests.broker.running import RunningBroker
-from tests.tools.cli.ottla_command import Ottla
+from tests.tools.cli.ottla_command import Done, Ottla
 
 
 @pytest.mark.parametrize(("line", "said"), [
@@ -24,9 +24,6 @@ from tests.tools.cli.ottla_command import Ottla
     ({"value": 7}, "value must be a string"),
     ({"value": "v", "timestamp": -5}, "the field 'timestamp' must be a whole number from 0 to"),
     ({"value": "v", "timestamp": 1 << 63}, "the field 'timestamp' must be a whole number"),
-    ({"value": "v", "partition": -1}, "the field 'partition' must be a whole number from 0 to"),
-    ({"value": "v", "partition": True}, "the field 'partition' must be a whole number"),
-    ({"value": "v", "partition": 7}, "line 2: lines has no partition 7, only 0 to 1"),
     ({"value": "v", "headers": [["name"]]}, "the field 'headers' must be a list of [name, value]"),
 ])
 def test_a_wrong_line_is_named_and_what_was_sent_before_it_is_counted(
@@ -39,6 +36,22 @@ def test_a_wrong_line_is_named_and_what_was_sent_before_it_is_counted(
     assert len(ottla.ok("consume lines -e").splitlines()) == before + 1
 
 
+@pytest.mark.parametrize(("partition", "said"), [
+    (-1, "line 2: the field 'partition' must be a whole number from 0 to"),
+    (True, "line 2: the field 'partition' must be a whole number"),
+    (7, "the records need 8 partitions, but unwritten has 1: add partitions with ottla topic grow"
+        " unwritten --partitions 8, or let keys choose them with --any-partition"),
+])
+def test_a_wrong_partition_anywhere_in_a_file_is_an_error_before_a_record_is_sent(
+    ottla: Ottla, partition: object, said: str
+) -> None:
+    ottla.ok("topic create unwritten --partitions 1 --if-not-exists")
+    lines = [json.dumps(each) for each in ({"value": "v"}, {"value": "v", "partition": partition})]
+    done = ottla("produce unwritten -i jsonl", "\n".join(lines).encode())
+    assert done.status == 1 and said in done.err and "(0 records sent)" in done.err, done
+    assert ottla.ok("consume unwritten -e") == ""
+
+
 def test_a_copy_to_fewer_partitions_is_refused_before_a_record_is_sent(ottla: Ottla) -> None:
     ottla.ok("topic create wide --partitions 5")
     ottla.ok("topic create narrow --partitions 2")
@@ -46,8 +59,9 @@ def test_a_copy_to_fewer_partitions_is_refused_before_a_record_is_sent(ottla: Ot
     copied = ottla.ok("consume wide -e --output jsonl").encode()
     refused = ottla("produce narrow -i jsonl", copied)
     assert refused.status == 1 and refused.err.splitlines() == [
-        "ottla produce: wide has 5 partitions, but narrow has 2: add partitions to narrow, or let"
-        " keys choose them with --any-partition (0 records sent)"]
+        "ottla produce: wide has 5 partitions, but narrow has 2: add partitions with ottla topic"
+        " grow narrow --partitions 5, or let keys choose them with --any-partition (0 records"
+        " sent)"]
     assert ottla.ok("consume narrow -e") == ""
     ottla.ok("produce narrow -i jsonl --any-partition", copied)
     assert sorted(map(int, ottla.ok("consume narrow -e").split())) == [*range(50)]
@@ -135,24 +149,96 @@ def test_a_file_of_another_cluster_that_needs_more_partitions_is_refused_at_the_
             for n in (0, 1, 4)))
         done = ottla(f"produce same -i jsonl --file {copied}")
         assert done.status == 1 and done.err.splitlines() == [
-            "ottla produce: the records need 5 partitions, but same has 2: add partitions to same,"
-            " or let keys choose them with --any-partition (0 records sent)"]
+            "ottla produce: the records need 5 partitions, but same has 2: add partitions with"
+            " ottla topic grow same --partitions 5, or let keys choose them with --any-partition"
+            " (0 records sent)"]
     assert ottla.ok("consume same -e") == ""
 
 
-def test_a_pipe_that_may_name_any_partition_creates_no_topic(ottla: Ottla) -> None:
-    """Through a pipe of the system: what comes later cannot be looked at first."""
-    words = [sys.executable, "-m", "ottla", "produce", "unmade", "-i", "jsonl", "-b", ottla.address]
+def through_pipe(ottla: Ottla, line: str, data: bytes) -> Done:
+    """What a command does with data that it reads from a pipe."""
+    reads, writes = os.pipe()
+    os.write(writes, data)
+    os.close(writes)
+    try:
+        return ottla(f"{line} --file /dev/fd/{reads}")
+    finally:
+        os.close(reads)
+
+
+def test_a_pipe_that_may_name_any_partition_creates_no_topic(
+    ottla: Ottla, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = b'{"topic":"gone-too","partition":0,"value":"v"}\n'
-    done = subprocess.run(words, input=line, capture_output=True, check=False)
-    assert done.returncode == 1 and done.stderr.decode() == (
+    monkeypatch.setattr(served_input, "AHEAD_BYTES", len(line))
+    done = through_pipe(ottla, "produce unmade -i jsonl", line)
+    assert done.status == 1 and done.err == (
         "ottla produce: topic 'unmade' does not exist, and records from a pipe may name any"
         " partition: create it first, as with ottla topic create unmade --partitions 3, or let"
         " keys choose the partitions with --any-partition (0 records sent)\n")
     assert "unmade" not in ottla.ok("topic list -o name").split()
-    for more, text in (["--any-partition"], line), ([], b'{"value":"v"}\n'):
-        subprocess.run([*words, *more], input=text, check=True)
+    for more, text in (" --any-partition", line), ("", b'{"value":"v"}\n'):
+        assert through_pipe(ottla, f"produce unmade -i jsonl{more}", text).status == 0
     assert ottla.ok("consume unmade -e").split() == ["v", "v"]
+
+
+ORIGINS = {"lost": '"topic":"lost",', "no-field": "", "elsewhere": '"topic":"few",'}
+"""A topic that is gone, no topic field, and another cluster's, of which one here has the name."""
+
+
+def from_three(origin: str) -> bytes:
+    return b"".join(
+        b'{%s"partition":%d,"value":"%d"}\n' % (ORIGINS[origin].encode(), n, n) for n in range(3))
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_a_pipe_that_has_ended_is_checked_like_a_file(ottla: Ottla, origin: str) -> None:
+    ottla.ok("topic create few --partitions 1 --if-not-exists")
+    ottla.ok(f"topic create piped-{origin} --partitions 2")
+    refused = through_pipe(ottla, f"produce piped-{origin} -i jsonl", from_three(origin))
+    assert refused.status == 1 and (
+        f"the records need 3 partitions, but piped-{origin} has 2: add" in refused.err)
+    assert "(0 records sent)" in refused.err and ottla.ok(f"consume piped-{origin} -e") == ""
+    done = through_pipe(ottla, f"produce new-{origin} -i jsonl", from_three(origin))
+    assert done.status == 0 and done.err.startswith(
+        f"topic 'new-{origin}' is new: created with 3 partitions")
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_after_the_beginning_of_a_pipe_the_error_says_how_to_go_on_without_duplicates(
+    ottla: Ottla, monkeypatch: pytest.MonkeyPatch, origin: str
+) -> None:
+    ottla.ok("topic create few --partitions 1 --if-not-exists")
+    ottla.ok(f"topic create cut-{origin} --partitions 2")
+    lines = from_three(origin).splitlines(keepends=True)
+    monkeypatch.setattr(served_input, "AHEAD_BYTES", len(lines[0]) + 5)
+    done = through_pipe(ottla, f"produce cut-{origin} -i jsonl", b"".join(lines))
+    assert done.status == 1 and done.err == (
+        f"ottla produce: line 3: cut-{origin} has no partition 2, only 0 to 1: add partitions with"
+        f" ottla topic grow cut-{origin} --partitions 3, or let keys choose them with"
+        " --any-partition; the lines before it are sent, and if the input comes in the same order"
+        " again, tail -n +3 leaves them out (2 records sent)\n")
+    ottla.ok(f"topic grow cut-{origin} --partitions 3")
+    assert through_pipe(ottla, f"produce cut-{origin} -i jsonl", b"".join(lines[2:])).status == 0
+    assert sorted(ottla.ok(f"consume cut-{origin} -e").split()) == ["0", "1", "2"]
+
+
+def test_a_pipe_that_stays_open_is_not_waited_for(
+    ottla: Ottla, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are sent when some time has passed, or at once if they name no partition."""
+    ottla.ok("topic create open-pipe --partitions 1")
+    reads, writes = os.pipe()
+    monkeypatch.setattr(served_input, "AHEAD_SECONDS", 0.0)
+    os.write(writes, b'{"partition":0,"value":"v"}\n')
+    with open(reads, "rb") as raw, served_input.served(raw, lambda: None) as file:
+        assert served_input.ahead(file, b'"partition"') == (b'{"partition":0,"value":"v"}\n', False)
+        monkeypatch.setattr(served_input, "AHEAD_SECONDS", 60.0)
+        os.write(writes, b'{"value":"w"}\n' * 2)
+        assert file.readline() == b'{"partition":0,"value":"v"}\n'
+        assert served_input.ahead(file, b'"partition"') == (b'{"value":"w"}\n' * 2, False)
+        os.close(writes)
+        assert file.readlines() == [b'{"value":"w"}\n'] * 2
 
 
 def test_where_brokers_create_no_topics_a_copy_does_not_either(

@@ -367,10 +367,16 @@ def test_brokers_with_the_file_of_the_page_about_three_machines_are_a_cluster(
         keeper.stop()
 
 
+def zookeepers(cluster: subprocess.Popen[str]) -> list[int]:
+    children = Path(f"/proc/{cluster.pid}/task/{cluster.pid}/children").read_text().split()
+    return [int(child) for child in children
+            if b"QuorumPeerMain" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_path: Path) -> None:
     """What dies is started again, the examples of `cluster stop-broker` and `restart-broker` stop
-    and start a broker, `topic why` is answered, and the end does not wait for a ZooKeeper that is
-    gone."""
+    and start a broker, `topic why` is answered, ZooKeeper is started again too, and the end does
+    not wait for a ZooKeeper that hangs."""
     zookeeper()
     [example] = table.read("ottla")["cluster start"].examples
     command = [sys.executable, "-m", *shlex.split(example), "--port", "0"]
@@ -395,15 +401,19 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
         admin.create_topics([NewTopic("orders", 1, 3)])["orders"].result(30)
         why = [sys.executable, "-m", "ottla", "topic", "why", "orders", "-b", bootstrap]
         subprocess.run(why, stdout=subprocess.DEVNULL, check=True)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        [server] = [int(child) for child in children
-                    if b"QuorumPeerMain" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        [server] = zookeepers(process)
         os.kill(server, signal.SIGKILL)
+        printed = tmp_path / "log"
+        wait_until(lambda: "ZooKeeper was started again" in printed.read_text(), "it runs", 60)
+        admin.create_topics([NewTopic("later", 1, 3)], operation_timeout=60)["later"].result(60)
+        [server] = zookeepers(process)
+        os.kill(server, signal.SIGSTOP)
         begin = time.monotonic()
         process.terminate()         # as Ctrl-C; a shell's background jobs ignore SIGINT
         assert process.wait(60) == 0 and time.monotonic() - begin < 30
         log.seek(0)
         said = log.read()
+        assert "ZooKeeper has ended with status -9" in said
         assert "broker 2 has ended with status -9" in said and "starts again in 1 s" in said
         assert "broker 2 was stopped; it starts again" in said
         again = f"ottla cluster restart-broker 2 --dir {tmp_path / 'data'}"

@@ -1,4 +1,5 @@
-"""Keeps the processes of `ottla cluster start` running: reports and restarts processes that end.
+"""Keeps the processes of `ottla cluster start` running: reports and restarts processes that end,
+and reports those that do not answer.
 
 A process that was stopped cleanly is restarted at once, so `ottla cluster restart-broker` only has
 to stop a broker. A process that has crashed is restarted after a second; each further crash soon
@@ -8,6 +9,7 @@ and the broker is restarted once this file is removed.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import shlex
@@ -25,6 +27,7 @@ from ottla.broker.log_output import moment
 from ottla.client.errors import ClientError
 from ottla.tools.cli.output import done
 from ottla.tools.cli.server import READY, STOP_SECONDS, end
+from ottla.tools.cli.silence import Silence
 
 DIRECTORY = "data-cluster"
 """The directory of `make cluster`."""
@@ -46,6 +49,10 @@ class Kept(Protocol):
     @property
     def name(self) -> str:
         """The name in messages."""
+
+    @property
+    def question(self) -> tuple[tuple[str, int], bytes] | None:
+        """An address of the process, and something that it answers; None if nothing is known."""
 
     @property
     def held(self) -> bool:
@@ -83,7 +90,7 @@ class Restarts:
 
 
 class Upkeep:
-    """Watches processes, and restarts those that end."""
+    """Watches processes, restarts those that end, and reports those that do not answer."""
 
     def __init__(
         self, kept: list[Kept], say: Callable[[str], None], clock: Callable[[], float]
@@ -92,12 +99,14 @@ class Upkeep:
         self.restarts = {one.name: (one, Restarts()) for one in kept}
         self.held: list[Kept] = []
         self.selector = selectors.DefaultSelector()
+        self.silences = {one.name: Silence(one, self.selector, say) for one in kept}
         for one in kept:
             self._watch(one)
 
     def _watch(self, one: Kept) -> None:
         assert one.process is not None
         self.restarts[one.name][1].started(self.clock())
+        self.silences[one.name].started(self.clock())
         self.selector.register(os.pidfd_open(one.process.pid), selectors.EVENT_READ, one)
 
     def run(self) -> None:
@@ -106,17 +115,24 @@ class Upkeep:
             while True:
                 self.turn()
         finally:
+            for each in self.silences.values():
+                each.ended()
             for key in list(self.selector.get_map().values()):
                 os.close(key.fd)
             self.selector.close()
 
     def turn(self) -> None:
-        """Wait until a process ends, or a restart is due, and handle it."""
+        """Wait until a process ends or answers, or a restart or a question is due, and handle it.
+        """
         dues = [each.due for _, each in self.restarts.values() if each.due is not None]
         if self.held:
             dues.append(self.clock() + HELD_SECONDS)
+        dues += [each.due for each in self.silences.values() if each.due < math.inf]
         timeout = max(min(dues) - self.clock(), 0.0) if dues else None
         for key, _ in self.selector.select(timeout):
+            if isinstance(key.data, Silence):
+                key.data.arrived(self.clock())
+                continue
             self.selector.unregister(key.fd)
             os.close(key.fd)
             self._ended(key.data)
@@ -126,10 +142,13 @@ class Upkeep:
         for one, restarts in self.restarts.values():
             if restarts.due is not None and restarts.due <= self.clock():
                 self._start(one, restarts)
+        for each in self.silences.values():
+            each.turn(self.clock())
 
     def _ended(self, one: Kept) -> None:
         assert one.process is not None
         status = one.process.wait()
+        self.silences[one.name].ended()
         if one.held:
             self.held.append(one)
             self.say(f"{one.name} was stopped; `{one.restart}` starts it again")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
+from ottla.client.frames import Frames
 from ottla.tools.cli.bootstrap import check_zookeeper
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, restart_command, say
 from ottla.tools.cli.occupancy import PORT_MAX, is_taken
@@ -65,6 +66,14 @@ class LocalBroker:
     def name(self) -> str:
         """The name in messages."""
         return f"broker {self.node_id}"
+
+    @property
+    def question(self) -> tuple[tuple[str, int], bytes] | None:
+        """The broker's address, and ApiVersions; None if an override changes the listeners, since
+        they may be encrypted."""
+        if sum(each.startswith("listener") for each in self.settings) > 1:
+            return None
+        return ("127.0.0.1", self.port), Frames("ottla cluster start").encode(Frames.hello(), 0)[0]
 
     @property
     def held(self) -> bool:

@@ -126,6 +126,11 @@ class LocalZooKeeper:
         return f"{self.host}:{self.port}"
 
     @property
+    def question(self) -> tuple[tuple[str, int], bytes]:
+        """The server's address, and a command that it answers, even while it serves no sessions."""
+        return (self.host, self.port), b"srvr"
+
+    @property
     def settings_file(self) -> Path:
         """The configuration file, which is the last argument of the server's command."""
         return (self.directory / "zoo.cfg").absolute()

@@ -22,6 +22,7 @@ class Shell:
 
     name, log = "broker 2", Path("broker-2.log")
     held, restart = False, "ottla cluster restart-broker 2 --dir /there"
+    question = None
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)

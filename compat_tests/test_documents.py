@@ -12,6 +12,13 @@ import pytest
 from compat_tests.fresh_clone import FreshClone
 from compat_tests.requirements import program, zookeeper
 from ottla.tools.zookeeper.local import jars
+from tests.developer_commands import (
+    WITH_SPARK,
+    developer_commands,
+    module_of,
+    parsed,
+    words_of,
+)
 from tests.documents import ELSEWHERE, LONG, commands
 
 COMPILES = "OTTLA_COMPILE_CLONE" in os.environ
@@ -100,6 +107,15 @@ def test_the_commands_for_a_cluster_work_in_their_order(
     assert printed.count("controller ") >= 2 and "stopped process" in printed
     assert "removed ottla-metadata-checkpoint from 3 log directories" in printed
     assert printed.splitlines()[-1] == "there are no partitions yet", "nothing created a topic"
+
+
+def test_commands_for_developers_whose_modules_import_spark_have_their_options() -> None:
+    """tests/test_documents.py checks all others; there, Spark need not be installed."""
+    told = {(module, command) for _, command in developer_commands()
+            if (module := module_of(command)) in WITH_SPARK}
+    assert {module for module, _ in told} == WITH_SPARK
+    wrong = [why for module, command in told for why in parsed(module, words_of(command)[1][3:])]
+    assert not wrong
 
 
 def test_the_ways_to_install_work_in_a_fresh_clone(printed_by: Callable[..., str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codeop
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.topic import TopicConfig
 from ottla.tools.cli.grammar import parser_of
 from ottla.tools.kafka_names.grammar import parse
+from tests import developer_commands
+from tests.developer_commands import OTHERS, RUN, WITH_SPARK, module_of, problems
 from tests.documents import (
     COMMANDS,
     DOCUMENTS,
@@ -76,6 +79,47 @@ def test_a_command_line_that_a_page_shows_is_one(page: str, line: str) -> None:
         parser_of(command).parse_args(words[len(command.words.split()):])
     elif name != "ottla":
         parse(command_lines.COMMANDS[name], words)
+
+
+TOLD = developer_commands.developer_commands()
+"""What developers are told to type, each command with its page."""
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in TOLD}))
+def test_a_command_that_developers_are_told_to_type_exists(page: str) -> None:
+    """Its target, variables, module, options and files do. Most take too long to be run."""
+    wrong = [f"{command}: {why}" for its_page, command in TOLD if its_page == page
+             for why in problems(page, command)]
+    assert not wrong, "or tests/developer_commands.py says what checks it, or why nothing does"
+
+
+@pytest.mark.parametrize("command", sorted(RUN))
+def test_a_cheap_command_for_developers_works(command: str) -> None:
+    assert command in {told for _, told in TOLD}
+    done = subprocess.run([sys.executable, *command.split()[1:]], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "every promise kept" in done.stdout, done
+
+
+@pytest.mark.parametrize("command", [
+    "make compat-all", "make chaos SEEDS=9", "python -m tests.simulations", "ruff check ottla",
+    "python -m tests.simulation --sed 7", "python -m tests.simulation --seed x",
+    "python -m compat_tests.answers.matrix --recrd", "OTTLA_KILS=9 pytest tests/broker",
+    "pytest tests/broker/test_nothing.py", "pytest compat_tests --brooker kafka", ".ci/runs",
+    "python -m compat_tests.chaos --faults nonsense", ".venv/bin/ruff check ottla",
+    "python -m compat_tests.answers --scene nonsense", "python nothing.py",
+    "python -m compat_tests.tool_chaos --scenes mirror,nonsense",
+])
+def test_a_command_that_does_not_exist_is_found(command: str) -> None:
+    assert [*problems("CONTRIBUTING.md", command)]
+
+
+def test_what_is_said_about_commands_for_developers_is_about_some() -> None:
+    for page in OTHERS:
+        assert developer_commands.quoted(page), page
+    assert {module_of(command) for _, command in TOLD} >= WITH_SPARK
+    spark = (ROOT / "compat_tests" / "test_documents.py").read_text(encoding="utf-8")
+    assert "WITH_SPARK" in spark
 
 
 def test_the_page_of_the_walk_through_has_the_code_that_is_run() -> None:

@@ -92,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="compat_tests.answers")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--scene", action="append", default=[])
+    parser.add_argument("--scene", action="append", default=[], choices=[*SCENES, *GUARDED])
     options = parser.parse_args()
     if options.record and options.seed != SEED:
         parser.error(f"what is recorded has the seed {SEED}")

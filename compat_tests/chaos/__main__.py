@@ -22,10 +22,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from compat_tests.chaos import disks as loop_disks
 from compat_tests.chaos.disks import Disks
-from compat_tests.chaos.faults import Chaos
+from compat_tests.chaos.faults import FAULTS, Chaos
 from compat_tests.chaos.history import History
 from compat_tests.chaos.network import Network, why_not
 from compat_tests.chaos.workload import PARTITIONS, Workload, rack_of
+from compat_tests.named import some_of
 from ottla.spark_interop import history_rules
 from ottla.tools.cli.local_cluster import LocalCluster
 
@@ -140,15 +141,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pause", type=float, default=PAUSE_SECONDS, help=(
         "mean seconds between a producer's batches; more of them keep a long history small"))
-    parser.add_argument("--faults", help="exactly these, with commas between them")
+    parser.add_argument(
+        "--faults", type=some_of(FAULTS), help="exactly these, with commas between them")
     parser.add_argument("--dir", type=Path, help="keeps everything; by default what broke a rule")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)
-    faults = arguments.faults.split(",") if arguments.faults else None
     enough = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: enough.set())
-    report = run(directory, arguments.minutes * 60, arguments.seed, faults, enough, arguments.pause)
+    report = run(
+        directory, arguments.minutes * 60, arguments.seed, arguments.faults, enough,
+        arguments.pause)
     print(report)
     print(f"the history and the logs: {directory}")
     return bool(report.problems)

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from compat_tests.named import some_of
 from compat_tests.tool_chaos import administration, clients, files, reading, writing
 from compat_tests.tool_chaos.seed import Scene, Seed
 from compat_tests.tool_chaos.world import World
@@ -130,7 +131,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="go on for so long, from the first seed on")
     parser.add_argument("--hours", type=float, help="the same in hours")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
-    parser.add_argument("--scenes", help=f"only these, with commas: {', '.join(SCENES)}")
+    parser.add_argument(
+        "--scenes", type=some_of(SCENES), help=f"only these, with commas: {', '.join(SCENES)}")
     parser.add_argument("--dir", type=Path, help="keeps what is left here")
     options = parser.parse_args()
     # What is started by a shell in the background ignores it, and so would every command here.
@@ -144,8 +146,7 @@ def main() -> int:
         seconds = (options.hours or 0) * 3600 + (options.minutes or 0) * 60
         seeds = itertools.count(next(iter(seeds)))
     report = run(
-        directory, seeds, options.brokers, seconds,
-        options.scenes.split(",") if options.scenes else None, enough)
+        directory, seeds, options.brokers, seconds, options.scenes, enough)
     print(report)
     if report.problems:
         print(f"the outputs and the brokers' logs: {directory}")

@@ -1,0 +1,179 @@
+"""The commands that documents tell developers: `make …`, `python -m …`, `pytest …`, scripts.
+
+They stand in indented lines and between backticks. Most of them take minutes or hours, so each is
+checked without being run: its target, its variables, its files and its options exist. RUN are the
+cheap ones, which a test runs; OTHERS are not ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.documents import ROOT, tracked_texts, without_blocks
+
+PROGRAMS = {"make", "pytest", "python", "python3", "compat_tests/setup", ".ci/run"}
+STARTS = re.compile(
+    rf"(?:[A-Z_]+=\S|\.venv/bin/.|(?:{'|'.join(map(re.escape, sorted(PROGRAMS)))})(?!\S))")
+INDENTED = re.compile(r"^ {4,}(?:\$ )?(\S.*)$", re.MULTILINE)
+QUOTED = re.compile(r"`([^`\n]+)`")
+ASSIGNMENT = re.compile(r"([A-Z_]+)=(.*)", re.DOTALL)
+RUN = {f"python -m tests.simulation --seed 77 {option}" for option in ("--trace", "--shorten")}
+"""They take some seconds."""
+OTHERS = {
+    "docs/compatibility.md": "how other projects run their own suites, in their own checkouts",
+}
+"""Pages whose commands are not checked, and why."""
+ARGUMENTS = {
+    "compat_tests.answers.matrix": {"--record"},
+}
+"""What modules without a parser of their own are given."""
+WITH_SPARK = {"compat_tests.events"}
+"""Modules that import pyspark: compat_tests/test_documents.py reads their lines."""
+PLACEHOLDERS = {"N": "1", "n": "1", "TARGET:FILE": "x"}
+
+
+def developer_commands() -> list[tuple[str, str]]:
+    """Each command with its page; without its comment, and without brackets around an option."""
+    pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
+    return [(page, command) for page in sorted(pages - OTHERS.keys()) for command in quoted(page)]
+
+
+def quoted(page: str) -> list[str]:
+    """The commands of one page."""
+    text, found = without_blocks(page), set()
+    for line in [*INDENTED.findall(text), *QUOTED.findall(text)]:
+        if STARTS.match(line):
+            shown = re.split(r" # | {3,}", line)[0].replace("[", "").replace("]", "")
+            found |= {part.strip() for part in shown.split("&&")}
+    return sorted(each for each in found if words_of(each)[1] not in ([], ["python"]))
+
+
+def words_of(command: str) -> tuple[dict[str, str], list[str]]:
+    """The variables before a command, and its words."""
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)]
+    variables = {}
+    while words and (found := ASSIGNMENT.fullmatch(words[0])):
+        variables[found[1]] = found[2]
+        del words[0]
+    return variables, words
+
+
+def module_of(command: str) -> str:
+    """The module of `python -m MODULE …`, "" of another command."""
+    words = words_of(command)[1]
+    return words[2] if words[0].endswith(("python", "python3")) and words[1:2] == ["-m"] else ""
+
+
+def problems(page: str, command: str) -> Iterator[str]:
+    """What is wrong with a command, as far as this can be known without running it."""
+    variables, words = words_of(command)
+    program = words[0].removeprefix(".venv/bin/")
+    if program == "make":
+        yield from _of_make((ROOT / page).parent, words[1:])
+        return
+    for name in variables.keys() - _variables():
+        yield f"nothing reads {name}"
+    if module := module_of(command):
+        yield from _of_module(module, words[3:])
+    elif program == "pytest":
+        yield from _of_pytest(words[1:])
+    elif program == "python" and [*ROOT.glob(f"examples/**/{words[1]}")]:
+        return
+    elif not (ROOT / program).is_file():
+        yield f"no rule here checks {program}"
+
+
+def _of_make(folder: Path, words: list[str]) -> Iterator[str]:
+    """A page beside a Makefile is about that one."""
+    folder = folder if (folder / "Makefile").exists() else ROOT
+    assigned = [found.groups() for word in words if (found := ASSIGNMENT.fullmatch(word))]
+    targets = [word for word in words if not ASSIGNMENT.fullmatch(word)]
+    steps = _steps(folder, *targets)
+    if steps is None:
+        yield f"the Makefile has no target {' '.join(targets)}"
+        return
+    for name, _ in assigned:
+        if _steps(folder, *targets, f"{name}=7919") == steps:
+            yield f"make {' '.join(targets)} does not use {name}"
+
+
+@cache
+def _steps(folder: Path, *words: str) -> str | None:
+    """What make would do; None if it knows no such target."""
+    done = subprocess.run(["make", "-n", *words], cwd=folder, capture_output=True, text=True)
+    return None if done.returncode else done.stdout
+
+
+@cache
+def _variables() -> set[str]:
+    """The names in capitals that programs, the Makefile and scripts use."""
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "Makefile", "compat_tests/setup", ".ci",
+         ":!tests/test_documents.py"],
+        cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return {name for path in listed
+            for name in re.findall(r"\b[A-Z][A-Z_]+\b", (ROOT / path).read_text(encoding="utf-8"))}
+
+
+def _of_pytest(words: list[str]) -> Iterator[str]:
+    conftests = "".join(path.read_text() for path in ROOT.glob("*tests/**/conftest.py"))
+    for word in words:
+        if word.startswith("--") and f'"{word}"' not in conftests:
+            yield f"no conftest.py adds {word}"
+        elif "/" in word and not (ROOT / word).exists():
+            yield f"there is no {word}"
+
+
+def _of_module(module: str, words: list[str]) -> Iterator[str]:
+    path = _program(module)
+    if not path.is_file():
+        yield f"there is no module {module}"
+    elif "parse_args(" not in path.read_text(encoding="utf-8"):
+        yield from (f"{module} takes no {word}" for word in words
+                    if word not in ARGUMENTS.get(module, ()))
+    elif module not in WITH_SPARK:
+        yield from parsed(module, words)
+
+
+def _program(module: str) -> Path:
+    """The file that `python -m MODULE` runs."""
+    path = ROOT / module.replace(".", "/")
+    return path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+class Parsed(BaseException):
+    """Ends a program once it has parsed its arguments."""
+
+
+def parsed(module: str, words: list[str]) -> Iterator[str]:
+    """What a module's argument parser says against these arguments. The module is not run."""
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_only(parser: argparse.ArgumentParser) -> None:
+        parse(parser)
+        raise Parsed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse_only)
+        patch.setattr(sys, "argv", [module, *words])
+        program = ModuleType("__main__")
+        program.__file__ = str(_program(module))
+        patch.setitem(sys.modules, "__main__", program)
+        try:
+            exec(_program(module).read_text(encoding="utf-8"), vars(program))
+        except Parsed:
+            return
+        except SystemExit as refused:
+            yield f"{module} ends with {refused.code} for {' '.join(words)}"
+            return
+    yield f"{module} did not parse {' '.join(words)}"

@@ -44,6 +44,8 @@ def test_a_failed_login_names_the_user(
             with WireClient(broker.inside) as client:
                 assert log_in(client, mechanism, user, "wrong").error_code != 0
         found = lines(caplog, "is closed: login")
+    loggers = {each.name for each in caplog.records if "is closed: login" in each.getMessage()}
+    assert loggers == {"ottla.listener"}, "as the table in docs/operations.md says"
     assert [f"login of '{user}' by {mechanism} failed" in line for user, line in zip(
         ("alice", "no\\nbody", "x" * 250), found, strict=True)] == [True] * 3  # fmt: skip
 

@@ -110,7 +110,7 @@ def create(cluster: ClusterClient, rules: Iterable[tuple[Pattern, Rule]]) -> Non
             resource_name=pattern.name or "",
             resource_pattern_type=PATTERNS[pattern.kind],
             principal=rule.principal or "",
-            host=rule.host or "*",
+            host="*" if rule.host is None else rule.host,
             operation=OPERATIONS[rule.operation],
             permission_type=PERMISSIONS[rule.permission],
         )

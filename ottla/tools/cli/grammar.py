@@ -61,6 +61,15 @@ def with_unit(
     return value
 
 
+def nonempty(text: str) -> str:
+    """The argparse type of a text. An empty one comes from a variable that a script did not set:
+    without it, a command would do more than was meant."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is empty: give a value, or leave it out")
+    return text
+
+
+MAY_BE_EMPTY = {"--key", "--prefix", "--delimiter", "--key-delimiter"}
 Value = Callable[[str], float]
 VALUES: dict[str, Value] = {
     "N": limited(0, INT32_MOST),
@@ -145,8 +154,8 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
     if flag.positional:
         if flag.many:
             settings["nargs"] = flag.many
-        if flag.names[0] in VALUES:
-            settings["type"] = VALUES[flag.names[0]]
+        if not flag.choices:
+            settings["type"] = VALUES.get(flag.names[0], nonempty)
         choices = f"{{{','.join(flag.choices)}}}" if flag.choices else ""
         settings["metavar"] = choices or flag.names[0]
         parser.add_argument(flag.names[0].lower(), **settings)  # type: ignore[arg-type]
@@ -156,8 +165,8 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
     else:
         if not flag.choices:
             settings["metavar"] = flag.metavar
-        if flag.metavar in VALUES:
-            settings["type"] = VALUES[flag.metavar]
+        if flag.names[0] not in MAY_BE_EMPTY and not flag.choices:
+            settings["type"] = VALUES.get(flag.metavar, nonempty)
         if flag.many:
             settings["action"] = "append"
             settings["default"] = []

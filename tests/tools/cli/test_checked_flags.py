@@ -110,6 +110,19 @@ def test_a_value_is_checked_before_a_broker_is_asked(line: str, said: str) -> No
     refused(Ottla("127.0.0.1:1"), line, said)
 
 
+@pytest.mark.parametrize(("line", "argument"), [
+    ("acl add User:a read topic/t --host ''", "--host"),
+    ("acl delete User:a any '' --yes", "RESOURCE"), ("acl delete User:a '' --yes", "OPERATION"),
+    ("mirror --from a:1 --to b:1 --topics ''", "--topics"), ("consume t --until ''", "--until"),
+    ("consume t -G ''", "--group/-G"), ("server stop --data-dir ''", "--data-dir"),
+    ("topic list --command-config ''", "--command-config"), ("topic describe ''", "TOPIC"),
+    ("cluster stop-broker 1 --dir ''", "--dir"), ("topic list ''", "PATTERN"),
+])
+def test_an_empty_value_is_not_taken_as_none(line: str, argument: str) -> None:
+    """A script's variable that is not set: the command would do more than was meant."""
+    refused(Ottla("127.0.0.1:1"), line, f"{argument}: '' is empty: give a value, or leave it out")
+
+
 def test_a_record_has_every_header_that_is_given(ottla: Ottla) -> None:
     ottla.ok("topic create headed")
     ottla.ok("produce headed -H a=1 -H a=2", b"v\n")

@@ -170,6 +170,17 @@ def test_one_right_is_taken_back_by_the_words_that_gave_it(tmp_path: Path) -> No
         assert ottla.ok("acl list --principal User:bob -o jsonl") == ""
 
 
+def test_kafka_acls_with_an_empty_host_is_refused_and_does_not_mean_every_host(
+    tmp_path: Path,
+) -> None:
+    with RunningBroker(tmp_path / "data", **OVERRIDES) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        done = ottla(f"kafka-acls --bootstrap-server {ottla.address} --add --topic letters"
+                     " --allow-principal User:bob --allow-host '' --operation Read")
+        assert done.status == 1 and "Host pattern cannot be null or empty" in done.out + done.err
+        assert ottla.ok("acl list -o jsonl") == ""
+
+
 def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:
     failed = NotAllowed("x", ErrorCode.TOPIC_AUTHORIZATION_FAILED, "alice", "read", "topic/orders")
     assert with_next_step("x", failed) == (

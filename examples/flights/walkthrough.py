@@ -15,12 +15,14 @@
 #
 # 336,776 flights left New York in 2013. This page writes them to a topic, and reads the topic into
 # an archive, a table, windows and a report. Then it replays the archive into another topic, and
-# reads that topic from the broker's files. Each result is compared with what pandas computes from
-# the downloaded data. This page is an executed notebook: `make walkthrough` runs it again, in two
-# to six minutes on two cores.
+# reads that topic from the broker's files. The code compares counts in the archive, the
+# table, the windows and the files with the counts that pandas gets from the downloaded data; it
+# also compares the records of the two topics. This page is an executed notebook:
+# `make walkthrough` runs it again, in two to six minutes on two cores.
 #
-# It needs `make spark` in a clone of Ottla, and Java 17. Use its blocks in a notebook or a script
-# in `examples/flights`; there `python walkthrough.py` runs all of them.
+# The code needs a clone of Ottla in which `make spark` has run, and Java 17 or newer. Use the
+# blocks of this page in a notebook or a script in `examples/flights`. `python walkthrough.py` in
+# that directory runs all of them.
 
 # %%
 import json
@@ -51,9 +53,10 @@ print(f"{len(source):,} flights of {source.carrier.nunique()} carriers")
 # %% [markdown]
 # ## A broker and a topic
 #
-# `Broker` is one real broker in a process of its own, as tests use it; the address of any other
-# broker works as well. A record's key is the plane, its value is the flight's row as JSON, and its
-# timestamp is the scheduled hour.
+# `Broker` starts a real broker in a process of its own, as tests use it. With another broker, use
+# its address as `at`, and its log directory where the code reads the broker's files. The key of a
+# record is the plane's tail number, the value is the flight's row as JSON, and the timestamp is
+# the scheduled hour of departure.
 
 # %%
 broker = Broker({"log.segment.bytes": "4000000"})
@@ -97,7 +100,7 @@ frame.select("carrier", "tailnum", "origin", "dest", "dep_delay", "_partition", 
 # ## Archive: the topic as Parquet files, each record once
 #
 # An archive that grows every hour has directories by hour or date. A year that is archived at once
-# needs only a few files, so this archive has no such directories. The second run finds nothing new.
+# needs only a few files, so `by="none"` omits these directories. The second run finds nothing new.
 # `verify` reads every file and compares the offsets with those of the topic.
 
 # %%
@@ -133,13 +136,14 @@ assert report["without_key"] == source.tailnum.isna().sum()
 # %% [markdown]
 # ## Windows: departures and delays by day and carrier
 #
-# The windows use event time. The *watermark* is the newest event time that was read, less a delay;
-# records older than the watermark are late, and are left out. A run reads partitions in parallel,
-# so it may read December in one partition before January in another. With a delay of 400 days, no
-# record is late.
+# The windows use the event time, here the column `time_hour`. The *watermark* is the newest event
+# time that was read, less a delay. A window is final, and is written, once the watermark has passed
+# the window's end. A record that is read after its window has become final is late, and is left
+# out. A run reads partitions in parallel, so it may read December in one partition before January
+# in another. With a delay of 400 days, no record is late.
 #
-# A window is written once the watermark has passed its end. This topic gets no more records, so
-# `final=True` lets the run close all windows after the last record.
+# This topic gets no more records, so `final=True` lets the run close all windows after the last
+# record.
 
 # %%
 summary = pipeline.windows(
@@ -165,7 +169,8 @@ plt.show()
 # %% [markdown]
 # ## What the topic holds
 #
-# `quality_report` also writes an HTML page with plots, which opens without a network.
+# `quality_report` returns statistics, here of the archive. It also writes them as an HTML page with
+# plots; the page needs no network.
 
 # %%
 quality = pipeline.quality_report(
@@ -191,7 +196,7 @@ assert copy.count() == len(source)
 # %% [markdown]
 # ## In place: the broker's files
 #
-# Spark reads the segment files where they are, and only the named columns.
+# Spark reads the segment files where they are, and returns only the named columns.
 
 # %%
 files = [broker.directory / "data"]

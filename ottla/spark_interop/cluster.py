@@ -60,10 +60,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A bootstrap address `host:port,…` and the security properties, in librdkafka's names:
+    """A bootstrap address `host:port,…` and the security properties, under librdkafka's names:
     `security.protocol`, `sasl.mechanism`, `sasl.username`, `sasl.password`, `ssl.ca.location`.
 
-    If no broker answers, a request is repeated for `patience_seconds`, then NoBroker is raised.
+    If no broker answers, a request is repeated for `patience_seconds` (by default 0); then NoBroker
+    is raised.
     """
 
     bootstrap: str

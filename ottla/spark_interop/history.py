@@ -89,10 +89,11 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
 def check_history(
     spark: SparkSession, path: str | Path, *, idempotent: bool = True, ok_share_min: float = 0.5
 ) -> rules.Verdict:
-    """Check a file of any size by the same rules as `history_rules.check`. The events of one key, a
-    topic-partition, must fit into the memory of a Spark task.
+    """Check the history in a file of any size by the same rules as `history_rules.check`. The
+    events of one process, and those of one key (a topic-partition), must fit into the memory of a
+    Spark task.
 
-    Raises HistoryError if events contradict each other.
+    Raises HistoryError if a line is not an event, or if events contradict each other.
     """
     if str(path).endswith(".parquet"):
         lines = spark.read.parquet(str(path)).toJSON()

@@ -485,10 +485,13 @@ def check(
     events: Iterable[dict[str, Any]], *, idempotent: bool = True, ok_share_min: float = 0.5,
     directory: Path | None = None,
 ) -> Verdict:
-    """Check a history, which must fit into memory. With a `directory` for temporary files, only the
-    sends and polls of one key, a topic-partition, must fit into memory.
+    """Check a history; `history_events` describes its events.
 
-    `idempotent` says that producers were idempotent; if false, duplicates are legal. A history is
+    Without `directory`, the whole history must fit into memory. With a `directory` for temporary
+    files, sends and polls are kept there, and only those of one key (a topic-partition) must fit
+    into memory.
+
+    `idempotent` says whether producers were idempotent; if not, duplicates are legal. A history is
     not valid if the share of operations that succeeded is below `ok_share_min`. Raises HistoryError
     if events contradict each other, for example if one operation is invoked twice.
     """

@@ -76,10 +76,10 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
 def starting_offsets_from_group(
     where: str | Cluster, group: str, topic: str, missing: str = "earliest"
 ) -> str:
-    """`startingOffsets` for Spark from a consumer group's offsets.
+    """The value of Spark's option `startingOffsets` (JSON), made from a consumer group's offsets.
 
     Partitions without a committed offset get the value of `missing`: earliest or latest. Raises
-    PipelineError if the group has no offset at all.
+    PipelineError if the group has no committed offset for the topic.
     """
     found = group_offsets(where, group, topic)
     if not found:
@@ -90,9 +90,12 @@ def starting_offsets_from_group(
 
 
 def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
-    """The offsets where a query will continue, from its checkpoint on a local file system: {topic:
-    {partition: offset}} after the last committed batch. Raises PipelineError if there is no such
-    batch."""
+    """The offsets at which a query will continue: those after the last committed batch in its
+    checkpoint, as {topic: {partition: offset}}. The checkpoint must be on a local file system.
+
+    Raises PipelineError if the checkpoint has no committed batch, or if the query does not read a
+    Kafka topic.
+    """
     place = Path(checkpoint)
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:
@@ -111,7 +114,8 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
 
 
 def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
-    """`startingOffsets` for a new query that continues where another one stopped, as Spark's JSON.
+    """The value of Spark's option `startingOffsets` (JSON) for a new query that continues where the
+    query of the checkpoint stopped.
 
     Raises PipelineError for a directory that is not a checkpoint.
     """
@@ -120,8 +124,8 @@ def starting_offsets_from_checkpoint(checkpoint: str | Path) -> str:
 
 
 def checkpoint_to_group(checkpoint: str | Path, where: str | Cluster, group: str) -> TopicOffsets:
-    """Give a consumer group the offsets of a checkpoint, so that a consumer takes over from Spark.
-    Returns the offsets. Stop the query first.
+    """Set the offsets of a consumer group to those of a checkpoint, so that a consumer of the group
+    continues where the query stopped. Stop the query first. Returns the offsets.
 
     Raises PipelineError for a directory that is not a checkpoint, a group with members, or a topic
     that does not exist.
@@ -148,13 +152,13 @@ def _is_batch(progress: Any) -> bool:
 
 
 def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any:
-    """A StreamingQueryListener that commits each batch's end offsets to a group.
+    """A StreamingQueryListener that commits each batch's end offsets to a consumer group.
 
     To use it, call `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`.
-    `group` is one group for all queries, or {query name: group}; queries without a group are
-    ignored. A separate thread commits, so an unreachable broker does not delay queries. If a
-    commit fails, errors are only logged, and the next batch commits again. `close()` waits for
-    pending commits.
+    `group` is one group for all queries, or {query name: group}; offsets of queries without a group
+    are not committed. A separate thread commits, so an unreachable broker does not delay queries.
+    If a commit fails, the error is only logged; the group's offsets stay as they were until the
+    next batch's offsets are committed. `close()` waits for pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener
 
@@ -227,10 +231,10 @@ def lag_metrics(query: StreamingQuery) -> str:
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
-    While there is nothing to read, the rates are 0. If none of the query's last hundred reports is
-    about a batch (after some 17 minutes without records), `ottla_spark_batch_duration_seconds` is
-    left out. All figures come from the query's progress reports, so no request is sent. Raises
-    nothing.
+    While there is nothing to read, the rates are 0. `ottla_spark_batch_duration_seconds` is
+    left out if none of the query's last hundred reports is about a batch, that is, after some
+    17 minutes without records. All figures come from the query's progress reports, so no request
+    is sent. Raises nothing.
     """
     last = query.lastProgress
     if last is None:

@@ -24,7 +24,7 @@ MORE = {
 }
 HEAD = """# spark_interop: reference
 
-Made from docstrings by `python -m ottla.spark_interop.reference`; the guide is
+This page is made from docstrings by `python -m ottla.spark_interop.reference`. The guide is
 [spark.md](spark.md).
 """
 

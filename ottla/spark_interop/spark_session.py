@@ -57,17 +57,19 @@ def session(
     settings: Mapping[str, str] | None = None,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """A SparkSession with the Kafka and Avro modules, in UTC. A session that already runs is used.
+    """A SparkSession with the Kafka and Avro modules, in UTC. If a session is already running, it
+    is returned, and the arguments have no effect.
 
     `master` is Spark's master, by default `local[*]`. `jars` is a directory, by default
-    $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. If it has the connector's jars, nothing is
-    downloaded; if it is empty or missing, the jars are downloaded to it. `memory` is the driver's
-    heap, which in local mode is Spark's only heap. `shuffle_partitions` is by default the number of
-    processors. `settings` are further settings of Spark, and take precedence.
+    $OTTLA_SPARK_JARS, else `~/.cache/ottla/spark`. If it has the connector's jars, nothing
+    is downloaded; if it is empty or missing, the jars are downloaded to it. `memory` is the
+    driver's heap, which in local mode is Spark's only heap. `shuffle_partitions` is the number
+    of partitions after a shuffle, by default the number of processors. `settings` are further
+    settings of Spark, which take precedence over those of `session`.
 
-    Raises SparkUnavailable without pyspark or Java 17, for a pyspark whose connector is not
-    available, for jars of another version, for an invalid master or memory, and if a session
-    without the connector is already running.
+    Raises SparkUnavailable without pyspark or without Java 17 or newer, for a pyspark whose
+    connector is not available, for jars of another version, for an invalid master or memory, and
+    if a session without the connector is already running.
     """
     check_start(master, memory)
     version = spark_version()

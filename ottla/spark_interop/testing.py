@@ -76,11 +76,11 @@ def run_available_now(
 def assert_frames_equal(
     got: DataFrame, expected: DataFrame | Iterable[Sequence[Any]], *, ordered: bool = False
 ) -> None:
-    """Raises AssertionError unless both frames have the same rows, each equally often. Columns are
-    compared by position.
+    """Raises AssertionError unless both frames have the same rows, each equally often.
 
-    `expected` is a frame or rows. With `ordered` the order of the rows counts. The message has the
-    first ten missing and additional rows.
+    `expected` is a frame with the same column names in the same order, or rows whose values are in
+    the order of the columns. With `ordered` the order of the rows counts, too. The message has up
+    to ten missing and ten unexpected rows, or with `ordered` the first difference.
     """
     columns = got.columns
     rows: Any = expected

@@ -47,20 +47,20 @@ def read_topic(
         _timestamp  timestamp   milliseconds; create or append time, by the topic's settings
         _headers    array<struct<key string, value binary>>, null if there are none
         _value      binary      the unchanged value
-        _error      string      what is wrong with the value (mode permissive); else null
+        _error      string      what is wrong with the value, or null; only with mode permissive
 
     `format`, `schema`, `schemas` and `message` are those of `value_format.Format`. `mode` decides
-    about a value that does not have the format: `permissive` keeps the record with nulls, its
-    `_value` and an `_error`; `failfast` ends the query with an error that names the record.
-    `since` (included) and `until` (excluded) select records by timestamp: epoch milliseconds, a
-    datetime, or ISO 8601 text, in `time_zone` unless the text names a zone. Records may be out of
-    order, so the query reads to the end of the topic to find all records before `until`; with
-    `lateness`, e.g. `1h`, it ends at the first record that is newer than `until` by this time or
-    more. `isolation` is Kafka's isolation.level. `options` are options of Spark's source and take
-    precedence.
+    about a value that does not have the format: `permissive` keeps the record, with nulls in
+    the format's columns and with an `_error`; `failfast` ends the query with an error that names
+    the record. `since` (included) and `until` (excluded) select records by timestamp. They are
+    epoch milliseconds, a datetime, or ISO 8601 text, which is in `time_zone` unless it names
+    a zone. Records may be out of order, so the query reads to the end of the topic to find
+    all records before `until`. With `lateness`, e.g. `1h`, it stops reading a partition at
+    the first record that is newer than `until` by this time or more. `isolation` is Kafka's
+    isolation.level. `options` are options of Spark's source and take precedence.
 
-    Raises PipelineError for a topic that does not exist, a schema that cannot be read, an unknown
-    format or mode.
+    Raises PipelineError for a topic that does not exist, a schema that cannot be read, or an
+    unknown format or mode.
     """
     from pyspark.sql import functions as f
 
@@ -98,10 +98,11 @@ def stream_topic(
 ) -> DataFrame:
     """A topic as a stream, with the columns and formats of `read_topic`.
 
-    `starting` is earliest, latest, or offsets in Spark's JSON (see `offsets`). It applies to the
-    first run of a query; later runs continue from the checkpoint. `records_per_batch` limits a
-    micro-batch (Spark's maxOffsetsPerTrigger); None reads everything at once, which may need too
-    much memory in the first run on a large topic. Raises as `read_topic` does.
+    `starting` is earliest, latest, or offsets in Spark's JSON, as functions of the module
+    `offsets` return them. It applies to the first run of a query; later runs continue from the
+    checkpoint. `records_per_batch` limits a micro-batch (Spark's maxOffsetsPerTrigger). With
+    None, one batch reads everything that is there, which may need too much memory in the first run
+    on a large topic. Raises as `read_topic` does.
     """
     source = _source(bootstrap, topic, isolation) | {"startingOffsets": starting}
     if records_per_batch is not None:
@@ -126,15 +127,16 @@ def write_topic(
     compression: str = "lz4",
     options: Mapping[str, str] | None = None,
 ) -> Any:
-    """Write rows as records through Spark's sink: at least once, in batches with acks=all.
+    """Write the rows of a frame as records through Spark's sink: at least once, with acks=all.
 
-    `key` is the column of record keys (binary or text), `headers` a column like `_headers`, and
-    `partition` an int column. The value consists of the columns whose names do not begin with `_`,
-    without those that `headers` and `partition` name. The formats raw and text take exactly one
-    column: they also leave out the column that `key` names, unless it is the only one. For exactly
-    once see `pipelines.transactional`. A batch frame is written at once, and the result is None. A
-    streaming frame needs `checkpoint`; the result is the StreamingQuery, started with Spark's
-    default trigger. The format json needs no schema for writing.
+    `key` names the column of record keys (binary or text), `headers` a column of the type of
+    `_headers`, and `partition` an int column. The value consists of the columns whose names do
+    not begin with `_`, without those that `headers` and `partition` name. The formats raw and
+    text take exactly one column: they also leave out the column that `key` names, unless it
+    is the only one. The format json needs no schema for writing. To write exactly once, see
+    `pipelines.transactional`. For a batch frame, the function returns None when all rows are
+    written. A streaming frame needs `checkpoint`; the result is the StreamingQuery, started with
+    Spark's default trigger.
 
     Raises PipelineError for a missing topic or column, or if no column is left for the value.
     """

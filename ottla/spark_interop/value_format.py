@@ -21,12 +21,12 @@ class Format:
     """The format of a topic's values.
 
     `name` is one of raw, text, json, avro, protobuf. `schema` is a StructType or a DDL text for
-    json, an Avro schema as JSON for avro, the text of a .proto file for protobuf; or a path to a
-    file that contains it. `schemas` is a directory or a registry's address: values are then in
-    Confluent's wire format, each with the id of its schema, and `schema` may name the schema with
-    which all values are read (Avro's reader schema). `subject` is the registry's subject, by
-    default `TOPIC-value`. `message` is the full name of the protobuf message, by default the first
-    message of the file.
+    json, an Avro schema as JSON for avro, or the text of a .proto file for protobuf; it may also
+    be the path of a file that contains one of these texts. `schemas` is a directory of schemas, or
+    the address of a registry. With `schemas`, values are in Confluent's wire format, each with the
+    id of its schema; `schema` may then be the one with which all values are read (Avro's reader
+    schema). `subject` is the subject in the registry, by default `TOPIC-value`. `message` is the
+    full name of the protobuf message, by default the first message of the file.
     """
 
     name: str = "raw"

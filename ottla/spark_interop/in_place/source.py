@@ -75,17 +75,21 @@ def read_in_place(
     time_zone: str = "UTC",
     options: dict[str, str] | None = None,
 ) -> DataFrame:
-    """Read a topic from its segment files, with the rows and columns of Spark's own source.
+    """Read a topic from its segment files, with the rows and columns of Spark's `kafka` source.
 
-    `columns` are some of key, value, topic, partition, offset, timestamp (ms), timestampType (0
-    create, 1 append), headers; by default all but headers. `since` and `until` are times: in each
-    partition, the range begins with the first record that is not older than `since`, and ends
-    before the first one that is not older than `until`, as with Spark's startingTimestamp and
-    endingTimestamp. `options` are further options of the source, such as endingOffsets and
-    failOnDataLoss. Raises PipelineError for an unknown column, or if no broker answers. A missing
-    topic, or log directories of another cluster, raise PipelineError only when the rows are read.
-    The query ends with DataLost if records of the range have been deleted, and with CorruptMessage
-    if a segment is damaged, or if the transaction index lacks an aborted transaction.
+    `log_dirs` are the brokers' log directories (`log.dirs`), as the executors see them; records
+    that are in none of them are fetched from the brokers. `columns` are some of key, value, topic,
+    partition, offset, timestamp (ms), timestampType (0 create time, 1 append time), headers; by
+    default all but headers. `since` and `until` are times: in each partition, the range begins
+    with the first record that is not older than `since`, and ends before the first one that
+    is not older than `until`, as with Spark's startingTimestamp and endingTimestamp. `options`
+    are further options of the data source `ottla` (see this module), such as endingOffsets and
+    failOnDataLoss.
+
+    Raises PipelineError for an unknown column, or if no broker answers. A missing topic, or log
+    directories of another cluster, raise PipelineError only when the rows are read. The query
+    ends with DataLost if records of the range have been deleted. It ends with CorruptMessage if a
+    segment is damaged, or if the transaction index lacks an aborted transaction.
     """
     spark.dataSource.register(OttlaDataSource)
     unknown = [name for name in columns or () if name not in FIELDS]

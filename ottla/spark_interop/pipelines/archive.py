@@ -54,19 +54,23 @@ def archive(
     options: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Append the new records of a topic to the archive at `path`; a later run continues.
+    """Append the new records of a topic to the archive at `path`; a later run continues where this
+    one ended.
 
-    With `by="hour"` or `by="date"`, each hour or date has a directory of its own; with `by="none"`
-    there is only one directory. If `every` is None, the run ends at the end of the topic; with an
-    interval like `1 minute` it runs until it is stopped. `starting` says where the first run
-    begins: earliest, latest or Spark's offsets JSON. `records_per_batch` limits memory, and the
-    work that a crash repeats. With `allow_gaps` the run continues if retention removed unread
-    records, and `verify` shows the gap. `options` are options of Spark's source.
+    With `by="hour"` or `by="date"`, the records of each hour or date have a directory of their
+    own; with `by="none"` there is only one directory. If `every` is None, the run ends at the
+    end of the topic; with an interval like `1 minute` it runs until it is stopped. `starting`
+    says where the first run begins: earliest, latest or Spark's offsets JSON. `records_per_batch`
+    limits the size of a batch, and with it the memory that is needed and the work that is repeated
+    after a crash. `isolation` is Kafka's isolation.level. With `allow_gaps` the run continues if
+    retention removed unread records; `verify` then shows the gap. `options` are options of Spark's
+    source, and take precedence.
 
     Returns {"records", "batches", "files", "bytes", "seconds"} of this run, and "whole_archive":
-    {p: {"first", "last", "records"}}, for each partition p the first and last offset and the number
-    of records of all runs. Raises PipelineError for a missing topic, a path that belongs to another
-    topic, or a full disk; DataLost for records that retention removed.
+    {p: {"first", "last", "records"}}, which has the first and last offset and the number of
+    records of each partition p over all runs. Raises PipelineError for a missing topic, a path
+    that belongs to another topic, or a full disk, and if no broker answers; DataLost if retention
+    removed unread records (unless `allow_gaps`).
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for `by`: use hour, date or none")
@@ -215,11 +219,12 @@ def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
 
     Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic
     string, partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0
-    create, 1 append time). The directory names add the columns date (yyyy-MM-dd) and hour (0 to 23)
-    of the timestamp in UTC.
+    create time, 1 append time). If the archive has directories by date or hour, their names add
+    the columns date (yyyy-MM-dd) and hour (0 to 23), which are those of the timestamp in UTC.
 
     `topics.typed` converts the values to typed columns. Raises PipelineError if there is no
-    archive, DataLost if a file is missing or has another size.
+    archive or it has no records, DataLost if a file is missing or has another size than when it
+    was written.
     """
     return Table.open(Files(spark, path), "archive").read(spark)
 
@@ -251,11 +256,12 @@ def compact(
     small_bytes: int = 64 * 1024 * 1024,
     files_min: int = 2,
 ) -> dict[str, Any]:
-    """Merge the small files of each directory into one, sorted by partition and offset.
+    """Merge the small files of each directory into one file, sorted by partition and offset.
 
     Files below `small_bytes` count as small. Larger files, and directories with fewer than
-    `files_min` small files, stay as they are. Returns {"directories", "removed", "added"}. Raises
-    PipelineError while `archive` runs on the same path.
+    `files_min` small files, stay as they are. Returns the numbers of merged directories, and of
+    removed and added files: {"directories", "removed", "added"}. Raises PipelineError if `archive`
+    is running on the same path.
     """
     with Table.writing(Files(spark, path), "archive", {}) as target:
         return _compact(spark, target, small_bytes, files_min)
@@ -303,24 +309,27 @@ def verify(
     *,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Check an archive; with `bootstrap`, compare it with what the topic still has.
+    """Check an archive; with `bootstrap`, also compare it with what the topic still has.
 
     Reads every file. Returns {"ok", "problems": [text], "partitions": {p: figures}, "lost": the
     number of offsets in all gaps}. The figures of a partition are:
 
     - "from", "to": the archive covers the offsets from "from" up to, but not including, "to";
-    - "records": the records in the archive; "distinct": how many different offsets they have;
+    - "records": how many records the archive has; "distinct": how many different offsets they have;
     - "in_topic": how many records the topic has at the covered offsets (null without `bootstrap`);
     - "not_archived": how many records the topic has after these offsets (null without `bootstrap`);
-    - "missing": [the offsets of records that the topic has and the archive lacks];
-    - "gaps": [[first, after the last]] of offsets that were deleted before they were read;
-    - "unreadable_or_gone": the number of other offsets without a record: transaction markers, and
-      records that compaction removed.
+    - "missing": the covered offsets at which the topic has a record and the archive has none, at
+      most the first 32;
+    - "gaps": [[first, end]], ranges of offsets that were deleted before they were read; `end` is
+      the offset after the last one of a range;
+    - "unreadable_or_gone": how many covered offsets outside the gaps have no record in the archive,
+      such as those of transaction markers, of aborted records, and of records that compaction
+      removed.
 
-    Only runs with `allow_gaps` leave gaps, which do not count as problems. Records that are not
+    Only runs with `allow_gaps` leave gaps; gaps do not count as problems. Records that are not
     archived yet are a problem only if the archive is empty. Raises PipelineError if there is no
-    archive, the topic does not exist or no broker answers. Damage raises nothing: the report lists
-    it as a problem.
+    archive, the topic does not exist or no broker answers. Missing or damaged files raise nothing:
+    the report lists them as problems.
     """
     target = Table.open(Files(spark, path), "archive")
     with query_run.telling("verify", progress, bootstrap) as shown, query_run.clock(shown):

@@ -36,16 +36,17 @@ def latest(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Update the table at `path` to the present content of `topic`; a later run continues
+    """Keep a table at `path` with the newest record of each key of `topic`; a later run continues
     where this one ended.
 
-    `every` and `records_per_batch` are as in `archive`. With `allow_gaps` the run continues if
-    retention removed unread records. Records without a key cannot be in the table; they are only
-    counted.
+    A tombstone deletes the row of its key. `every` and `records_per_batch` are as in
+    `archive`. With `allow_gaps` the run continues if retention removed unread records. Records
+    without a key cannot be in the table; they are only counted.
 
-    Returns {"records" (read), "keys" (in the table), "without_key", "moved_keys" (keys that one
-    micro-batch read from several partitions of the topic: the newest record counts), "seconds"}.
-    Raises as `archive` does.
+    Returns {"records" (read), "keys" (in the table), "without_key" (records), "moved_keys",
+    "seconds"}. "moved_keys" is the number of keys that one micro-batch read from several
+    partitions of the topic. The newest record of such a key is the one with the newest timestamp,
+    because offsets of different partitions cannot be compared. Raises as `archive` does.
     """
     with query_run.telling(f"latest {topic}", progress, bootstrap) as shown:
         cluster = Cluster.begun(bootstrap)
@@ -80,7 +81,7 @@ def latest(
 
 
 def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The table: one row for each key.
+    """The table that `latest` keeps at `path`: one row for each key.
 
     Columns: key binary, value binary, headers array<struct<key string, value binary>>, partition
     int, offset bigint, timestamp timestamp. Raises as `read_archive` does.

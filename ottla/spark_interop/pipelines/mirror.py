@@ -45,20 +45,22 @@ def mirror(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Copy the new records of `topic` to another cluster, into `to` or a topic of the same name.
+    """Copy the new records of `topic` to another cluster, into the topic `to`, by default `topic`.
 
-    The destination topic is created with the source's settings if it does not exist, and must have
-    as many partitions as the source. `name` is the mirror's name, by default `mirror-TOPIC`. The
-    destination keeps the progress under that name, so each record is copied exactly once even if
-    the checkpoint is lost. The header `ottla.mirror.path` of a copy lists the clusters that the
-    record came through; `names` are the names of the source and the destination in this header, by
-    default their cluster ids. `every` is as in `archive`.
+    If the destination topic does not exist, it is created with the settings of the source
+    topic. If it exists, it must have at least as many partitions as the source topic. `name`
+    is the mirror's name, by default `mirror-TOPIC`. The destination cluster keeps the progress
+    under that name, so each record is copied exactly once even if the checkpoint is lost. The
+    header `ottla.mirror.path` of a copy lists the clusters that the record came through; `names`
+    are the names of the source cluster and the destination cluster in this header, by default
+    their cluster ids. A record that came through the destination cluster is not copied back to
+    it. `every` is as in `archive`.
 
-    Returns {"written", "already_there", "left_out" (came from the destination), "restamped" (as in
-    `replay`), "seconds", "lag": {p: number of source offsets not mirrored yet}}. Raises as
-    `archive` does, and PipelineError if the name or the checkpoint belongs to another topic, if the
-    destination topic was created again, or if its compaction or (unless `allow_gaps`) its retention
-    would delete the written records.
+    Returns {"written", "already_there", "left_out" (came from the destination), "restamped"
+    (as in `replay`), "seconds", "lag": {p: number of source offsets not mirrored yet}}. Raises
+    as `archive` does, and PipelineError if the name or the checkpoint belongs to another topic,
+    if the destination topic was created again, or if its compaction or (unless `allow_gaps`) its
+    retention would delete the written records.
     """
     target, begin = to or topic, time.monotonic()
     with query_run.telling(f"mirror {topic}", progress, source, destination) as shown:
@@ -139,11 +141,12 @@ def mirror_lag(
     to: str | None = None,
     name: str | None = None,
 ) -> dict[int, int]:
-    """By partition, how many offsets the source has after the last one that the mirror copied.
+    """For each partition, how many offsets of the source follow the last record that was copied.
 
-    The numbers include offsets that are never copied: transaction markers, and records that came
-    from the destination. The lag in the result of `mirror` leaves out such offsets if the run has
-    read them. Raises PipelineError if the topic does not exist, or no broker answers.
+    The numbers include offsets that are never copied: those of transaction markers, of aborted
+    records, and of records that came from the destination. The "lag" that `mirror` returns includes
+    such offsets only if that run has not read them yet. Raises PipelineError if the topic does not
+    exist, or if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(

@@ -44,24 +44,26 @@ def quality_report(
     html: str | Path | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Statistics of a topic (`bootstrap`, `topic`) or of an archive.
+    """Statistics of a topic (`bootstrap` and `topic`) or of an archive (its path as `archive`).
 
     Returns a dict:
 
-    - "source"; and "records", "tombstones", "without_key", "bad" (not in the format): counts;
+    - "source": the name of the topic or the path of the archive;
+    - "records", "tombstones", "without_key", "bad" (not in the format): counts of records;
     - "reasons": {error text: count}, the most frequent errors of bad records, at most 8;
     - "columns": {name: {"nulls" (share of the good records, 0 to 1), "distinct" (approximate number
-      of values), "least", "most"}};
+      of values), "least" and "most" (the smallest and the largest value)}};
     - "duplicate_keys": the number of keys with more than one record;
     - "partitions": {p: {"records", "first" and "last" (offsets), "gaps" (number of offsets without
       a record, which includes transaction markers), "twice" (records with a repeated offset)}};
-    - "bytes": {"key": sizes, "value": sizes}: the percentiles 0, 50, 90, 99 and 100, in bytes;
+    - "bytes": {"key": sizes, "value": sizes}; sizes are the percentiles 0, 50, 90, 99 and 100 of
+      the lengths in bytes;
     - "lateness": {limit: count} for the limits "in order", "1 s", "1 min", "1 h", "1 d", "more".
-      The lateness of a record is how much older it is than the newest earlier record of its
-      partition. Each record counts for the smallest limit that its lateness does not exceed;
-    - "days": {yyyy-MM-dd: records}.
+      The lateness of a record is how much older it is than the newest of the records before it in
+      its partition. Each record counts for the smallest limit that its lateness does not exceed;
+    - "days": {yyyy-MM-dd: number of records}.
 
-    With `html` the report is also written to this file as a page.
+    `html` names a file to which the report is also written, as a page.
 
     Raises PipelineError for a missing topic, archive or schema, and for `since` or `until` with an
     archive.
@@ -105,8 +107,9 @@ def check_options(
 
 
 def measure(frame: DataFrame) -> dict[str, Any]:
-    """The statistics of a frame of `topics.read_topic`, as `quality_report` returns them. Reads the
-    frame several times. Raises Spark's own errors."""
+    """The statistics of a frame that `topics.read_topic` returned, as in the result of
+    `quality_report`. Reads the frame several times. Raises Spark's own errors.
+    """
     from pyspark.sql import functions as f
 
     good = f.col("_error").isNull() & f.col("_value").isNotNull()

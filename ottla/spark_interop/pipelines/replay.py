@@ -46,23 +46,25 @@ def replay(
     dry_run: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Write the records of an archive to `topic`; a later run continues.
+    """Write the records of an archive to `topic`; a later run continues where this one ended.
 
-    `name` identifies the replay, by default `replay-TOPIC`. Under the same name, a later replay
-    into the same topic continues the earlier one, and is refused if the archive or the range is
-    another one: use another name to write records again, or to write other records. `since`
-    (included) and `until` (excluded) select records by timestamp; they are times as in
-    `read_topic`. `rate` limits the records per second of the whole replay. `timestamps` is
-    `original` or `now`; with `now`, the header `ottla.timestamp` has the original timestamp in ms.
-    `create` creates the topic with the settings and the number of partitions of the archive's
-    topic. `dry_run` counts and writes nothing.
+    `name` identifies the replay, by default `replay-TOPIC`. A later replay into the same topic
+    under the same name skips the records that are written already. It is refused if it has another
+    archive or another range of times. To write records again, or to write other records,
+    use another name. `since` (included) and `until` (excluded) select records by timestamp;
+    they are times as in `read_topic`. `rate` limits the records per second of the whole
+    replay. `timestamps` is `original` or `now`; with `now`, records get the present time, and the
+    header `ottla.timestamp` has the original timestamp in ms. With `create`, a missing topic is
+    created with the settings and the number of partitions of the archived topic. With `dry_run`,
+    records are counted, but not written.
 
-    Returns {"records", "written", "already_there", "restamped" (written with the present time,
-    because the client cannot send timestamps up to 1970-01-01T00:00), "seconds", "partitions": {p:
-    records}}. Within a partition, records are written in the order of their offsets. Raises
-    PipelineError for a topic that is missing, has too few partitions, or would delete the records;
-    DataLost for missing or damaged files. Records that were written before the error stay, and a
-    run after the repair continues.
+    Returns {"records", "written", "already_there" (written by an earlier run), "restamped"
+    (written with the present time, because the client cannot send timestamps up to
+    1970-01-01T00:00), "seconds", "partitions": {p: number of records}}. Within a partition,
+    records are written in the order of their offsets. Raises PipelineError for a topic that is
+    missing, has too few partitions, would delete the records, or is the one that was archived;
+    DataLost for missing or damaged files. Records that were written before the error stay; once
+    the cause is repaired, another run writes the rest.
     """
     check_options(rate, timestamps)
     begin = time.monotonic()

@@ -34,17 +34,17 @@ def slice_topic(
     limit: int | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Write the records from `since` (included) to `until` (excluded), by timestamp.
+    """Write the records of `topic` with timestamps from `since` (included) to `until` (excluded).
 
     If `output` is `-`, JSON lines go to standard output. Otherwise `output` is a path that does not
-    exist yet: Parquet if it ends in `.parquet`, else a file of JSON lines. Times are as in
-    `read_topic`, and so is `lateness`. A JSON line has the format's columns, `_key`, `_partition`,
-    `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they are UTF-8, else
-    {"base64": …}; timestamps are in UTC. Lines are ordered by partition and offset; `limit` is the
-    maximum number of records.
+    exist yet. If that path ends in `.parquet`, the records are written as Parquet, else as JSON
+    lines. Times and `lateness` are as in `read_topic`. A JSON line has the format's columns,
+    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they
+    are UTF-8, else {"base64": …}; timestamps are in UTC. Lines are ordered by partition and offset;
+    `limit` is the maximum number of records.
 
-    Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, a
-    file that already exists or a full disk.
+    Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, an
+    output that already exists, or a full disk.
     """
     with query_run.telling(f"slice {topic}", progress, bootstrap):
         frame = read_topic(

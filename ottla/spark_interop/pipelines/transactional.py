@@ -181,20 +181,29 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
 
 
 def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
-    """Write rows to the topics of `to`, once: rows that an earlier run has written are skipped.
+    """Write rows to the topics of `to`, exactly once: rows that are already written are skipped.
 
-    `to` is a `Destination` (in the same module). `rows` has the columns lane int (a partition of
-    the destination), position bigint (grows within a lane; rows of one position are written in one
-    transaction), key binary, value binary, and optionally headers array<struct<key, value>>,
-    partition int (without it the key decides, as Java's partitioner does), timestamp_ms bigint,
-    aside boolean (true: into the second topic, `to.aside`). With `in_order` each task of the caller
-    already has all rows of a lane, sorted by position; otherwise rows are shuffled and sorted.
+    `to` is a `Destination` (in the same module). `rows` has these columns; those from headers on
+    are optional:
+
+        lane          int      a partition of the destination topic; one producer writes the rows of
+                               a lane, and keeps the progress of the lane
+        position      bigint   grows within a lane; rows of one position are written in one
+                               transaction
+        key, value    binary
+        headers       array<struct<key, value>>
+        partition     int      without it the key decides, as Java's partitioner does
+        timestamp_ms  bigint
+        aside         boolean  true: the row goes to the second topic, `to.aside`
+
+    `in_order` says that each task of the frame has all rows of its lanes, sorted by position in
+    each lane. Without it, `write` shuffles and sorts the rows.
 
     Returns {lane: {"written" (to both topics), "aside" (to the second topic), "skipped",
-    "transactions", "restamped" (sent with the present time, because librdkafka cannot send
-    timestamps up to 1970-01-01), "position"}}. Raises PipelineError if a lane is not a partition of
-    the destination, the name was used for another source, a topic was created again, or the brokers
-    refuse the write.
+    "transactions", "restamped" (sent with the present time, because librdkafka cannot
+    send timestamps up to 1970-01-01), "position" (the last one that was written)}}. Raises
+    PipelineError if a lane is not a partition of the destination, if the name `to.writer` was used
+    for another source, if a topic was created again, or if the brokers refuse the write.
     """
     begun: Begun = _while_away(lambda: begin(to))
     lanes = begun.lanes

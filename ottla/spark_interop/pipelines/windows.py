@@ -64,23 +64,27 @@ def windows(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Aggregate the new records of `topic` by windows; a later run continues.
+    """Aggregate the new records of `topic` by windows; a later run continues where this one ended.
 
-    `path` has the state, and the result too unless `to` names a topic for it. `window` is a length
-    like `1 hour`; `slide` makes windows overlap; with `session_gap` a window ends after its group
-    (the values of `by`) had no events for the length of `window`. `aggregates` maps each result
-    column to an SQL expression, as in `{"flights": "count(*)"}`, over the format's columns and
-    `_timestamp`, `_partition` and so on. `time_column` names a timestamp column. A row that is
-    older than the newest event by more than `watermark` is late: it is dropped and counted. Once an
-    event is newer than a window's end by `watermark`, the window is final, and is written. With
-    `updates` (only with `to`) each change of a window is written. Use `final` if the topic gets no
-    more records: all windows are closed at the end of the run, and `path` accepts no more records.
+    `path` is the directory of the state, and also of the result unless `to` names a topic for it.
+    `window` is a length like `1 hour`. `slide` is the time from the start of one window to the
+    start of the next; by default windows do not overlap. `by` names the columns whose values form
+    a group. With `session_gap` a window ends when its group has had no events for the length
+    of `window`. `aggregates` maps each result column to an SQL expression, as in `{"flights":
+    "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
+    names the column with the event time, which must be a timestamp.
+
+    Once an event is newer than a window's end by `watermark`, the window is final, and is
+    written. A row that comes after its window has become final is late: it is dropped and
+    counted. With `updates` (only with `to`) each change of a window is written, too. Use `final` if
+    the topic gets no more records: at the end of the run all windows are closed and written, and
+    from then on `path` accepts no more records.
 
     Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
-    window and group count as one), "written", "watermark" (a time; null before a row had a time),
-    "seconds"}. Raises as `archive` does, and PipelineError for an invalid expression or column, for
-    a lost checkpoint whose windows are already in `to`, for other options than in earlier runs on
-    the same path, and for a path whose windows are final.
+    window and group count as one), "written", "watermark" (a time; null if no row has had a time
+    yet), "seconds"}. Raises as `archive` does, and PipelineError for an invalid expression or
+    column, for a lost checkpoint whose windows are already in `to`, for other options than in
+    earlier runs on the same path, and for a path that accepts no more records.
     """
     check_options(topic, to, updates, final, every)
     begin = time.monotonic()
@@ -249,11 +253,11 @@ def _counting(report: dict[str, Any]) -> Any:
 
 
 def read_windows(spark: SparkSession, path: str | Path) -> DataFrame:
-    """The final windows at a path: one row for each window of each group.
+    """The final windows at a path: one row for each window of each group (the values of `by`).
 
     Columns: window_start and window_end (timestamp, UTC), the columns of `by`, and one column for
     each aggregate. Raises PipelineError if the path has no table of windows, DataLost if a file is
-    missing or has another size.
+    missing or has another size than when it was written.
     """
     return Table.open(Files(spark, path), "windows").read(spark)
 

@@ -61,9 +61,10 @@ def ottla_checkpoint(request: pytest.FixtureRequest) -> Path:
 def run_available_now(
     writer: DataStreamWriter, checkpoint: str | Path, path: str | Path | None = None
 ) -> list[Any]:
-    """Runs a streaming query over the present records, to its end; returns its progress reports.
+    """Runs a streaming query to the end of the present records; returns its progress reports.
 
-    Raises the query's own error, and TimeoutError after two minutes (the query is stopped then).
+    Raises the query's own error. If the query has not ended after two minutes, it is stopped, and
+    TimeoutError is raised.
     """
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
     query = writer.start(None if path is None else str(path))

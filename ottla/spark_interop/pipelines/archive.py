@@ -54,23 +54,20 @@ def archive(
     options: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Append the new records of a topic to the archive at `path`; a later run continues where this
-    one ended.
+    """Append to the archive at `path` the records of `topic` that it does not have yet.
 
-    With `by="hour"` or `by="date"`, the records of each hour or date have a directory of their
-    own; with `by="none"` there is only one directory. If `every` is None, the run ends at the
-    end of the topic; with an interval like `1 minute` it runs until it is stopped. `starting`
-    says where the first run begins: earliest, latest or Spark's offsets JSON. `records_per_batch`
-    limits the size of a batch, and with it the memory that is needed and the work that is repeated
-    after a crash. `isolation` is Kafka's isolation.level. With `allow_gaps` the run continues if
-    retention removed unread records; `verify` then shows the gap. `options` are options of Spark's
-    source, and take precedence.
+    With `by="hour"` or `by="date"`, each hour or date has a directory of its own; with `by="none"`
+    there is only one directory. If `every` is None, the run ends at the end of the topic; with
+    an interval like `1 minute` it runs until it is stopped. `starting` says where the first
+    run begins: earliest, latest or Spark's offsets JSON. `records_per_batch` limits the memory,
+    and the work that is repeated after a crash. With `allow_gaps` the run continues if retention
+    removed unread records; `verify` then shows the gap. `options` are options of Spark's source.
 
     Returns {"records", "batches", "files", "bytes", "seconds"} of this run, and "whole_archive":
-    {p: {"first", "last", "records"}}, which has the first and last offset and the number of
-    records of each partition p over all runs. Raises PipelineError for a missing topic, a path
-    that belongs to another topic, or a full disk, and if no broker answers; DataLost if retention
-    removed unread records (unless `allow_gaps`).
+    {p: {"first", "last", "records"}}: for each partition p the first and last offset and the
+    number of records of all runs. Raises PipelineError for a missing topic, a path that belongs
+    to another topic, or a full disk, and if no broker answers; DataLost if retention removed
+    unread records (unless `allow_gaps`).
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for `by`: use hour, date or none")

@@ -56,16 +56,15 @@ def dead_letter(
     """Send the good records of `topic` to `to` and the bad ones to `dead_letters`, exactly once.
 
     A record is bad if it does not have the format, or if `function(key, value)` raises an
-    exception; otherwise the function's result is the new value (without a function the value
-    stays as it is). Key, headers, timestamp and partition are kept; a bad record gets additional
-    headers, which say why it is bad. Because partitions are kept, `to` and `dead_letters` need at
-    least as many partitions as `topic`. If one of the two does not exist yet, it is created with
-    the settings of `topic` (`dead_letters` always without compaction). Good records, bad records
-    and the progress are written in the same transactions. If the share of bad records in a batch
-    of 100 records or more exceeds `share_max` (0 to 1), the batch is not written and the pipeline
-    ends, because the format or the function may be wrong. `name` is the pipeline's name, by default
-    `dead-letter-TO`. `every` is as in `archive`; `format`, `schema` and `schemas` are as in
-    `read_topic`.
+    exception; otherwise the function's result is the new value (without a function, the old one).
+    Key, headers, timestamp and partition are kept; a bad record gets additional headers with the
+    reason. Because partitions are kept, `to` and `dead_letters` need at least as many partitions
+    as `topic`. If one of the two does not exist yet, it is created with the settings of `topic`
+    (`dead_letters` without compaction). Good records, bad records and the progress are written in
+    the same transactions. If the share of bad records in a batch of 100 records or more exceeds
+    `share_max` (0 to 1), the batch is not written and the pipeline ends, because the format or the
+    function may be wrong. `name` is the pipeline's name, by default `dead-letter-TO`. `every` is
+    as in `archive`; `format`, `schema` and `schemas` are as in `read_topic`.
 
     Returns {"good", "bad", "restamped" (as in `replay`), "seconds"} of this run. Raises as
     `archive` does, and PipelineError if the name or the checkpoint belongs to other topics,

@@ -48,13 +48,12 @@ def mirror(
     """Copy the new records of `topic` to another cluster, into the topic `to`, by default `topic`.
 
     If the destination topic does not exist, it is created with the settings of the source
-    topic. If it exists, it must have at least as many partitions as the source topic. `name`
-    is the mirror's name, by default `mirror-TOPIC`. The destination cluster keeps the progress
-    under that name, so each record is copied exactly once even if the checkpoint is lost. The
-    header `ottla.mirror.path` of a copy lists the clusters that the record came through; `names`
-    are the names of the source cluster and the destination cluster in this header, by default
-    their cluster ids. A record that came through the destination cluster is not copied back to
-    it. `every` is as in `archive`.
+    topic. If it exists, it must have at least as many partitions as the source topic. `name` is
+    the mirror's name, by default `mirror-TOPIC`. The destination cluster keeps the progress under
+    that name, so each record is copied exactly once even if the checkpoint is lost. The header
+    `ottla.mirror.path` of a copy lists the clusters that the record came through; `names` are the
+    names of source and destination in this header, by default their cluster ids. A record that
+    came through the destination is not copied. `every` is as in `archive`.
 
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped"
     (as in `replay`), "seconds", "lag": {p: number of source offsets not mirrored yet}}. Raises

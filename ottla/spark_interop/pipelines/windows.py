@@ -66,19 +66,15 @@ def windows(
 ) -> dict[str, Any]:
     """Aggregate the new records of `topic` by windows; a later run continues where this one ended.
 
-    `path` is the directory of the state, and also of the result unless `to` names a topic for it.
-    `window` is a length like `1 hour`. `slide` is the time from the start of one window to the
-    start of the next; by default windows do not overlap. `by` names the columns whose values form
-    a group. With `session_gap` a window ends when its group has had no events for the length
-    of `window`. `aggregates` maps each result column to an SQL expression, as in `{"flights":
-    "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on. `time_column`
-    names the column with the event time, which must be a timestamp.
-
-    Once an event is newer than a window's end by `watermark`, the window is final, and is
-    written. A row that comes after its window has become final is late: it is dropped and
-    counted. With `updates` (only with `to`) each change of a window is written, too. Use `final` if
-    the topic gets no more records: at the end of the run all windows are closed and written, and
-    from then on `path` accepts no more records.
+    `path` has the state, and the result unless `to` names a topic for it. `window` is a length like
+    `1 hour`; `slide` is the time between the starts of two windows, if they overlap. `by` names the
+    columns that define a group. With `session_gap` a window ends when its group has had no events
+    for the length of `window`. `aggregates` maps each result column to an SQL expression, as in
+    `{"flights": "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on.
+    `time_column` names a timestamp column. Once an event is newer than a window's end by
+    `watermark`, the window is final, and is written. Later rows of this window are late: they are
+    dropped and counted. `updates` (only with `to`) writes each change of a window. With `final` the
+    run closes all windows at its end; `path` then accepts no more records.
 
     Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
     window and group count as one), "written", "watermark" (a time; null if no row has had a time

@@ -157,7 +157,7 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
     To use it, call `spark.streams.addListener(OffsetCommitter("localhost:9092", "my-query"))`.
     `group` is one group for all queries, or {query name: group}; offsets of queries without a group
     are not committed. A separate thread commits, so an unreachable broker does not delay queries.
-    If a commit fails, the error is only logged; the group's offsets stay as they were until the
+    If a commit fails, errors are only logged; the group's offsets stay as they were until the
     next batch's offsets are committed. `close()` waits for pending commits.
     """
     from pyspark.sql.streaming import StreamingQueryListener

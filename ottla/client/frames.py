@@ -20,6 +20,8 @@ from ottla.wire.parts import DecodedInParts
 SOFTWARE_NAME = "ottla"
 FRAME_SIZE_MAX = 256 << 20
 """The longest response that is read, in bytes; a longer response indicates a damaged stream."""
+TLS_ALERT = b"\x15\x03"
+"""A record of TLS that is an alert begins with these bytes."""
 
 
 class BadResponse(ClientError):
@@ -113,6 +115,9 @@ def frame_size(data: bytes | bytearray | memoryview, where: str) -> int:
             f"{where}: this is an HTTP server, such as a broker's metrics or the console, not a "
             "listener for Kafka clients: give an address of the broker's `listeners`, which its "
             "first log lines name (by default port 9092)")
+    if bytes(data[:2]) == TLS_ALERT:    # Apache Kafka sends one, too
+        raise BadResponse(
+            f"{where}: this port expects TLS: set security.protocol=SSL, or SASL_SSL with a login")
     if not 4 <= size <= FRAME_SIZE_MAX:
         raise BadResponse(
             f"{where}: the server does not speak Kafka's protocol in plaintext: its response "

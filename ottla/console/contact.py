@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, NoBroker, is_running_there
+from ottla.client.frames import BadResponse
 
 if TYPE_CHECKING:
     from ottla.console.connections import Target
@@ -22,9 +23,10 @@ class Contact:
 
     def note(self, failed: ClientError | None) -> None:
         """Notes that a request failed or, with None, that a broker answered it."""
-        if isinstance(failed, NoBroker):
+        if isinstance(failed, NoBroker | BadResponse):     # or another server listens there
             if self.answered is not False:
-                step = f"; {is_running_there()}" if failed.refused else ""
+                refused = isinstance(failed, NoBroker) and failed.refused
+                step = f"; {is_running_there()}" if refused else ""
                 say(f"{failed}; pages show this error until a broker answers{step}")
             self.answered = False
         elif failed is None:

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ottla.client.errors import is_running_there, reason_of
+from ottla.client.cluster import ClusterClient
+from ottla.client.errors import (
+    ClientError,
+    LoginFailed,
+    TimedOut,
+    Unreachable,
+    is_running_there,
+    login_step,
+)
+from ottla.client.transport import Security, network_reason
 from ottla.spark_interop.errors import NoBroker, PipelineError
 
 ANSWER_SECONDS = 15
@@ -78,10 +87,10 @@ class Cluster:
 
     @classmethod
     def reached(cls, where: str | Cluster) -> Cluster:
-        """The Cluster, after a check that one of its addresses accepts connections. Public
-        functions call this first, because librdkafka and Spark would wait for a missing broker."""
+        """The Cluster, after a check that a broker answers. Public functions call this first,
+        because librdkafka and Spark would wait for a missing broker."""
         cluster = cls.of(where)
-        cluster._reach_until(time.monotonic() + cluster.patience_seconds)
+        _try_until(time.monotonic() + cluster.patience_seconds, cluster.meet)
         return cluster
 
     @classmethod
@@ -171,7 +180,7 @@ class Cluster:
                 passes = _may_pass(code) if self.patience_seconds else _passes(code)
                 if not passes or time.monotonic() > deadline:
                     raise self._sentence(code, what) from error
-            self._reach_until(begun + self.patience_seconds)
+            _try_until(begun + self.patience_seconds, self.reach)
             time.sleep(AGAIN_SECONDS)
 
     def _sentence(self, code: Any, what: str) -> PipelineError:
@@ -272,32 +281,47 @@ class Cluster:
         return dict(topics[topic].partitions)
 
     def reach(self) -> None:
-        """Raises PipelineError at once if no address of the cluster accepts connections."""
+        """Raises PipelineError at once if no address of the cluster accepts connections. Unlike
+        `meet`, it may be called every few seconds."""
         reasons, refused = [], True
         for address in self.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")
-            if not host or not port.isdigit():
+            if not host or not port.isdigit() or int(port) > 65535:
                 raise PipelineError(f"{address!r} is not an address: write host:port")
             try:
                 socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
                 return
-            except (OSError, OverflowError) as error:
-                reasons.append(f"{address.strip()}: {reason_of(error)}")
+            except OSError as error:
+                reasons.append(f"{address.strip()}: {network_reason(error)}")
                 refused &= isinstance(error, ConnectionRefusedError)
         raise NoBroker(
             f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address"
             + (f"; {is_running_there()}" if refused else ", and that the broker runs")
         )
 
-    def _reach_until(self, deadline: float) -> None:
-        """As `reach`, but tries again until the deadline."""
-        while True:
-            try:
-                return self.reach()
-            except NoBroker:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(AGAIN_SECONDS)
+    def meet(self) -> None:
+        """Raises PipelineError if no broker answers, in a few seconds and with the reason: another
+        server has the port, TLS or a login is missing, the password is wrong. librdkafka knows no
+        such reason, and waits."""
+        self.reach()
+        if not self.security.keys() <= JAVA_NAMES.keys() | LOGIN:
+            return      # only librdkafka knows the other properties
+        try:
+            security = Security.from_properties(self.security)
+        except ClientError:
+            return      # librdkafka says what is wrong, or has this mechanism
+        try:
+            with ClusterClient(
+                self.bootstrap, connect_seconds=CONNECT_SECONDS, request_seconds=ANSWER_SECONDS,
+                retry_refused=False, security=security,
+            ) as client:
+                client.refresh()
+        except (Unreachable, TimedOut) as failed:
+            told = str(failed).replace("ssl.truststore.location", "ssl.ca.location")
+            raise NoBroker(told) from failed
+        except ClientError as failed:
+            step = f"; {login_step(failed)}" if isinstance(failed, LoginFailed) else ""
+            raise PipelineError(f"{failed}{step}") from failed
 
     def rights(self, topic: str) -> set[str]:
         """The operations that this client may perform on a topic; empty if the broker does not
@@ -408,6 +432,17 @@ class Cluster:
         found = self.offsets(topic, OffsetSpec.for_timestamp(timestamp_ms))
         ends = self.ends(topic, committed=False)
         return {p: ends[p] if offset < 0 else offset for p, offset in found.items()}
+
+
+def _try_until(deadline: float, reach: Callable[[], None]) -> None:
+    """Calls `reach`; tries again until the deadline if no broker answers."""
+    while True:
+        try:
+            return reach()
+        except NoBroker:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(AGAIN_SECONDS)
 
 
 def _may_pass(code: Any) -> bool:

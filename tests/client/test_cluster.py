@@ -25,7 +25,6 @@ from ottla.client.errors import (
     Unreachable,
     check,
 )
-from ottla.client.frames import BadResponse
 from ottla.client.transport import Security
 from ottla.testing import Broker
 from ottla.wire.apis import APIS, ApiKey
@@ -38,6 +37,7 @@ from ottla.wire.messages import (
     ShareFetchRequest,
 )
 from tests.broker.running import RunningBroker
+from tests.foreign_server import HTTP, TLS_ALERT, foreign_server
 
 
 @pytest.fixture(scope="module")
@@ -152,24 +152,16 @@ def test_an_unreachable_broker_is_one_sentence(broker: RunningBroker) -> None:
         cluster.any()
 
 
-def test_a_server_that_is_silent_or_foreign_is_told_apart() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = server.getsockname()
-        with pytest.raises(Unreachable, match=r"no answer within 0\.2 s; perhaps a service"):
-            ClusterClient(show_address(address), connect_seconds=0.2).any()
-        server.accept()[0].close()
-
-        def speak_http() -> None:
-            peer, _ = server.accept()
-            peer.recv(1000)
-            peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            peer.close()
-
-        thread = threading.Thread(target=speak_http)
-        thread.start()
-        with pytest.raises(BadResponse, match=r"this is an HTTP server, .*`listeners`.* port 9092"):
-            ClusterClient(show_address(address)).any()
-        thread.join()
+@pytest.mark.parametrize(("says", "told"), [
+    (None, r"no answer within 0\.2 s; perhaps a service"),
+    (b"", r"the broker closed the connection; perhaps it expects TLS or a login"),
+    (HTTP, r"this is an HTTP server, .*`listeners`.* port 9092"),
+    (TLS_ALERT, "this port expects TLS: set security.protocol=SSL, or SASL_SSL with a login"),
+    (b"SSH-2.0", "the server does not speak Kafka's protocol in .*: its response begins with b'SS"),
+])  # fmt: skip
+def test_a_server_that_is_silent_or_foreign_is_told_apart(says: bytes | None, told: str) -> None:
+    with foreign_server(says) as address, pytest.raises(ClientError, match=f"{address}: {told}"):
+        ClusterClient(address, connect_seconds=0.2 if says is None else 60).any()
 
 
 def test_a_connection_that_broke_says_which(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from ottla.tools.command import main
 from tests.broker.security.authority import Authority
 from tests.broker.service import Service
 from tests.console.consoles import Console, free_port
+from tests.foreign_server import HTTP, foreign_server
 from tests.waiting import until
 
 
@@ -104,6 +105,10 @@ def test_a_broker_that_does_not_answer_is_said_once_as_is_its_return(
     assert said(away, None) == (False, shown)
     assert said(bootstrap, False) == (True, f"ottla console: connected to {bootstrap}\n")
     assert said(bootstrap, None) == (True, "")
+    with foreign_server(HTTP) as away:
+        answered, shown = said(away, None)
+        assert shown.startswith(f"ottla console: {away}: this is an HTTP server, "), shown
+        assert shown.count("\n") == 1 and answered is False
 
 
 def test_it_serves_tls_with_a_secure_cookie(bootstrap: str, tmp_path: Path) -> None:

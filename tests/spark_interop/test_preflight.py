@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from ottla.client.addresses import show_address
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import DataLost
 from ottla.spark_interop.pipelines import archive, command, progress, replay, steps, windows
@@ -19,6 +20,10 @@ from ottla.spark_interop.pipelines.table import Entry
 from ottla.spark_interop.spark_session import spark_version
 from ottla.testing import Broker
 from ottla.wire.messages import CreateAclsRequest
+from tests.broker.running import RunningBroker
+from tests.broker.security.authority import Authority
+from tests.broker.security.logging_in import SaslBroker
+from tests.foreign_server import HTTP, foreign_server
 
 TOPIC, LITERAL, ALLOW, DESCRIBE = 2, 3, 3, 8  # in Kafka's requests about ACLs
 ACLS = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -300,6 +305,60 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
         "a broker running there? `ottla server start` starts one")
     said = refusal(capfd, "archive", "--bootstrap", "localhost", "--topic", "t", "--path", "a")
     assert said == "'localhost' is not an address: write host:port"
+
+
+@pytest.mark.parametrize(("says", "told"), [
+    (None, "cannot reach a broker at {at}: no answer within 0.2 s; perhaps a service that is no"),
+    (b"", "cannot reach a broker at {at}: the broker closed the connection; perhaps it expects TLS"
+     " or a login: this client has security.protocol=PLAINTEXT"),
+    (HTTP, "{at}: this is an HTTP server"),
+])  # fmt: skip
+def test_a_server_that_is_no_broker_is_told_at_once(
+    broker: Broker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    says: bytes | None, told: str,
+) -> None:
+    monkeypatch.setattr(Cluster, "admin", lambda _: pytest.fail("librdkafka would wait"))
+    if says is None:
+        monkeypatch.setattr("ottla.spark_interop.cluster.CONNECT_SECONDS", 0.2)
+    here = broker.bootstrap_servers
+    with foreign_server(says) as at:
+        for words in (
+            f"archive -b {at} --topic t --path a",
+            f"mirror --topic t --source {here} --destination {at} --checkpoint c",
+        ):
+            assert refusal(capfd, *words.split()).startswith(told.format(at=at))
+
+
+def test_a_wrong_password_is_told_before_spark_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Cluster, "admin", lambda _: pytest.fail("librdkafka would wait"))
+    config = tmp_path / "client.properties"
+    with SaslBroker(tmp_path / "data") as running:
+        at = show_address(running.inside)
+        words = ("archive", "-b", at, "--topic", "t", "--path", "a")
+        assert "perhaps it expects TLS or a login" in refusal(capfd, *words)
+        config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+                          "sasl.username=alice\nsasl.password=wrong\n")
+        said = refusal(capfd, *words, "--command-config", config)
+    assert "password" in said and "check the user's name and password" in said
+
+
+def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    key, other = Authority(tmp_path / "one").issue("server"), Authority(tmp_path / "other")
+    config = tmp_path / "client.properties"
+    config.write_text(f"security.protocol=SSL\nssl.ca.location={other.file}\n")
+    with RunningBroker(tmp_path / "data", **{
+        "listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": key,
+    }) as running:
+        at = f"127.0.0.1:{running.server.listeners[0].port}"
+        said = refusal(capfd, "archive", "-b", at, "--topic", "t", "--path", "a",
+                       "--command-config", config)
+    assert said.endswith("set ssl.ca.location to the file of certificates to trust")
 
 
 @pytest.mark.parametrize(("words", "said"), [

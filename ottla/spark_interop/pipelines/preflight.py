@@ -81,7 +81,7 @@ def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
             cluster = Cluster.of(given[name])
             if cluster.bootstrap not in made.reached:
                 cluster.spark_options()     # checks the security properties
-                cluster.reach()
+                cluster.meet()
                 made.reached.add(cluster.bootstrap)
     address = given.get("bootstrap") or given.get("source")
     partitions = None

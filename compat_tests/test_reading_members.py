@@ -166,3 +166,32 @@ def test_no_record_comes_twice_or_is_lost_when_a_stock_member_joins_and_leaves(
     expected = [(number % PARTITIONS, number // PARTITIONS) for number in range(sent)]
     assert sorted(read) == sorted(expected)
     assert len(other.read) > 0 and sum(committed(broker, topic, PARTITIONS)) == sent
+
+
+@pytest.mark.parametrize(("name", "protocol"), [
+    ("consume", "eager"), ("consume", "cooperative"), ("kcat", "cooperative"),
+    ("console", "kip848"),
+])  # fmt: skip
+def test_no_record_comes_twice_when_a_reader_ends_during_a_rebalance(
+    broker: Broker, new_topic: Callable[..., str], tmp_path: Path, name: str, protocol: str
+) -> None:
+    """With a cooperative assignor it keeps partitions, and its commit is refused at first."""
+    topic = new_topic(f"ends-{name}-{protocol}", partitions=PARTITIONS)
+    produce(broker, topic)
+    settings = PROTOCOLS[protocol] | {"auto.commit.interval.ms": 3600000}
+    setting = f" {READERS[name].split()[-1]} ".join(f"{key}={settings[key]}" for key in settings)
+    first, other = tmp_path / "first", tmp_path / "other"
+    with first.open("wb") as out, reading(broker, name, topic, setting, out) as ends:
+        wait_for(lambda: len(places(first.read_text())) == RECORDS)
+        with other.open("wb") as out, reading(broker, name, topic, setting, out) as stays:
+            wait_for(lambda: max(committed(broker, topic, PARTITIONS)) > 0)
+            produce(broker, topic)          # it has just given up partitions
+            wait_for(lambda: len(places(first.read_text())) > RECORDS or protocol == "eager")
+            ends.terminate()
+            assert ends.wait(60) == ENDED[name]
+            wait_for(lambda: len((first.read_text() + other.read_text()).split()) >= 4 * RECORDS)
+            stays.terminate()
+            assert stays.wait(60) == ENDED[name]
+    expected = [(number % PARTITIONS, number // PARTITIONS) for number in range(2 * RECORDS)]
+    assert sorted(places(first.read_text()) + places(other.read_text())) == sorted(expected)
+    assert sum(committed(broker, topic, PARTITIONS)) == 2 * RECORDS

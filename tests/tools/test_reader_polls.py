@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from ottla.client.errors import ClientError
 from ottla.client.interrupts import Interrupts
+from ottla.tools.commands import table
+from ottla.tools.kafka_names import verifiable_consumer
+from ottla.tools.kafka_names.grammar import parse
 from ottla.tools.stream import reader
 from ottla.tools.stream.consumer import Consumer
 from ottla.tools.stream.reader import Reading, RecordPrinter
@@ -65,6 +69,7 @@ class Library:
         self.commits: list[dict[tuple[str, int], int]] = []
         self.stored: dict[tuple[str, int], int] = {}
         self.began: list[int] = []
+        self.refuses: list[int] = []    # the errors of the next commits
 
     def subscribe(self, _: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
@@ -100,6 +105,8 @@ class Library:
         return [TopicPartition(*PLACE, self.stored.get(PLACE, -1001)) for _ in places]
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
+        if self.refuses:
+            raise KafkaException(KafkaError(self.refuses.pop(0)))
         self.commits.append({(one.topic, one.partition): one.offset for one in offsets})
         self.stored |= self.commits[-1]
         return offsets
@@ -289,6 +296,55 @@ def test_positions_are_committed_before_partitions_are_revoked(
     assert read.library.commits == [{PLACE: 2}] and read.consumer.positions == {}
     read.consumer.close()
     assert read.library.commits == [{PLACE: 2}], "what was revoked is another member's"
+
+
+REFUSED = [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS]
+
+
+def test_the_last_commit_is_repeated_until_the_rebalance_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a cooperative assignor, a member has its partitions while the group rebalances."""
+    read = member(monkeypatch, 2, "record", "record", "", "record", "revoked")
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.printer.end()
+    read.library.refuses = [*REFUSED]
+    read.consumer.close()
+    assert read.library.commits == [{PLACE: 2}], "what was polled meanwhile was not printed"
+    assert read.now.at == 5 * 5, "it took part in the rebalance, a poll for each refusal"
+
+
+@pytest.mark.parametrize(("refuses", "seconds"), [
+    (REFUSED * 9, 15),
+    ([KafkaError.UNKNOWN_MEMBER_ID], 0),        # others have its partitions
+])
+def test_the_last_commit_is_not_repeated_in_vain(
+    monkeypatch: pytest.MonkeyPatch, refuses: list[int], seconds: int
+) -> None:
+    read = member(monkeypatch, 1, "record")
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.printer.end()
+    read.library.refuses, begun = [*refuses], read.now.at
+    with pytest.raises(ClientError, match="offsets were not committed: "):
+        read.consumer.close()
+    assert read.now.at - begun == seconds and not read.library.commits
+
+
+def test_the_verifiable_consumer_reports_a_commit_during_a_rebalance_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = member(monkeypatch, 9, "record", "record")
+    read.consumer.commits, read.library.refuses = False, REFUSED[:1]
+    tool = table.read("kafka")["kafka-verifiable-consumer"]
+    verifiable_consumer.consume(read.consumer, parse(tool, ["--max-messages", "2"]))
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    commits = [one for one in events if one["name"] == "offsets_committed"]
+    assert [(one["success"], one["offsets"][0]["offset"]) for one in commits] == [
+        (False, 1), (True, 2)]
+    assert commits[0]["error"].startswith("offsets were not committed: Specified group generation")
+    assert read.library.commits == [{PLACE: 2}]
 
 
 def test_nothing_is_committed_of_partitions_that_were_lost(

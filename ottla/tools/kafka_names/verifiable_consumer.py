@@ -9,7 +9,7 @@ from ottla.client.errors import ClientError
 from ottla.tools.kafka_names.common import connect, properties_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.kafka_names.verifiable import say
-from ottla.tools.stream.consumer import Consumer, RebalanceListener
+from ottla.tools.stream.consumer import Consumer, RebalanceListener, Rebalancing
 from ottla.tools.stream.reader import Reading, report_missing
 
 if TYPE_CHECKING:
@@ -113,10 +113,20 @@ def consume(consumer: Consumer, options: Options) -> None:
         if consumer.commits:
             consumer.commit_when_due()
             continue
-        committed = consumer.commit()
-        say("offsets_committed", success=True, offsets=[
-            {"topic": place[0], "partition": place[1], "offset": committed[place]}
-            for place in taken if place in committed])  # fmt: skip
+        wanted = {place: consumer.positions[place] for place in taken}
+        try:
+            consumer.commit()
+        except Rebalancing as refused:      # the next commit has these positions, too
+            say_committed(wanted, error=str(refused), success=False)
+        else:
+            say_committed(wanted, success=True)
+
+
+def say_committed(offsets: dict[Place, int], **result: object) -> None:
+    """Report a commit."""
+    say("offsets_committed", offsets=[
+        {"topic": topic, "partition": index, "offset": offset}
+        for (topic, index), offset in offsets.items()], **result)  # fmt: skip
 
 
 def report(taken: dict[Place, list[Any]], *, verbose: bool) -> None:

@@ -36,6 +36,12 @@ NO_GROUP = "ottla"
 """librdkafka requires a group's name, even if a reader never joins or commits."""
 COMMIT_MS = 5000
 COMMITTED_SECONDS = 30.0
+REFUSED_SECONDS = 15.0
+"""How long the last commit is repeated while the group rebalances."""
+AGAIN_SECONDS = 0.1
+REBALANCING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS,
+               ErrorCode.STALE_MEMBER_EPOCH)  # fmt: skip
+"""Errors of commits that end once the member has taken part in the rebalance."""
 REBALANCE_MS = 300_000
 """max.poll.interval.ms of clients: how long a rebalance may wait for one client."""
 RESETS = {"earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
@@ -65,6 +71,10 @@ def record_of(message: Any) -> ConsumedRecord:
         timestamp if kind else -1, max(0, kind - 1),
         message.key(), message.value(), message.headers() or [], message.leader_epoch(),
     )  # fmt: skip
+
+
+class Rebalancing(ClientError):
+    """A commit was refused because the group rebalances."""
 
 
 class RebalanceListener:
@@ -304,7 +314,8 @@ class Consumer:
                 if one.error is not None:
                     raise self.library.KafkaException(one.error)
         except self.library.KafkaException as failed:
-            raise ClientError(
+            kind = Rebalancing if failed.args[0].code() in REBALANCING else ClientError
+            raise kind(
                 f"group {self.group}: offsets were not committed: {plain(failed)}") from failed
         self._committed |= changed
         return changed
@@ -313,10 +324,25 @@ class Consumer:
         """Commit settled positions, and leave the group. Raises ClientError."""
         try:
             if self.commits:
-                self.commit()
+                self._commit_last()
         finally:
             self.commits = False
             self._client.close()
+
+    def _commit_last(self) -> None:
+        """As `commit`. A member with a cooperative assignor has partitions during a rebalance, in
+        which its commits are refused: it takes part in the rebalance, and tries again."""
+        deadline = time.monotonic() + REFUSED_SECONDS
+        while True:
+            try:
+                self.commit()
+                return
+            except Rebalancing:
+                if time.monotonic() >= deadline:
+                    raise
+            until = time.monotonic() + AGAIN_SECONDS
+            while time.monotonic() < until:
+                self.poll(AGAIN_SECONDS)    # positions stay where they are
 
 
 def plain(failed: Any) -> str:

@@ -100,7 +100,17 @@ class ClusterClient:
                 self._first.retire()
             self._first = self._bootstrap()
             self.waiting = None
-        return self._first
+        at = self._first.address
+        known = [node_id for node_id, address in self.brokers.items() if address == at]
+        return self._ready(self._first, known[0] if known else -1)
+
+    def _ready(self, connection: Connection, node_id: int) -> Connection:
+        """The connection, with the time for an answer and the broker's name in messages."""
+        connection.wait_at_most(self.request_seconds)
+        if node_id >= 0 and len(self.brokers) > 1:
+            role = ", the controller" if node_id == self.controller_id else ""
+            connection.who = f"broker {node_id}{role}"
+        return connection
 
     def _bootstrap(self) -> Connection:
         begun = time.monotonic()
@@ -145,8 +155,7 @@ class ClusterClient:
         except BaseException:
             connection.close()
             raise
-        connection.request_seconds = self.request_seconds
-        connection.socket.settimeout(self.request_seconds)
+        connection.wait_at_most(self.request_seconds)
         return connection
 
     def refresh(self) -> None:
@@ -185,12 +194,15 @@ class ClusterClient:
         self.learn(response)
         return response
 
-    def node(self, node_id: int, *, wait: bool = True) -> Connection:
+    def node(
+        self, node_id: int, *, wait: bool = True, seconds: float | None = None
+    ) -> Connection:
         """A connection to the broker with this id; raises Unreachable or TimedOut if none can be
-        made. With `wait`, a broker that refuses connections gets time to start."""
+        made, within `seconds` if given. With `wait`, a broker that refuses connections gets time to
+        start."""
         known = self._connections.get(node_id)
         if known is not None and known.usable:
-            return known
+            return self._ready(known, node_id)
         if known is not None:
             known.retire()
         if node_id not in self.brokers:
@@ -203,12 +215,15 @@ class ClusterClient:
         if first is not None and first.address == address and first.usable:
             self._connections[node_id] = first
         else:
-            self._connections[node_id] = self._advertised(node_id, address, wait)
-        return self._connections[node_id]
+            self._connections[node_id] = self._advertised(
+                node_id, address, wait, self.connect_seconds if seconds is None else seconds)
+        return self._ready(self._connections[node_id], node_id)
 
-    def _advertised(self, node_id: int, address: Address, wait: bool) -> Connection:
+    def _advertised(
+        self, node_id: int, address: Address, wait: bool, seconds: float
+    ) -> Connection:
         try:
-            return self._connect(address, self.connect_seconds, wait=wait)
+            return self._connect(address, seconds, wait=wait)
         except (Unreachable, TimedOut) as failed:
             at = ", ".join(show_address(known) for known in self.bootstrap)
             if len(self.brokers) < 2:
@@ -241,12 +256,19 @@ class ClusterClient:
                 raise NotConnected("the brokers know no controller at the moment")
             return self.any()
         alone = len(self.brokers) == 1
+        # A controller that hangs must leave time for the broker that forwards the request.
+        begun, share = time.monotonic(), self.connect_seconds / (1 if alone or itself else 2)
         try:
-            return self.node(self.controller_id, wait=alone)
+            return self.node(self.controller_id, wait=alone, seconds=share)
         except NotConnected as failed:
             if itself:
                 raise NotConnected(f"the controller cannot be reached: {failed}") from failed
-            return self.any()
+            other = self.any()
+            passed = time.monotonic() - begun
+            other.wait_at_most(max(self.request_seconds - passed, self.request_seconds / 2))
+            if other.who:
+                other.who += f", which forwards it to the controller, broker {self.controller_id}"
+            return other
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:
         """A connection to the coordinator of a group or of a transactional id; waits until the
@@ -308,8 +330,9 @@ class ClusterClient:
 
     @property
     def timeout_ms(self) -> int:
-        """The `timeout_ms` of a request: how long a broker should wait for the controller."""
-        return int(self.patience_seconds * 1000)
+        """The `timeout_ms` of a request: how long a broker should wait for the controller. Its
+        answer about a failure should arrive while this client still waits."""
+        return int(min(self.patience_seconds, 0.8 * self.request_seconds) * 1000)
 
     def supports(self, key: int, version: int = 0) -> bool:
         """Whether the broker of `any` supports an API, in this version or a newer one."""

@@ -21,6 +21,7 @@ from ottla.client.transport import (
     open_transport,
     perhaps_another,
 )
+from ottla.wire.apis import APIS
 from ottla.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Connection:
         """Whether sending or receiving has failed. The connection is then unusable: a late response
         could be taken for the response to another request."""
         self.unanswered = 0
+        self.who = ""
+        """Which broker this is, for messages, such as "broker 2, the controller"; "" if unknown."""
+        self.asked: int | None = None
+        """The API of the last request."""
         self.security = security
         self.in_use = False
         """Whether the broker has answered a request other than ApiVersions. If it has, this client
@@ -71,6 +76,7 @@ class Connection:
         if version is None:
             version = self.version_of(request.API_KEY, at_most)
         frame, sent = self.frames.encode(request, version)
+        self.asked = request.API_KEY
         self.send_bytes(frame)
         self.unanswered += 1
         return sent
@@ -138,7 +144,7 @@ class Connection:
             self.socket.sendall(data)
         except TimeoutError as late:
             self.failed = True
-            raise TimedOut(self._late()) from late
+            raise self._late() from late
         except OSError as broken:
             self.failed = True
             raise Unreachable(self._broken(broken)) from broken
@@ -155,7 +161,7 @@ class Connection:
                 got = self.socket.recv_into(view[filled:])
             except TimeoutError as late:
                 self.failed = True
-                raise TimedOut(self._late()) from late
+                raise self._late() from late
             except OSError as broken:
                 self.failed = True
                 raise Unreachable(self._broken(broken)) from broken
@@ -174,12 +180,18 @@ class Connection:
         hint = "" if self.in_use else perhaps_another(self.security.protocol)
         return f"{show_address(self.address)}: the broker closed the connection{hint}"
 
-    def _late(self) -> str:
-        new = not self.frames.served
-        return (
-            f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
-            + "; perhaps a service that is no broker listens there" * new
-        )
+    def _late(self) -> TimedOut:
+        told = f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
+        if not self.frames.served:
+            return TimedOut(f"{told}; perhaps a service that is no broker listens there")
+        request = f" to {APIS[self.asked].name}" if self.asked is not None else ""
+        source = f" from {self.who}" if self.who else ""
+        return TimedOut(f"{told}{request}{source}", self.asked)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Limits how long the next answers are waited for."""
+        self.request_seconds = max(seconds, 0.001)     # 0 would make the socket non-blocking
+        self.socket.settimeout(self.request_seconds)
 
     def is_closed(self) -> bool:
         """Waits for the next byte. Returns whether the broker closed the connection instead."""

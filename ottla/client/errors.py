@@ -36,6 +36,11 @@ class NotConnected(Unreachable):
 class TimedOut(ClientError, TimeoutError):
     """A broker did not answer in time."""
 
+    def __init__(self, text: str, key: int | None = None) -> None:
+        super().__init__(text)
+        self.key = key
+        """The API of the request that was not answered, if it is known."""
+
 
 class LoginFailed(ClientError):
     """The broker refused the user or the password of this client."""

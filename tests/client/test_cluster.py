@@ -227,11 +227,12 @@ def test_a_connection_that_the_broker_closed_is_made_again() -> None:
 
 def test_an_answer_that_came_too_late_is_not_taken_for_the_next_one() -> None:
     with Broker() as running, ClusterClient(running.bootstrap_servers) as cluster:
-        first = cluster.any()
-        first.socket.settimeout(0.001)
+        cluster.any()
+        cluster.request_seconds = 0.001
         running.delay("Metadata", 0.05)
         with pytest.raises(TimedOut):
             cluster.metadata([])
+        cluster.request_seconds = 30.0
         assert cluster.metadata([]).brokers
 
 
@@ -276,6 +277,38 @@ def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: ClusterC
         with pytest.raises(NotConnected):
             cluster.controller(itself=True)
         assert cluster.controller() is cluster.any()
+
+
+def test_a_broker_that_does_not_answer_is_named() -> None:
+    asked = CreateTopicsRequest(topics=[], timeout_ms=1)
+    with Broker() as running, ClusterClient(running.bootstrap_servers) as cluster:
+        cluster.refresh()
+        here = cluster.controller_id
+        running.delay("CreateTopics", 60, count=None)
+        cluster.connect_seconds, cluster.request_seconds = 0.1, 0.2
+        late = f"{running.bootstrap_servers}: no answer within .* s to CreateTopics"
+        with pytest.raises(TimedOut, match=f"{late}$") as failed:
+            cluster.controller().call(asked)
+        assert failed.value.key == asked.API_KEY
+        with socket.create_server(("127.0.0.1", 0)) as server:      # as of a process that hangs
+            cluster.brokers[here + 1] = server.getsockname()
+            with pytest.raises(TimedOut, match=f"{late} from broker {here}, the controller$"):
+                cluster.controller().call(asked)
+            cluster.controller_id += 1
+            forwards = f"broker {here}, which forwards it to the controller, broker {here + 1}$"
+            with pytest.raises(TimedOut, match=f"{late} from {forwards}"):
+                cluster.controller().call(asked)
+
+
+def test_a_controller_that_hangs_takes_a_part_of_the_time_only(cluster: ClusterClient) -> None:
+    """--timeout is for the connection to it and the answer of the broker that forwards."""
+    cluster.refresh()
+    cluster.connect_seconds, cluster.request_seconds = 0.4, 0.4
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        cluster.controller_id += 1
+        cluster.brokers[cluster.controller_id] = server.getsockname()
+        assert 0.2 <= cluster.controller().request_seconds <= 0.21
+        assert cluster.any().request_seconds == 0.4
 
 
 def test_no_broker_stands_in_for_a_controller_that_nobody_knows(
@@ -350,7 +383,7 @@ def test_a_client_that_waits_for_its_first_broker_says_so_once(
     told: list[tuple[float, str]] = []
     now = 0.0
     cluster = ClusterClient("a:1", waiting=lambda reason: told.append((now, reason)))
-    found = object()
+    found = SimpleNamespace(address=("a", 1), wait_at_most=lambda _: None)
 
     def refused(address: Address, seconds: float, *, wait: bool) -> object:
         if now >= answers_after:
@@ -408,7 +441,7 @@ def test_addresses_that_all_refuse_are_tried_for_a_shorter_time(
 def test_whichever_broker_starts_first_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = ClusterClient("a:1,b:2")
     asked: list[str] = []
-    found = object()
+    found = SimpleNamespace(address=("a", 1), wait_at_most=lambda _: None)
 
     def starting(address: Address, seconds: float, *, wait: bool) -> object:
         asked.append(address[0])

@@ -15,6 +15,8 @@ from ottla.tools.usage import WrongUsage, is_given
 REFUSED_SECONDS = 2.0
 """Without --timeout, how long all addresses may refuse connections: long enough for a broker that
 was started just now, short enough not to look like a command that hangs."""
+ANSWER_SECONDS_MIN = 1.0
+"""With a shorter --timeout, brokers still have this time to answer: they may be busy."""
 
 FLAGS = {
     "bootstrap.servers": "bootstrap_server", "group.id": "group", "acks": "acks",
@@ -89,6 +91,7 @@ def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
         address_of(options, properties),
         client_id=properties.get("client.id", "ottla"),
         connect_seconds=patience,
+        request_seconds=30.0 if options.timeout is None else max(patience, ANSWER_SECONDS_MIN),
         patience_seconds=patience,
         security=Security.from_properties(properties),
         retry_refused=retry,

@@ -10,11 +10,13 @@ from ottla.client.errors import (
     NoBroker,
     NotAllowed,
     Refused,
+    TimedOut,
     allowed_by,
     is_running_there,
     login_step,
 )
 from ottla.tools.printable import printable
+from ottla.wire.apis import FORWARDED
 from ottla.wire.errors import ErrorCode
 
 NEXT: dict[ErrorCode | None, str] = {
@@ -80,6 +82,9 @@ def with_next_step(line: str, failed: Exception, flags: str = "", command: str =
         return printable(f"{line.rstrip('.')}; {login_step(failed)}")
     if isinstance(failed, NotAllowed):
         return printable(failed.sentence)
+    if isinstance(failed, TimedOut) and failed.key in FORWARDED:
+        return (f"{line}; the change may still be made: see ottla cluster check, and look before "
+                "you repeat the command")
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None
     if " has no partition " in line:
         return line

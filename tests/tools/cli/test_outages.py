@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
+from ottla.testing import Broker
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.stream.outages import QUIET_SECONDS, Outages
 from tests.broker.running import RunningBroker
@@ -146,3 +147,15 @@ def test_a_reader_says_once_that_its_broker_is_gone(broker: RunningBroker, more:
             assert reader.stderr.readline() == LOST.format(address)
         finally:
             reader.kill()
+
+
+def test_timeout_limits_how_long_a_change_waits_for_a_silent_controller() -> None:
+    with Broker() as broker:
+        at = broker.bootstrap_servers
+        broker.delay("CreateTopics", 60)
+        done = Ottla(at)("topic create t --timeout 1")
+    assert done.status == 1
+    assert done.err == (
+        f"ottla topic create: {at}: no answer within 1 s to CreateTopics; "
+        "the change may still be made: see ottla cluster check, and look before you repeat the "
+        "command\n")

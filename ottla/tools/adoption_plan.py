@@ -29,6 +29,7 @@ from ottla.tools.check_directory import (
     known_of,
     partitions_in,
     read_directory,
+    why_no_log_directory,
 )
 from ottla.tools.check_partition import Checked, check_partition
 from ottla.tools.findings import Finding, ImportRefused, Report
@@ -91,6 +92,8 @@ class ErrorsOfLogs(Report):
 
 def read_source(path: str, report: Report) -> Source:
     """Reads one log directory. Raises ImportRefused, OSError."""
+    if why := why_no_log_directory(path):
+        raise ImportRefused(why)
     check = read_directory(path, report)
     if "cluster.id" not in check.properties:
         raise ImportRefused(

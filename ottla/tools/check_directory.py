@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,13 +22,16 @@ from ottla.log.files.checkpoints import (
     partition_of,
 )
 from ottla.log.files.closed_logs import CLOSED_LOGS, ClosedLog
-from ottla.log.storage.log_directory import CLEAN_MARKER
+from ottla.log.files.names import EPOCHS, PARTITION_METADATA
+from ottla.log.storage.log_directory import CLEAN_MARKER, META
 from ottla.tools.check_partition import Checked, RememberedPartition, check_partition
 from ottla.tools.dump_small import read_closed, read_small
 from ottla.tools.findings import Finding, Report, offsets_text
 from ottla.wire.wording import counted
 
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+OF_PARTITION = re.compile(rf"\d{{20}}\..+|{re.escape(PARTITION_METADATA)}|{re.escape(EPOCHS)}")
+"""The names of a partition's files."""
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
 
 LOOK_FOR_ITSELF = (
@@ -82,9 +86,43 @@ def partitions_in(path: str) -> dict[Partition, str]:
     directories: dict[Partition, str] = {}
     for name in sorted(os.listdir(path)):
         whole = os.path.join(path, name)
-        if (key := partition_of(name)) is not None and os.path.isdir(whole):
+        if (key := partition_of(name)) is not None and may_be_partition(whole):
             directories[key] = whole
     return directories
+
+
+def may_be_partition(path: str) -> bool:
+    """Whether a directory has a file of a partition, or is empty, as after a crash. A directory
+    such as `broker-1` may be another log directory."""
+    empty = True
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if OF_PARTITION.fullmatch(entry.name):
+                    return True
+                empty = False
+    except NotADirectoryError:
+        return False
+    except FileNotFoundError:       # the topic has been deleted meanwhile
+        return True
+    return empty
+
+
+def why_no_log_directory(path: str) -> str:
+    """What a directory is instead of a log directory; "" if it is one."""
+    if os.path.exists(f"{path}/{META}") or partitions_in(path):
+        return ""
+    if inside := held_directories(path):
+        return f"{path} has no partitions; {inside}"
+    return f"{path} has no partitions and no {META}: it is not a data directory"
+
+
+def held_directories(path: str) -> str:
+    """The end of a message about a directory that is no log directory, but holds some."""
+    inside = sorted(
+        os.path.join(path, name) for name in os.listdir(path)
+        if os.path.exists(f"{path}/{name}/{META}"))
+    return f"it holds data directories: name {' '.join(inside)}" if inside else ""
 
 
 def bytes_in(path: str) -> int:

@@ -96,17 +96,19 @@ def report(path: str, error: Exception) -> int:
     """Prints why a file could not be read to its end; returns the exit status."""
     sys.stdout.flush()
     reason = error.strerror if isinstance(error, OSError) else None
-    if isinstance(error, IsADirectoryError) and (there := _segments(Path(path))):
-        reason = f"{reason}; name its files, such as {there[0]}"
+    if isinstance(error, IsADirectoryError):
+        there = _segments(Path(path))
+        hint = f"name its files, such as {there[0]}" if there else "it has no segments"
+        reason = f"{reason}; {hint}"
     print(f"{path}: {reason}" if reason else error, file=sys.stderr)
     return 1
 
 
 def _segments(directory: Path) -> list[Path]:
-    """The segments in the directory of a partition, or in all partitions of a log directory."""
+    """The segments in the directory of a partition, of a log directory or of several ones."""
     here = [each for each in directory.glob("*.log") if each.stem.isdigit()]
     of_partitions = (
-        each for each in directory.glob("*/*.log")
+        each for pattern in ("*/*.log", "*/*/*.log") for each in directory.glob(pattern)
         if each.stem.isdigit() and each.parent.name.rpartition("-")[2].isdigit()
     )  # fmt: skip
     return sorted(here or of_partitions)

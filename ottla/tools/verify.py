@@ -23,6 +23,7 @@ from ottla.tools.check_directory import (
     known_of,
     partitions_in,
     read_directory,
+    why_no_log_directory,
 )
 from ottla.tools.check_partition import SEGMENT, check_partition
 from ottla.tools.findings import Report, size_text
@@ -75,6 +76,10 @@ def run(options: Namespace) -> int:
     try:
         # Log directories first, so that a partition of one of them is not checked a second time.
         different = {os.path.realpath(path): path for path in options.directories}
+        for path in options.directories:
+            if not is_partition(path) and (why := why_no_log_directory(path.rstrip("/") or "/")):
+                print(f"ottla log verify: {why}", file=sys.stderr)
+                return 2
         for path in sorted(different.values(), key=is_partition):
             path = path.rstrip("/") or "/"
             if is_partition(path):

@@ -46,6 +46,10 @@ def test_files_are_named_without_a_flag_too(tmp_path: Path, capsys: Capture) -> 
     (tmp_path / "broker-1.log").touch()         # beside the log directory's partitions
     assert run("dump", path.parent.parent) == 1
     assert capsys.readouterr().err.endswith(f"Is a directory; name its files, such as {path}\n")
+    if (up := path.parent.parent.parent) == tmp_path.parent:
+        up = tmp_path
+    assert run("dump", up) == 1         # a directory of log directories
+    assert capsys.readouterr().err.endswith(f"Is a directory; name its files, such as {path}\n")
     assert main("kafka-dump-log", ["--files", str(path), str(path)]) == 1
     assert capsys.readouterr().err == (
         f"kafka-dump-log: unrecognized arguments: {path}; see kafka-dump-log --help\n")
@@ -160,6 +164,9 @@ def test_damage_is_told_and_what_can_be_read_is_shown(tmp_path: Path, capsys: Ca
     assert str(missing) in seen.err and "offset: 2" in seen.out
 
 
+MISSING = "No such file or directory"
+
+
 @pytest.mark.parametrize("name", [f"{FIRST}.log", f"{FIRST}.index", "nothing", "."])
 def test_a_file_that_cannot_be_opened_is_one_sentence_and_no_line(
     tmp_path: Path, capsys: Capture, name: str
@@ -167,7 +174,7 @@ def test_a_file_that_cannot_be_opened_is_one_sentence_and_no_line(
     assert run("dump", "--files", tmp_path / name) == 1
     seen = capsys.readouterr()
     assert not seen.out and seen.err == (
-        f"{tmp_path / name}: {'Is a directory' if name == '.' else 'No such file or directory'}\n")
+        f"{tmp_path / name}: {'Is a directory; it has no segments' if name == '.' else MISSING}\n")
 
 
 @pytest.mark.parametrize("magic", [0, 1])

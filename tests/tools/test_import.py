@@ -282,6 +282,13 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no directory of Kafka's": (
         lambda source: (source / "meta.properties").unlink(), "no cluster.id was found in",
     ),
+    "a directory of data directories": (
+        lambda source: [shutil.copytree(source, source / "broker-1"),
+                        (source / "meta.properties").unlink(),
+                        *(shutil.rmtree(path) for path in source.iterdir()
+                          if path.is_dir() and path.name != "broker-1")],
+        "it holds data directories: name ",
+    ),
     "an unfinished list": (
         lambda source: write_metadata(
             source,

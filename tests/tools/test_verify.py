@@ -270,7 +270,29 @@ def test_what_is_not_there_cannot_be_looked_at(data: Path, capsys: Capture) -> N
         f"ottla log verify: {data} has no partition tt-0; similar: t-0")
     shutil.rmtree(data / "t-0")
     status, printed = verified(capsys, data)
-    assert status == 2 and printed == f"ottla log verify: {data} has no partitions\n"
+    assert status == 2 and printed == (
+        f"ottla log verify: {data} has no partitions\n")
+    (data / "meta.properties").unlink()
+    status, printed = verified(capsys, data)
+    assert status == 2 and printed == (
+        f"ottla log verify: {data} has no partitions and no meta.properties: it is not a data "
+        "directory\n")
+
+
+def test_a_directory_of_data_directories_names_them(data: Path, capsys: Capture) -> None:
+    """As `ottla cluster start` makes them: `broker-1` looks like a partition's name."""
+    inside = [data / "all" / f"broker-{number}" for number in (1, 2)]
+    for path in inside:
+        path.mkdir(parents=True)
+        shutil.copy(data / "meta.properties", path)
+    (data / "all" / "broker-1.log").touch()
+    status, printed = verified(capsys, data / "all")
+    assert status == 2 and printed == (
+        f"ottla log verify: {data}/all has no partitions; it holds data directories: name "
+        f"{inside[0]} {inside[1]}\n")
+    inside[0].rename(data / "broker-1")
+    status, printed = verified(capsys, data)
+    assert status == 0 and "1 partition, " in printed, "t-0"
 
 
 def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:

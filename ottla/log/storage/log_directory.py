@@ -187,6 +187,8 @@ class LogDirectory:
         versa.
         """
         known = self.known_ids()
+        if not known:
+            self.refuse_other_directories()
         check_mode(self.path, known, clustered)
         self.expect(known, "node.id", str(node_id))
         if cluster_id is not None:
@@ -204,6 +206,16 @@ class LogDirectory:
         if known != properties:
             data = checkpoints.encode_properties(properties)
             self.disk.write_atomically(self.file(META), data)
+
+    def refuse_other_directories(self) -> None:
+        """Raises StorageRefused if a directory such as `broker-1`, which has the name of a
+        partition, is a log directory itself."""
+        for topic, index in sorted(self.partitions):
+            inside = self.file(f"{topic}-{index}")
+            if self.disk.exists(f"{inside}/{META}"):
+                raise StorageRefused(
+                    f"{self.path} is not a broker's log directory, but holds one, {inside}. Name "
+                    "that one in log.dirs, or another directory.")
 
     def known_ids(self) -> dict[str, str]:
         """The contents of `meta.properties`. A damaged file must not lead to a new cluster id."""

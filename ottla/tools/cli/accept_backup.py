@@ -20,7 +20,7 @@ from ottla.client.errors import ClientError, reason_of
 from ottla.log.files.checkpoints import decode_properties
 from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import IN_ZOOKEEPER, META, MODE
-from ottla.tools.check_directory import DirectoryLocked, held
+from ottla.tools.check_directory import DirectoryLocked, held, held_directories
 from ottla.tools.cli.output import confirm, done, show
 from ottla.wire.wording import counted
 
@@ -96,10 +96,11 @@ def owner_of(path: Path) -> tuple[str, str]:
     """The node id and the cluster id of a directory. Raises ClientError for anything but a
     log directory of a cluster's member."""
     if not (path / META).exists():
+        inside = held_directories(str(path))
         raise ClientError(
-            f"{path} has no {META}: it is not a log directory of a broker. Name the log"
-            " directories of the cluster's brokers"
-        )
+            f"{path} has no {META}: it is not a log directory of a broker"
+            + (f", but {inside}" if inside else
+               ". Name the log directories of the cluster's brokers"))
     try:
         known = decode_properties((path / META).read_bytes())
     except UnicodeDecodeError:

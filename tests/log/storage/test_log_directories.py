@@ -132,6 +132,14 @@ def test_a_standalone_broker_and_a_member_refuse_each_others_directories(
         opened(paths[1:])
 
 
+def test_a_directory_of_log_directories_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """As `ottla cluster start` makes them: `broker-1` looks like a partition's name."""
+    used([tmp_path / "all" / "broker-1"])
+    with pytest.raises(StorageRefused, match=r"holds one, .*/all/broker-1. Name that one in log"):
+        opened([tmp_path / "all"])
+    assert not (tmp_path / "all" / "meta.properties").exists()
+
+
 def test_while_directories_become_a_members_nobody_starts_on_them(paths: list[Path]) -> None:
     used(paths)
     names = [str(path) for path in paths]

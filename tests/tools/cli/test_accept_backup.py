@@ -106,6 +106,9 @@ def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     done = accept(tmp_path / "empty", "--yes")
     assert done.status == 1 and "empty has no meta.properties" in done.err, done
+    member_directory(tmp_path / "empty" / "broker-1")
+    done = accept(tmp_path / "empty", "--yes")
+    assert done.status == 1 and "it holds data directories: name " in done.err, done
     done = accept(tmp_path / "none", "--yes")
     assert done.status == 1 and "none: no such file" in done.err, done
     (tmp_path / "server.properties").write_text("node.id=one\n")

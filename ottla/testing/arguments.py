@@ -35,13 +35,23 @@ def check_broker(settings: Mapping[str, str], log_level: object) -> None:
         raise ValueError(f"log_level={log_level!r}: expected one of {', '.join(known)}")
 
 
-def whole(name: str, number: object, least: int = 0) -> int:
-    """The number; raises TypeError unless it is whole, ValueError if it is below `least`."""
+def whole(name: str, number: object, least: int = 0, most: int | None = None) -> int:
+    """The number; raises TypeError unless it is whole, ValueError if it is below `least` or above
+    `most`."""
     if isinstance(number, bool) or not isinstance(number, Integral):
         raise TypeError(f"{name}={number!r}: expected a whole number, such as {name}=3")
     if int(number) < least:
         raise ValueError(f"{name}={number}: the lowest value is {least}")
+    if most is not None and int(number) > most:
+        raise ValueError(f"{name}={number}: the highest value is {most}")
     return int(number)
+
+
+def topic_name(name: object) -> str:
+    """The name; raises TypeError unless it is text."""
+    if not isinstance(name, str):
+        raise TypeError(f"name={name!r}: expected a topic's name, such as name='orders'")
+    return name
 
 
 def finite(name: str, amount: object) -> float:

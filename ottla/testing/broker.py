@@ -30,6 +30,7 @@ from ottla.testing.arguments import (
     delay_of,
     milliseconds,
     requests_of,
+    topic_name,
     whole,
 )
 from ottla.testing.children import BrokerFailed, Child
@@ -40,6 +41,7 @@ from ottla.testing.names import (
     no_argument,
     no_attribute,
     no_duration,
+    no_topic,
     settings_of,
 )
 
@@ -128,6 +130,8 @@ class Broker:
         """The port that clients connect to."""
         if self._reserved is None:
             raise BrokerFailed("the broker has not been started: use `with Broker() as broker`")
+        if self._reserved.fileno() < 0:
+            raise BrokerFailed("the broker has been closed: use it in the `with` block")
         return int(self._reserved.getsockname()[1])
 
     @property
@@ -286,9 +290,9 @@ class Broker:
         from ottla.client.errors import check
         from ottla.wire.messages import CreateTopicsRequest
 
-        partitions = whole("partitions", partitions, -1)
+        partitions = whole("partitions", partitions, -1, (1 << 31) - 1)
         topic = CreateTopicsRequest.Topic(
-            name=name, num_partitions=partitions, replication_factor=1,
+            name=topic_name(name), num_partitions=partitions, replication_factor=1,
             configs=[
                 CreateTopicsRequest.Topic.Config(name=key, value=value)
                 for key, value in configs_of(configs).items()
@@ -301,13 +305,15 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises ottla.client.errors.Refused."""
         from ottla.client.errors import check
-        from ottla.wire.messages import DeleteTopicsRequest
+        from ottla.wire.errors import ErrorCode
+        from ottla.wire.messages import DeleteTopicsRequest, MetadataRequest
 
-        asked = DeleteTopicsRequest(
-            topics=[DeleteTopicsRequest.Topic(name=name, topic_id=bytes(16))], timeout_ms=30_000
-        )
-        gone = self.request(asked).responses[0]
-        check(gone.error_code, gone.error_message, name)
+        topic = DeleteTopicsRequest.Topic(name=topic_name(name), topic_id=bytes(16))
+        gone = self.request(DeleteTopicsRequest(topics=[topic], timeout_ms=30_000)).responses[0]
+        message = gone.error_message
+        if gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            message = no_topic(name, self.request(MetadataRequest(topics=None)).topics)
+        check(gone.error_code, message, f"topic {name!r}")
 
     def request(self, message: Any, version: int | None = None) -> Any:
         """Send one of `ottla.wire.messages` to the broker, bypassing the proxy, and return the

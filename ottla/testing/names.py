@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.wire.errors import ErrorCode
@@ -92,6 +92,13 @@ def no_duration(unnamed: Sequence[object], others: Mapping[str, object]) -> str:
         f"advance({given}): say how long with days, hours, minutes, seconds or ms, such as"
         " advance(hours=1)"
     )
+
+
+def no_topic(name: str, topics: Iterable[Any]) -> str:
+    """The message about a topic that does not exist; `topics` are those that do, of Metadata."""
+    from ottla.client.similar_names import similar
+
+    return f"topic {name!r} not found{similar(name, [one.name for one in topics])}"
 
 
 def no_attribute(name: str) -> str:

@@ -271,6 +271,17 @@ def test_nonsense_is_refused_with_a_hint(broker: Broker) -> None:
         broker.advance(hours=-1)
     with pytest.raises(Refused, match="invalid/name"):
         broker.create_topic("invalid/name")
+    broker.create_topic("orders")
+    for name, told in (("order", "topic 'order' not found; similar: orders"),
+                       ("xyz", "topic 'xyz' not found")):
+        with pytest.raises(Refused, match=f"^{told}$") as unknown:
+            broker.delete_topic(name)
+        assert unknown.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for call in (broker.create_topic, broker.delete_topic):
+        with pytest.raises(TypeError, match="name=3: expected a topic's name"):
+            call(3)     # type: ignore[operator]
+    with pytest.raises(ValueError, match=f"partitions={1 << 31}: the highest value is"):
+        broker.create_topic("many", 1 << 31)
     with pytest.raises(BrokerFailed, match=r"num\.partitions: 'many' is not allowed") as failed:
         Broker({"num.partitions": "many"}).__enter__()
     assert "Traceback" not in str(failed.value)
@@ -282,6 +293,8 @@ def test_a_broker_that_was_closed_leaves_nothing(tmp_path: Path) -> None:
     with Broker() as broker:
         directory, pid, port = broker.directory, broker.pid, broker.port
         assert (directory / "data").is_dir()
+    with pytest.raises(BrokerFailed, match="the broker has been closed"):
+        _ = broker.bootstrap_servers
     assert not directory.exists()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

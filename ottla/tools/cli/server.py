@@ -41,6 +41,13 @@ def running_in(named: str | None) -> int:
     pid = holder_of(directory)
     if not pid:
         hint = "" if named else "; name another directory with --data-dir"
+        if not directory.is_dir():
+            from ottla.client.similar_names import beside, similar
+
+            known = [one.name for one in beside(str(directory)) if one.is_dir()]
+            prefix = "" if directory.parent == Path() else f"{directory.parent}/"
+            near = similar(directory.name, known, prefix)
+            raise ClientError(f"no broker uses {directory}: there is no such directory{near}{hint}")
         raise ClientError(f"no broker uses {directory}{hint}")
     return pid
 

@@ -73,7 +73,10 @@ def jars() -> Path:
             " installed: apt install maven, or set OTTLA_ZOOKEEPER_JARS to a directory with them"
         )
     shutil.rmtree(cache, ignore_errors=True)
-    print(f"Maven downloads ZooKeeper's jars into {cache} once:", file=sys.stderr)
+    print(
+        f"Maven downloads ZooKeeper's jars into {cache}; later starts take them from there",
+        file=sys.stderr,
+    )
     run_maven([
         maven, "-B", "-f", str(POM), "dependency:copy-dependencies",
         "-DincludeScope=runtime", f"-DoutputDirectory={cache}",

@@ -401,6 +401,11 @@ def test_server_stop_ends_the_broker_of_a_directory(tmp_path: Path, ottla: Ottla
     process.stdout.close()
     done = ottla(["server", "stop", "--data-dir", str(data)])
     assert done.status == 1 and "no broker uses" in done.err
+    for verb in ("stop", "status"):
+        done = ottla(["server", verb, "--data-dir", f"{data}s"])
+        assert done.status == 1 and done.err == (
+            f"ottla server {verb}: no broker uses {data}s: there is no such directory; "
+            f"similar: {data}\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
-INT32_MOST, INT64_MOST = (1 << 31) - 1, (1 << 63) - 1
+INT16_MOST, INT32_MOST, INT64_MOST = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
 DIGITS_MOST = 100
 """No number in a command line has more digits; `int` refuses thousands of digits."""
 
@@ -27,11 +27,11 @@ def limited(least: int, most: int = INT64_MOST) -> Callable[[str], int]:
     """The argparse type of a whole number within these limits."""
 
     def value(text: str) -> int:
-        if text.isdecimal() and not is_at_most(text, most):
-            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {most} or less")
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(
-                f"{text!r}: expected a whole number, {least} or more")
+        too_much = text.isdecimal() and not is_at_most(text, most)
+        if too_much or not text.isdecimal() or int(text) < least:
+            both = too_much or most < INT32_MOST
+            known = f"{least} to {most}" if both else f"{least} or more"
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {known}")
         return int(text)
 
     return value

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE
-from ottla.client.command_line import INT32_MOST, Parser, count, limited, whole
+from ottla.client.command_line import INT16_MOST, INT32_MOST, Parser, count, limited, whole
 from ottla.client.interrupts import interruptible, status_of
 from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
@@ -75,6 +75,7 @@ VALUES: dict[str, Value] = {
     "N": limited(0, INT32_MOST),
     "BROKER": limited(0, INT32_MOST),
     "COUNT": limited(1, INT32_MOST),
+    "REPLICAS": limited(1, INT16_MOST),
     "NUMBER": whole,
     "RECORDS": count,
     "PORT": limited(0, 65_535),

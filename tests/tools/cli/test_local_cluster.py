@@ -111,7 +111,7 @@ def test_a_zookeeper_that_hangs_does_not_hold_up_the_end(
 
 
 @pytest.mark.parametrize(("port", "said"), [
-    (99999, "argument --port: '99999': expected a whole number, 65535 or less; see ottla"),
+    (99999, "argument --port: '99999': expected a whole number, 0 to 65535; see ottla"),
     (65534, "3 brokers would need ports up to 65536; the highest possible port is 65535; see ottla")
 ])
 def test_ports_that_there_are_not_are_refused_before_anything_starts(

@@ -29,7 +29,7 @@ from tests.tools.command_lines import CREATES_NOTHING, fill
 
 @pytest.mark.parametrize(("line", "said"), [
     ("topic create t -p 0", "number, 1 or more"), ("topic create t -p x", "whole number"),
-    ("topic create t -r 0", "number, 1 or more"), ("topic create t -c retention", "NAME=VALUE"),
+    ("topic create t -r 0", "number, 1 to 32767"), ("topic create t -c retention", "NAME=VALUE"),
     ("topic grow t", "--partitions is required"), ("topic grow t -p 0", "number, 1 or more"),
     ("topic trim t", "--before is required"), ("topic trim t --before x", "expected an offset"),
     ("topic list (", "not a regular expression"), ("topic offsets t --at noon", "is not a time"),

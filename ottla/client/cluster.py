@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ottla.client.addresses import Address, parse_addresses, show_address
+from ottla.client.command_line import INT32_MOST
 from ottla.client.connection import CLIENT_ID, Connection
 from ottla.client.errors import (
     ClientError,
@@ -332,7 +333,8 @@ class ClusterClient:
     def timeout_ms(self) -> int:
         """The `timeout_ms` of a request: how long a broker should wait for the controller. Its
         answer about a failure should arrive while this client still waits."""
-        return int(min(self.patience_seconds, 0.8 * self.request_seconds) * 1000)
+        seconds = min(self.patience_seconds, 0.8 * self.request_seconds)
+        return min(int(seconds * 1000), INT32_MOST)
 
     def supports(self, key: int, version: int = 0) -> bool:
         """Whether the broker of `any` supports an API, in this version or a newer one."""

@@ -204,6 +204,30 @@ class NotInThisVersion(UnencodableMessage):
     """A field is set that must not be dropped, but the version to be written lacks it."""
 
 
+class NumberOutOfRange(UnencodableMessage):
+    """A number that its field cannot hold. `field` is empty until the message is known."""
+
+    def __init__(self, value: int, lowest: int, highest: int, where: str = "") -> None:
+        what = f"{value} is not between {lowest} and {highest}"
+        super().__init__(f"{where}: {what}" if where else what)
+        self.value, self.lowest, self.highest = value, lowest, highest
+        self.field = where.partition(" ")[0].rpartition(".")[2]
+
+    @property
+    def sentence(self) -> str:
+        """The error for a user, who knows neither messages nor versions."""
+        what = f"{self.value} is not between {self.lowest} and {self.highest}"
+        return f"{self.field.replace('_', ' ')}: {what}" if self.field else what
+
+
+def located(error: Exception, where: str) -> UnencodableMessage:
+    """An error about a value, with the field and the version in which it could not be encoded."""
+    if isinstance(error, NumberOutOfRange):
+        return NumberOutOfRange(error.value, error.lowest, error.highest, where)
+    kind = type(error) if isinstance(error, UnencodableMessage) else UnencodableMessage
+    return kind(f"{where}: {error}")
+
+
 MESSAGE_MAX = 1000
 """Maximum characters of an error message to a client. A string in a reply is limited to 32,767
 bytes, and a message may quote a name of that length from the request.

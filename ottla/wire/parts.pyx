@@ -12,7 +12,7 @@ from ottla.wire.structs cimport (
     write_rest, write_struct, write_value,
 )
 
-from ottla.wire.errors import MalformedMessage, UnencodableMessage
+from ottla.wire.errors import MalformedMessage, UnencodableMessage, located
 
 cdef enum:
     LONG_COUNT = 4000                   # structs that are encoded in about half a millisecond
@@ -80,8 +80,7 @@ cdef class EncodedInParts(Message):
         try:
             return self.encode_until(self.writer.size + size)
         except (TypeError, ValueError, OverflowError) as error:
-            kind = type(error) if isinstance(error, UnencodableMessage) else UnencodableMessage
-            raise kind(f"{where(self.message, self.version)}: {error}") from error
+            raise located(error, where(self.message, self.version)) from error
 
     cdef bint encode_until(self, Py_ssize_t size) except -1:
         cdef Level level

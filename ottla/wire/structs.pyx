@@ -11,6 +11,7 @@ depth is bounded too.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport (
@@ -26,7 +27,13 @@ from ottla.wire.plan cimport (
     ARRAY, BOOL, BYTES, INT8, INT16, INT32, INT64, STRING, STRUCT, UINT16, UINT32, UUID,
 )
 
-from ottla.wire.errors import MalformedMessage, NotInThisVersion, UnencodableMessage
+from ottla.wire.errors import (
+    MalformedMessage,
+    NotInThisVersion,
+    NumberOutOfRange,
+    UnencodableMessage,
+    located,
+)
 
 cdef tuple NO_ARGUMENTS = ()
 cdef Op *walking = NULL                 # the field being encoded or decoded, for errors
@@ -203,11 +210,12 @@ cdef inline uint8_t *room(Writer writer, Py_ssize_t size) except NULL:
 
 cdef inline int64_t checked(object value, int64_t low, int64_t high) except? -1:
     cdef int64_t number
+    cdef int overflow = 0
     if not isinstance(value, int):
         raise UnencodableMessage(f"an integer is required, not {value!r}")
-    number = value
-    if number < low or number > high:
-        raise UnencodableMessage(f"{number} is not between {low} and {high}")
+    number = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if overflow or number < low or number > high:
+        raise NumberOutOfRange(value, low, high)
     return number
 
 
@@ -453,8 +461,7 @@ cdef class Message(Struct):
             return write_struct(writer, plan, self)
         except (TypeError, ValueError, OverflowError) as error:
             writer.size = start
-            kind = type(error) if isinstance(error, UnencodableMessage) else UnencodableMessage
-            raise kind(f"{where(self, version)}: {error}") from error
+            raise located(error, where(self, version)) from error
 
     def encode(self, int version):
         """The bytes of this message in one version.

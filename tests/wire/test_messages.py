@@ -14,6 +14,7 @@ from ottla.wire import messages
 from ottla.wire.errors import (
     MalformedMessage,
     NotInThisVersion,
+    NumberOutOfRange,
     UnencodableMessage,
     UnsupportedVersion,
 )
@@ -33,6 +34,7 @@ from ottla.wire.messages import (
     OffsetFetchResponse,
     ProduceRequest,
 )
+from ottla.wire.parts import EncodedInParts
 
 
 def test_keywords_set_fields_and_the_schema_the_rest() -> None:
@@ -159,6 +161,22 @@ def test_a_value_that_its_field_cannot_hold_names_the_field(message: messages.Me
     version = min(4, message.VERSIONS.stop - 1) if message.API_KEY != 3 else 12
     with pytest.raises(UnencodableMessage, match=rf"{type(message).__name__}.*in version"):
         message.encode(version)
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**63) - 1, 2**5000])
+def test_a_number_out_of_range_says_for_a_user_what_its_field_holds(number: int) -> None:
+    for encode in (
+        HeartbeatRequest(generation_id=number).encode,
+        lambda version: EncodedInParts(
+            HeartbeatRequest(generation_id=number), version).encode_part(99),
+    ):
+        with pytest.raises(NumberOutOfRange) as raised:
+            encode(4)
+        wrong = raised.value
+        assert (wrong.field, wrong.value, wrong.lowest, wrong.highest) == (
+            "generation_id", number, -(2**31), 2**31 - 1)
+        assert wrong.sentence == (
+            f"generation id: {number} is not between -2147483648 and 2147483647")
 
 
 def test_a_tuple_is_an_array_too_and_any_buffer_is_bytes() -> None:

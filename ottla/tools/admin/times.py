@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from ottla.client.command_line import INT64_MOST
+
 DURATION = re.compile(
     r"^-?P(?:(?P<days>-?\d+)D)?(?:T(?:(?P<hours>-?\d+)H)?(?:(?P<minutes>-?\d+)M)?"
     r"(?:(?P<seconds>-?\d+(?:\.\d+)?)S)?)?$",
@@ -33,5 +35,8 @@ def duration_ms(text: str) -> int:
         raise ValueError("Text cannot be parsed to a Duration")
     parts = {name: float(value) if value else 0.0 for name, value in match.groupdict().items()}
     seconds = ((parts["days"] * 24 + parts["hours"]) * 60 + parts["minutes"]) * 60
-    total = int((seconds + parts["seconds"]) * 1000)
+    ms = (seconds + parts["seconds"]) * 1000
+    if abs(ms) > INT64_MOST // 2:     # it is added to a time
+        raise ValueError(f"Text cannot be parsed to a Duration: {text} is too long")
+    total = int(ms)
     return -total if text.startswith("-") else total

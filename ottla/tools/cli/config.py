@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.level_names import kafka_level
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
@@ -41,7 +42,7 @@ def entity_of(text: str) -> tuple[int, str]:
         )
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
-    if kind in ("broker", "loggers") and not name.isdecimal():
+    if kind in ("broker", "loggers") and not (name.isdecimal() and is_at_most(name, INT32_MOST)):
         raise WrongUsage(f"{text!r}: a broker is identified by its number")
     return KINDS[kind], name
 

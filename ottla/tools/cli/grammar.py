@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -186,6 +185,7 @@ def run(command: Command, arguments: list[str]) -> int:
     module, _, function = command.target.partition(":")
     from ottla.client.addresses import BadAddress
     from ottla.client.errors import ClientError
+    from ottla.wire.errors import NumberOutOfRange
 
     name = f"ottla {command.words}"
     try:
@@ -208,6 +208,9 @@ def run(command: Command, arguments: list[str]) -> int:
             one_line(failed), failed, address_flags(command), command.words)
         print(f"{name}: {said}", file=sys.stderr)
         return 1
+    except (NumberOutOfRange, OverflowError) as wrong:
+        print(f"{name}: {too_large(wrong)}; see {name} --help", file=sys.stderr)
+        return 2
     except ModuleNotFoundError as missing:
         print(f"{name}: {not_installed(missing)}", file=sys.stderr)
         return 1
@@ -216,9 +219,6 @@ def run(command: Command, arguments: list[str]) -> int:
     except Exception as bug:
         if os.environ.get(DEBUG):
             raise
-        if wrong_number := out_of_range(bug):
-            print(f"{name}: {wrong_number}; see {name} --help", file=sys.stderr)
-            return 2
         print(f"{name}: {unexpected(bug)}", file=sys.stderr)
         return 1
 
@@ -248,17 +248,13 @@ def one_line(failed: Exception) -> str:
     return printable(" ".join(reason_of(failed).split()))
 
 
-OUT_OF_RANGE = re.compile(r"(?:\w+\.)*(\w+) in version \d+: (-?\d+ is not between .*)")
-"""The text of `ottla.wire`'s error about a number that does not fit into its field."""
+def too_large(wrong: Exception) -> str:
+    """One line about a number that no field, or no function of the system, can hold."""
+    from ottla.wire.errors import NumberOutOfRange
 
-
-def out_of_range(failed: Exception) -> str | None:
-    """One line about a number of the command line that no field can hold; None for another
-    error."""
-    if isinstance(failed, OverflowError):
-        return f"a number is too large: {one_line(failed)}"
-    found = OUT_OF_RANGE.search(one_line(failed))
-    return f"{found[1].replace('_', ' ')}: {found[2]}" if found else None
+    if isinstance(wrong, NumberOutOfRange):
+        return wrong.sentence
+    return f"a number is too large: {one_line(wrong)}"
 
 
 def unexpected(bug: Exception) -> str:

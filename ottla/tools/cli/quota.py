@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
-from ottla.client.command_line import decimal
+from ottla.client.command_line import INT64_MOST, decimal
 from ottla.client.errors import ClientError, Refused
 from ottla.client.similar_names import similar
 from ottla.replication.controller.scram import ITERATIONS_MAX, ITERATIONS_MIN
@@ -71,6 +71,8 @@ def set_values(options: Namespace) -> None:
     for key, value in without_units(once(rest, "quota")).items():
         try:
             numbers[key] = decimal(value)
+            if abs(numbers[key]) > INT64_MOST:
+                raise WrongUsage(f"{key}={value}: expected a number up to {INT64_MOST}")
         except ArgumentTypeError:
             raise WrongUsage(f"{key}={value}: expected a number") from None
     _alter(options, entity, numbers, [])

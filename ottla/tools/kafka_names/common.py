@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.cluster import ClusterClient
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.transport import Security
-from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.grammar import Options, UsageError, java_integer
 from ottla.tools.kafka_names.main import Failed
+from ottla.tools.usage import WrongUsage
 
 CONFIG_FLAGS = (
     "command-config",
@@ -44,12 +46,15 @@ def connect(options: Options, address: str = "") -> ClusterClient:
 
 def cluster_of(address: str, properties: Mapping[str, str]) -> ClusterClient:
     """A client of a cluster, with these properties of a client."""
-    timeout = properties.get("request.timeout.ms", "")
+    timeout = properties.get("request.timeout.ms", "30000")
+    if not (timeout.isdecimal() and is_at_most(timeout, INT32_MOST)):
+        raise WrongUsage(
+            f"request.timeout.ms={timeout}: expected a whole number, {INT32_MOST} or less")
     return ClusterClient(
         address,
         client_id=properties.get("client.id", "ottla"),
         connect_seconds=SECONDS,
-        request_seconds=int(timeout) / 1000 if timeout.isdecimal() else 30.0,
+        request_seconds=int(timeout) / 1000,
         security=Security.from_properties(properties),
     )
 
@@ -69,6 +74,16 @@ def read_json(path: str) -> Any:
         raise Failed(f"Unable to read file {path}: {failed.strerror}") from failed
     except ValueError as wrong:
         raise Failed(f"The input string is not a valid JSON: {path}: {wrong}") from wrong
+
+
+def number_in(path: str, name: str, value: object, most: int = INT32_MOST) -> int:
+    """A number in the field `name` of a file. Raises WrongUsage for a value that the field cannot
+    hold."""
+    try:
+        return java_integer(str(value), most)
+    except ValueError:
+        raise WrongUsage(f"{path}: {name} {value!r}: expected a whole number from {-most - 1} to"
+                         f" {most}") from None
 
 
 def compact_json(value: Any) -> str:

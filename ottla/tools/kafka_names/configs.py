@@ -6,10 +6,11 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import connect
-from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.grammar import Options, UsageError, java_integer
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import read_properties
 from ottla.wire.errors import ErrorCode
@@ -114,7 +115,8 @@ def check(options: Options, entities: list[Entity]) -> None:
     if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
         raise UsageError("Only 'users' and 'clients' entity types may be specified together")
     for kind, name in entities:
-        if kind in ("brokers", "broker-loggers") and name and not name.isdecimal():
+        is_number = name and name.isdecimal() and is_at_most(name, INT32_MOST)
+        if kind in ("brokers", "broker-loggers") and name and not is_number:
             raise UsageError(
                 f"The entity name for {kind} must be a valid integer broker id, but it is: {name}"
             )
@@ -223,9 +225,10 @@ def alter_scram(
         if "password" not in parts:
             raise Failed(f"SCRAM credentials need a password: {mechanism}=[password=…]")
         text = parts.get("iterations", "-1")
-        if not text.removeprefix("-").isdecimal():
-            raise Failed(f"{mechanism}: iterations={text}: expected a number")
-        iterations = int(text)
+        try:
+            iterations = java_integer(text, INT32_MOST)
+        except ValueError:
+            raise Failed(f"{mechanism}: iterations={text}: expected a number") from None
         configs.set_scram(
             cluster,
             user,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.client.command_line import INT64_MOST
 from ottla.client.errors import Refused
 from ottla.client.similar_names import near_partition
 from ottla.tools.admin import offsets
-from ottla.tools.kafka_names.common import connect, read_json
+from ottla.tools.kafka_names.common import connect, number_in, read_json
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.kafka_names.reassignment_plan import misfit
@@ -46,10 +47,10 @@ def plan(path: str) -> dict[Place, int]:
     twice: list[str] = []
     try:
         for item in value["partitions"]:
-            place = (str(item["topic"]), int(item["partition"]))
+            place = (str(item["topic"]), number_in(path, "partition", item["partition"]))
             twice += [f"{place[0]}-{place[1]}"] * (place in below)
-            below[place] = int(item["offset"])
-    except (KeyError, TypeError, ValueError) as wrong:
+            below[place] = number_in(path, "offset", item["offset"], INT64_MOST)
+    except (KeyError, TypeError) as wrong:
         raise Failed(
             f'{path}: expected {{"partitions": [{{"topic": NAME, "partition": N, "offset": N}}]}},'
             f" but {misfit(wrong)}"

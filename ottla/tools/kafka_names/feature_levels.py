@@ -5,6 +5,7 @@ The tables are those of Apache Kafka 4.4: `metadata.version` by release, and eac
 
 from __future__ import annotations
 
+from ottla.client.command_line import is_at_most
 from ottla.tools.kafka_names.main import Failed
 
 METADATA_VERSIONS = {
@@ -60,7 +61,7 @@ HIGHEST = {
 
 def metadata_level(text: str) -> int:
     """The level for `4.1`, `4.1-IV0` or a number. Raises Failed for anything else."""
-    if text.isdecimal() and int(text) in METADATA_VERSIONS:
+    if text.isdecimal() and is_at_most(text) and int(text) in METADATA_VERSIONS:
         return int(text)
     fits = [
         level
@@ -100,7 +101,7 @@ def show_dependencies(given: list[str]) -> None:
             raise Failed(f"Can't parse feature=level string {text}: equals sign not found.")
         if name not in HIGHEST:
             raise Failed(f"Unknown feature: {name}")
-        if not level.isdecimal() or int(level) > HIGHEST[name]:
+        if not (level.isdecimal() and is_at_most(level, HIGHEST[name])):
             raise Failed(f"Feature version {level} is not defined for {name}")
         shown = f" ({METADATA_VERSIONS[int(level)]})" if name == "metadata.version" else ""
         print(f"{name}={level}{shown} has no dependencies.")

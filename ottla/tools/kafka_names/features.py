@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ottla.client.command_line import INT16_MOST
 from ottla.tools.admin import cluster as admin
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.feature_levels import (
@@ -11,7 +12,7 @@ from ottla.tools.kafka_names.feature_levels import (
     show_dependencies,
     show_mapping,
 )
-from ottla.tools.kafka_names.grammar import Options, UsageError, sub_command
+from ottla.tools.kafka_names.grammar import Options, UsageError, java_integer, sub_command
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
 
@@ -98,11 +99,12 @@ def name_and_level(text: str) -> tuple[str, int]:
     name, equals, level = text.partition("=")
     if not equals:
         raise Failed(f"Can't parse feature=level string {text}: equals sign not found.")
-    if not level.lstrip("-").isdecimal():
+    try:
+        return name, java_integer(level, INT16_MOST)
+    except ValueError:
         raise Failed(
             f"Can't parse feature=level string {text}: unable to parse {level} as a short."
-        )
-    return name, int(level)
+        ) from None
 
 
 def change(options: Options, action: str) -> None:

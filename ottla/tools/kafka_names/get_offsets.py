@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.client.command_line import INT32_MOST
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.similar_names import near_partition
 from ottla.tools.admin import offsets
 from ottla.tools.kafka_names.common import connect, java_regex
@@ -70,7 +70,8 @@ def nearest(options: Options, cluster: ClusterClient) -> str:
     topic, _, indexes = options.one("topic-partitions").partition(",")[0].partition(":")
     topic, indexes = options.one("topic") or topic, options.one("partitions") or indexes
     first = indexes.partition(",")[0]
-    return near_partition(cluster, topic, int(first) if first.isdecimal() else 0) if topic else ""
+    index = int(first) if first.isdecimal() and is_at_most(first) else 0
+    return near_partition(cluster, topic, index) if topic else ""
 
 
 def time_of(text: str) -> int:
@@ -133,8 +134,11 @@ def rule(text: str) -> Test:
     if match is None:
         raise Failed(f"Error occurred: Invalid rule specification: {text}")
     pattern = java_regex(match[1] or ".*")
-    one = int(match[2]) if match[2] else None
-    low, high = (int(part) if part else None for part in (match[3], match[4]))
+    try:
+        one, low, high = (
+            java_integer(part, INT32_MOST) if part else None for part in match.groups()[1:])
+    except ValueError as wrong:
+        raise Failed(f"Error occurred: Invalid rule specification: {text}: {wrong}") from None
 
     def fits(topic: str, index: int) -> bool:
         if not pattern.fullmatch(topic) or (one is not None and index != one):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.client.command_line import INT32_MOST, INT64_MOST
+from ottla.client.command_line import INT16_MOST, INT32_MOST, INT64_MOST
 from ottla.client.similar_names import similar
 
 if TYPE_CHECKING:
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 NUMBERS = {"N", "MS"}
 """Names of values that are numbers."""
-INTEGERS = {"partition", "partitions", "replication-factor", "max-messages"}
-"""Flags whose numbers have 32 bits, all others' 64 bits."""
+INTEGERS = {
+    "partition", "partitions", "replication-factor", "max-messages",
+    "partition-size-limit-per-response", "coordinator-epoch", "broker-id", "id", "controller-id",
+    "fetch-size", "record-size", "record-key-size", "record-header-size",
+    "record-header-key-size", "num-headers", "transaction-duration-ms",
+}
+"""Flags whose numbers have 32 bits. A producer's epoch has 16 bits, all others have 64 bits."""
+MOST = dict.fromkeys(INTEGERS, INT32_MOST) | {"producer-epoch": INT16_MOST}
 
 
 def java_integer(text: str, most: int = INT64_MOST) -> int:
@@ -71,7 +77,7 @@ class Options:
             return default
         text = self.one(name)
         try:
-            return java_integer(text, INT32_MOST if name in INTEGERS else INT64_MOST)
+            return java_integer(text, MOST.get(name, INT64_MOST))
         except ValueError:
             raise UsageError(f"Cannot parse argument '{text}' of option {name}") from None
 

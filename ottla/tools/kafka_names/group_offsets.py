@@ -6,6 +6,7 @@ import csv
 import time
 from typing import TYPE_CHECKING
 
+from ottla.client.command_line import INT32_MOST
 from ottla.client.errors import ClientError, Refused, reason_of
 from ottla.client.similar_names import near, near_partition
 from ottla.tools.admin import groups, resets, topics
@@ -121,15 +122,12 @@ def by_time(options: Options, cluster: ClusterClient, places: list[Place]) -> Pl
 def places_of(cluster: ClusterClient, text: str) -> list[Place]:
     """The partitions in `topic` or `topic:0,1`. Raises ClientError for a partition that does not
     exist."""
-    name, colon, listed = text.partition(":")
+    name, colon, _ = text.partition(":")
     described = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
     known = [part.index for topic in described for part in topic.partitions]
     wanted = known
     if colon:
-        try:
-            wanted = [int(part) for part in listed.split(",")]
-        except ValueError:
-            raise ClientError(f"bad partitions in {text!r}: expected topic:0,1") from None
+        wanted = indexes_of(text)
     elif not known:
         raise Mistyped(
             message_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), near_partition(cluster, name, 0))
@@ -139,6 +137,14 @@ def places_of(cluster: ClusterClient, text: str) -> list[Place]:
         raise Mistyped(
             f'The partitions "{shown}" do not exist', near_partition(cluster, name, unknown[0]))
     return [(name, index) for index in wanted]
+
+
+def indexes_of(text: str) -> list[int]:
+    """The partitions in `topic:0,1`. Raises ClientError."""
+    try:
+        return [java_integer(part, INT32_MOST) for part in text.partition(":")[2].split(",")]
+    except ValueError:
+        raise ClientError(f"bad partitions in {text!r}: expected topic:0,1") from None
 
 
 def from_file(options: Options) -> dict[str, Plan]:
@@ -152,7 +158,7 @@ def from_file(options: Options) -> dict[str, Plan]:
                 if not row:
                     continue
                 group, topic, index, offset = row if len(row) == 4 else ["", *row]
-                place = (topic.strip(), int(index))
+                place = (topic.strip(), java_integer(index, INT32_MOST))
                 plans.setdefault(group.strip(), {})[place] = java_integer(offset)
     except OSError as failed:
         raise ClientError(reason_of(failed)) from failed
@@ -193,9 +199,9 @@ def forget(options: Options, cluster: ClusterClient) -> None:
     places: list[Place] = []
     unknown: list[str] = []
     for text in options.all("topic"):
-        name, colon, listed = text.partition(":")
+        name, colon, _ = text.partition(":")
         if colon:
-            places += [(name, int(part)) for part in listed.split(",")]
+            places += [(name, index) for index in indexes_of(text)]
             continue
         found = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
         places += [(name, part.index) for topic in found for part in topic.partitions]

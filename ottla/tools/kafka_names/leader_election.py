@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.client.similar_names import near_partition
 from ottla.tools.admin import partitions
-from ottla.tools.kafka_names.common import connect, read_json
+from ottla.tools.kafka_names.common import connect, number_in, read_json
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import exception_of
 from ottla.tools.kafka_names.main import Failed
@@ -57,8 +57,11 @@ def chosen(options: Options) -> list[Place] | None:
     path = options.one("path-to-json-file")
     value = read_json(path)
     try:
-        places = [(str(item["topic"]), int(item["partition"])) for item in value["partitions"]]
-    except (KeyError, TypeError, ValueError) as wrong:
+        places = [
+            (str(item["topic"]), number_in(path, "partition", item["partition"]))
+            for item in value["partitions"]
+        ]
+    except (KeyError, TypeError) as wrong:
         raise Failed(
             f'{path}: expected {{"partitions": [{{"topic": NAME, "partition": N}}]}}, but'
             f" {misfit(wrong)}"

@@ -90,6 +90,7 @@ def main(name: str, arguments: list[str] | None = None) -> int:
 def guarded(name: str, command: table.Command, given: list[str]) -> int:
     """Runs a tool; any error becomes one line on stderr and an exit status."""
     from ottla.client.errors import ClientError, reason_of
+    from ottla.wire.errors import NumberOutOfRange
 
     try:
         with interruptible():
@@ -114,6 +115,11 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             return 0
         complain(name, reason_of(failed))
         return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
+    except (NumberOutOfRange, OverflowError) as wrong:
+        from ottla.tools.cli.grammar import too_large
+
+        complain(name, f"{too_large(wrong)}; see {name} --help")
+        return 1
     except ModuleNotFoundError as missing:
         from ottla.tools.cli.grammar import not_installed
 
@@ -122,11 +128,11 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
     except KeyboardInterrupt as ended:
         return status_of(ended)
     except Exception as bug:
-        from ottla.tools.cli.grammar import DEBUG, out_of_range, unexpected
+        from ottla.tools.cli.grammar import DEBUG, unexpected
 
         if os.environ.get(DEBUG):
             raise
-        complain(name, out_of_range(bug) or unexpected(bug))
+        complain(name, unexpected(bug))
         return 1
 
 

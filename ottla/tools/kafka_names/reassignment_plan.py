@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.client.command_line import INT32_MOST
 from ottla.client.errors import ClientError
 from ottla.replication.placement import Rotation
 from ottla.tools.admin.offsets import Place
+from ottla.tools.kafka_names.common import number_in
+from ottla.tools.kafka_names.grammar import java_integer
 
 
 @dataclass
@@ -59,17 +62,17 @@ def read(path: str) -> Plan:
     plan: Plan = {}
     try:
         for item in value["partitions"]:
-            place = (str(item["topic"]), int(item["partition"]))
+            place = (str(item["topic"]), number_in(path, "partition", item["partition"]))
             if place in plan:
                 raise ClientError(
                     "Partition reassignment contains duplicate topic partitions: "
                     f"{place[0]}-{place[1]}"
                 )
             plan[place] = Item(
-                [int(one) for one in item["replicas"]],
+                [number_in(path, "replicas", one) for one in item["replicas"]],
                 [str(one) for one in item.get("log_dirs", [])],
             )
-    except (KeyError, TypeError, ValueError) as wrong:
+    except (KeyError, TypeError) as wrong:
         raise ClientError(
             f'{path}: expected {{"partitions": [{{"topic": NAME, "partition": N, "replicas":'
             f" [N, …]}}]}}, but {misfit(wrong)}"
@@ -106,7 +109,7 @@ def topics_of(path: str) -> list[str]:
 def brokers_of(text: str) -> list[int]:
     """Parses ids separated by commas. Raises ClientError for duplicates."""
     try:
-        brokers = [int(part) for part in text.split(",")]
+        brokers = [java_integer(part, INT32_MOST) for part in text.split(",")]
     except ValueError:
         raise ClientError(f"broker list {text!r}: expected ids with commas between them") from None
     if len(set(brokers)) < len(brokers):

@@ -8,9 +8,10 @@ import hashlib
 import re
 import secrets
 
+from ottla.client.command_line import INT32_MOST
 from ottla.replication.controller.scram import NewCredential, alter_credentials
 from ottla.replication.metadata import MetadataImage, MetadataRecord
-from ottla.tools.kafka_names.grammar import UsageError
+from ottla.tools.kafka_names.grammar import UsageError, java_integer
 
 RULE = re.compile(r"(SCRAM-SHA-256|SCRAM-SHA-512)=\[(.*)\]")
 PART = re.compile(
@@ -57,7 +58,7 @@ def _credential(rule: str) -> NewCredential:
     if ("password" in parts) == ("saltedpassword" in parts):
         raise UsageError("You must supply one of 'password' or 'saltedpassword' to add-scram")
     try:
-        iterations = int(parts.get("iterations", ITERATIONS))
+        iterations = java_integer(parts.get("iterations", str(ITERATIONS)), INT32_MOST)
         salt = base64.b64decode(parts["salt"], validate=True) if "salt" in parts else None
         salted = base64.b64decode(parts.get("saltedpassword", ""), validate=True)
     except (ValueError, binascii.Error) as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ottla.client.command_line import INT32_MOST
 from ottla.client.errors import NotSupported, Refused
 from ottla.tools.admin import configs, partitions, topics
 from ottla.tools.admin.uuids import show_uuid, uuid_of
 from ottla.tools.kafka_names.common import connect, matching, needs_server
-from ottla.tools.kafka_names.grammar import Options, UsageError
+from ottla.tools.kafka_names.grammar import Options, UsageError, java_integer
 from ottla.tools.kafka_names.java import message_of
 from ottla.tools.kafka_names.main import Failed
 from ottla.wire.errors import ErrorCode
@@ -110,7 +111,7 @@ def assignment_of(text: str) -> list[list[int]]:
     placed: list[list[int]] = []
     for index, part in enumerate(text.split(",")):
         try:
-            replicas = [int(broker.strip()) for broker in part.split(":")]
+            replicas = [java_integer(one.strip(), INT32_MOST) for one in part.split(":")]
         except ValueError:
             raise failure(f'For input string: "{part}"') from None
         twice = sorted({one for one in replicas if replicas.count(one) > 1})

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ottla import __version__
-from ottla.client.command_line import DIGITS_MOST, INT32_MOST, INT64_MOST
+from ottla.client.command_line import INT32_MOST, INT64_MOST, is_at_most
 from ottla.client.interrupts import interruptible
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.printable import printable
@@ -33,6 +33,8 @@ Not supported: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 def main(arguments: list[str]) -> int:
     """`ottla kcat …`; exit status 0, or 1 for any failure."""
     from ottla.client.errors import ClientError, reason_of
+    from ottla.tools.cli.grammar import too_large
+    from ottla.wire.errors import NumberOutOfRange
 
     given = arguments[1:]
     if given in (["-h"], ["--help"], []):
@@ -56,6 +58,9 @@ def main(arguments: list[str]) -> int:
     except (ClientError, OSError) as failed:
         sys.stdout.flush()
         print(f"% ERROR: {printable(' '.join(reason_of(failed).split()))}", file=sys.stderr)
+        return 1
+    except (NumberOutOfRange, OverflowError) as wrong:
+        print(f"% ERROR: {too_large(wrong)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0                # as kcat: Ctrl-C is the usual end of a consumer
@@ -138,8 +143,8 @@ def take(chosen: Chosen, letter: str, value: str) -> None:
         if not value.removeprefix("-").isdecimal():
             raise Misused(f"-{letter} {value}: expected a number")
         most = INT32_MOST if letter == "p" else INT64_MOST
-        if len(value) > DIGITS_MOST or int(value) > most:
-            raise Misused(f"-{letter} {value}: expected {most} or less")
+        if not is_at_most(value, most):
+            raise Misused(f"-{letter} {value}: expected a number from {-most} to {most}")
         if letter == "p":
             chosen.partition = int(value)
         elif letter == "c":

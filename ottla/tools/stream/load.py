@@ -16,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.cluster import EARLY, MOVED
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.errors import ClientError, Refused, TimedOut, Unreachable
 from ottla.tools.admin import offsets
 from ottla.tools.admin.offsets import Place
@@ -407,8 +408,8 @@ def _fetch_once(
 
 
 def numbers(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property as a number; raises ClientError if it is not a number."""
-    try:
-        return int(properties.get(name, default))
-    except ValueError:
-        raise ClientError(f"{name}={properties[name]}: expected a whole number") from None
+    """A property as a number of 32 bits; raises ClientError if it is none."""
+    text = str(properties.get(name, default))
+    if not (text.removeprefix("-").isdecimal() and is_at_most(text, INT32_MOST)):
+        raise ClientError(f"{name}={text}: expected a whole number, {INT32_MOST} or less")
+    return int(text)

@@ -198,7 +198,7 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("topic create wide -r 9", 1, "registered; to see the brokers: ottla cluster info\n"),
     ("topic list -b localhost:abc", 2, "'localhost:abc': expected HOST:PORT; see ottla topic list"),
     ("topic list -b 9092", 2, "expected HOST:PORT, such as localhost:9092; see ottla topic list"),
-    ("feature set group.version=99999", 2, "max version level: 99999 is not between "),
+    ("feature set group.version=99999", 2, "=99999': expected NAME=LEVEL, with a level from 0 to"),
     ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
     ("user set xyzzy --iterations 10", 2, "--iterations 10: expected 4096 to 16384; see ottla"),
     ("acl delete User:xyzzy --yes", 1, "has no ACLs; to see all: ottla acl list\n"),

@@ -78,3 +78,14 @@ def test_both_read_as_a_group(broker: Broker, topic: str) -> None:
         for number, command in enumerate(([program("kcat")], OURS))
     ]
     assert read[0] == read[1]
+
+
+@pytest.mark.parametrize("setting", ["foo=bar", "linger.ms=abc", "security.protocol=foo"])
+@pytest.mark.parametrize("options", ["-L", "-C -t t -e", "-P -t t"])
+def test_both_refuse_a_setting_that_librdkafka_does_not_take(
+    broker: Broker, setting: str, options: str
+) -> None:
+    for command in (OURS, [program("kcat")]):
+        words = [*command, "-b", broker.bootstrap, "-X", setting, *options.split()]
+        done = subprocess.run(words, input=b"", capture_output=True, timeout=180)
+        assert done.returncode == 1 and b"ERROR" in done.stderr and not done.stdout, done

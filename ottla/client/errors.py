@@ -77,7 +77,7 @@ class Refused(ClientError, ProtocolError):
         elif known is ErrorCode.INVALID_TOPIC_EXCEPTION and not message and (
             what.startswith(("topic '", 'topic "'))
         ):
-            text = _why_illegal(what, what[len("topic '"):-1])
+            text = why_illegal(what, what[len("topic '"):-1])
         ProtocolError.__init__(self, text if what in text else f"{what}: {text}", known)
         self.number, self.what = code, what
         self.said = message
@@ -86,7 +86,7 @@ class Refused(ClientError, ProtocolError):
         """The user who was refused, "" if its name is not known; None until the client adds it."""
 
 
-def _why_illegal(what: str, name: str) -> str:
+def why_illegal(what: str, name: str) -> str:
     """Why no topic can have this name. Brokers send no reason with metadata."""
     if strange := "".join(dict.fromkeys(re.sub(r"[a-zA-Z0-9._-]", "", name))):
         return (f"{what} cannot exist, because of {strange!r}: names of topics have only ASCII"

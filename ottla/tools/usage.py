@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.client.errors import ClientError
+from ottla.client.errors import ClientError, why_illegal
 
 
 class WrongUsage(ClientError):
@@ -21,6 +21,14 @@ def without_effect(why: str, **flags: object) -> None:
     for name, value in flags.items():
         if is_given(value):
             raise WrongUsage(f"--{name.replace('_', '-')} has no effect {why}")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises WrongUsage for a name that no topic can have."""
+    from ottla.replication.topic_names import is_legal_name
+
+    if not is_legal_name(name):
+        raise WrongUsage(why_illegal(f"topic {name!r}", name))
 
 
 def is_given(value: object) -> bool:

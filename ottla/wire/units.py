@@ -14,6 +14,9 @@ TIME_SUFFIXES = {
     ".ms": 1, ".seconds": 1000, ".minutes": 60_000, ".hours": 3_600_000,
 }  # fmt: skip
 """Endings of settings' names, and the milliseconds of their unit."""
+TIME_WORDS = {
+    ".ms": "milliseconds", ".seconds": "seconds", ".minutes": "minutes", ".hours": "hours",
+}  # fmt: skip
 SIZE_SUFFIXES = (".bytes", "_byte_rate", ".size")
 COUNT_SUFFIXES = (".max.size", ".backlog.size")
 """Endings of names of settings that count members or connections."""
@@ -95,6 +98,15 @@ def as_typed(name: str, value: str) -> str:
     binary = DECIMAL.sub(r"\1iB", value)
     other = "" if binary == value else f", and {binary} is {int(number_of(name, binary)):,}"
     return f"; {value} is {int(number):,}{other}"
+
+
+def unit_of(name: str) -> str:
+    """The end of a message about the value of a setting: the unit of a time or a size, and how to
+    write another one. Empty for other settings."""
+    for suffix, word in TIME_WORDS.items():
+        if name.endswith(suffix):
+            return f", in {word}, or with a unit, such as 7d"
+    return ", in bytes, or with a unit, such as 64MiB" if _is_size(name) else ""
 
 
 def readable(name: str, value: str) -> str:

@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ottla.broker.settings.level_names import kafka_level
+from ottla.broker.settings.loggers import LEVELS
 from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.output import done, show
-from ottla.tools.cli.units import as_typed, without_units
+from ottla.tools.cli.units import as_typed, checked
 from ottla.tools.properties import once
-from ottla.tools.usage import WrongUsage
+from ottla.tools.usage import WrongUsage, check_topic_name
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -28,6 +29,11 @@ KINDS = {
     "group": configs.GROUP,
     "metrics": configs.CLIENT_METRICS,
 }
+SCOPES = {
+    configs.TOPIC: "topic", configs.BROKER: "broker", configs.GROUP: "group",
+    configs.CLIENT_METRICS: "client-metrics",
+}
+"""The tables of Kafka's settings."""
 DEFAULTS = {"DEFAULT_CONFIG"}
 
 
@@ -44,6 +50,8 @@ def entity_of(text: str) -> tuple[int, str]:
         return configs.BROKER, ""
     if kind in ("broker", "loggers") and not (name.isdecimal() and is_at_most(name, INT32_MOST)):
         raise WrongUsage(f"{text!r}: a broker is identified by its number")
+    if kind == "topic":
+        check_topic_name(name)
     return KINDS[kind], name
 
 
@@ -81,9 +89,9 @@ def show_one(options: Namespace) -> None:
 def set_values(options: Namespace) -> None:
     kind, name = entity_of(options.entity)
     typed = once(options.setting, "setting")
-    values = without_units(typed)
+    values = checked(SCOPES[kind], typed) if kind in SCOPES else dict(typed)
     if kind == configs.BROKER_LOGGER:
-        values = {logger: kafka_level(level) for logger, level in values.items()}
+        values = {logger: level_of(level) for logger, level in values.items()}
     if kind == configs.BROKER:
         check_spelling(values)
     with connect(options) as cluster, as_typed(typed):
@@ -92,6 +100,15 @@ def set_values(options: Namespace) -> None:
     done(options, f"set {shown} of {options.entity}")
     if note:
         print(note, file=sys.stderr)
+
+
+def level_of(word: str) -> str:
+    """The level of a logger for a word. Raises WrongUsage."""
+    level = kafka_level(word)
+    if level not in LEVELS:
+        raise WrongUsage(f"{word!r} is not a log level{similar(word, LEVELS)};"
+                         f" known levels: {', '.join(LEVELS)}")
+    return level
 
 
 def check_spelling(names: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.offset_text import BEGINNING, END, check_offset
 from ottla.tools.cli.record_format import escaped, formatted
 from ottla.tools.progress_line import ProgressLine
+from ottla.tools.stream.client_settings import check_together, librdkafka_settings
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
 from ottla.tools.usage import WrongUsage, one_of, without_effect
@@ -37,6 +38,8 @@ def consume(options: Namespace) -> None:
     properties = properties_of(options)
     if options.committed:
         properties["isolation.level"] = "read_committed"
+    if options.property:
+        check_together("Consumer", librdkafka_settings(properties))
     show = printer(options)
     until = milliseconds(options.until) if options.until else None
     with connect(options) as cluster:

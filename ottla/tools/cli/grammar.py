@@ -19,7 +19,7 @@ from ottla.tools.cli.units import duration_ms, size_bytes
 from ottla.tools.commands import table
 from ottla.tools.printable import printable
 from ottla.tools.standard_output import discard_output
-from ottla.tools.usage import WrongUsage
+from ottla.tools.usage import WrongUsage, check_topic_name
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
@@ -84,6 +84,19 @@ VALUES: dict[str, Value] = {
     "SIZE": with_unit(size_bytes, int, INT32_MOST, f"{INT32_MOST} bytes"),
 }
 """The argparse types of values, by the values' names in the table."""
+
+
+def topic_name(text: str) -> str:
+    """The argparse type of a topic's name."""
+    try:
+        check_topic_name(text)
+    except WrongUsage as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from None
+    return text
+
+
+ARGUMENTS: dict[str, Callable[[str], object]] = {**VALUES, "TOPIC": topic_name}
+"""The argparse types of arguments without a flag."""
 
 
 def show_verbs(noun: str, commands: dict[str, Command], given: list[str]) -> int:
@@ -156,7 +169,7 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
         if flag.many:
             settings["nargs"] = flag.many
         if not flag.choices:
-            settings["type"] = VALUES.get(flag.names[0], nonempty)
+            settings["type"] = ARGUMENTS.get(flag.names[0], nonempty)
         choices = f"{{{','.join(flag.choices)}}}" if flag.choices else ""
         settings["metavar"] = choices or flag.names[0]
         parser.add_argument(flag.names[0].lower(), **settings)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.offset_text import BEGINNING, END, check_offset
 from ottla.tools.cli.output import cell, confirm, done, show, table
-from ottla.tools.usage import WrongUsage
+from ottla.tools.usage import WrongUsage, check_topic_name
 from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
@@ -198,11 +198,12 @@ def reset(options: Namespace) -> None:
         raise WrongUsage("--to is required: beginning, end, N, +N, -N or @TIME")
     check_offset(options.to, "--to", WORDS, "+-")
     for text in options.topic:
-        _, colon, listed = text.partition(":")
+        name, colon, listed = text.partition(":")
         if colon and not all(
             part.isdecimal() and is_at_most(part, INT32_MOST) for part in listed.split(",")
         ):
             raise WrongUsage(f"--topic {text}: expected topic, or topic:0,1")
+        check_topic_name(name)
     with connect(options) as cluster:
         check_inactive(cluster, options.group)
         committed = groups.committed(cluster, options.group)

@@ -25,6 +25,7 @@ from ottla.tools.cli.bootstrap import check_zookeeper
 from ottla.tools.cli.cluster_upkeep import Kept, Upkeep, mark_of, restart_command, say
 from ottla.tools.cli.occupancy import PORT_MAX, is_taken
 from ottla.tools.cli.server import READY
+from ottla.tools.cli.units import checked
 from ottla.tools.properties import pairs
 from ottla.tools.usage import WrongUsage
 from ottla.tools.zookeeper.local import LocalZooKeeper, ZooKeeperFailed, free_port
@@ -273,7 +274,7 @@ def start(options: Namespace) -> int:
     if port + count - 1 > PORT_MAX:
         raise WrongUsage(f"--port {port}: {counted(count, 'broker')} would need ports up to"
                          f" {port + count - 1}; the highest possible port is {PORT_MAX}")
-    pairs(options.override, "--override")
+    checked("broker", pairs(options.override, "--override"))
     check_zookeeper(options.zookeeper)
     import_module("kazoo")          # all brokers need kazoo: fail before the downloads
     cluster = LocalCluster(

@@ -18,9 +18,10 @@ from ottla.tools.cli.target_topic import Copied, TargetTopic
 from ottla.tools.progress_line import ProgressLine
 from ottla.tools.properties import pairs
 from ottla.tools.stream.batches import Headers
+from ottla.tools.stream.client_settings import check_together
 from ottla.tools.stream.json_lines import Line, parsed
 from ottla.tools.stream.served_input import CHUNK, ahead, served
-from ottla.tools.stream.writer import CLOSE_SECONDS, Writer
+from ottla.tools.stream.writer import CLOSE_SECONDS, Writer, producer_settings
 from ottla.tools.usage import WrongUsage, one_of, without_effect
 from ottla.wire.apis import ApiKey
 from ottla.wire.wording import counted
@@ -49,6 +50,8 @@ def produce(options: Namespace) -> None:
         properties["acks"] = options.acks
     if not SIZE_LIMITS & properties.keys():     # the broker decides what is too large
         properties["message.max.bytes"] = str(RECORD_MAX)
+    if options.property:
+        check_together("Producer", producer_settings(properties))
     if options.dry_run:
         rehearse(options)
         return

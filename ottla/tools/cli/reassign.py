@@ -16,7 +16,7 @@ from ottla.tools.cli.output import confirm, done
 from ottla.tools.cli.output import show as print_rows
 from ottla.tools.kafka_names import reassignment_plan
 from ottla.tools.kafka_names.java import message_of
-from ottla.tools.usage import WrongUsage
+from ottla.tools.usage import WrongUsage, check_topic_name
 from ottla.wire.errors import ErrorCode
 from ottla.wire.wording import counted
 
@@ -123,6 +123,7 @@ def place_of(text: str) -> tuple[str, int | None]:
     name, colon, index = text.partition(":")
     if colon and not (index.isdecimal() and is_at_most(index, INT32_MOST)):
         raise WrongUsage(f"{text!r}: expected topic:0, or a topic")
+    check_topic_name(name)
     return name, int(index) if colon else None
 
 

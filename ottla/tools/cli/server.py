@@ -22,9 +22,9 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.config import show_settings
 from ottla.tools.cli.occupancy import is_taken
 from ottla.tools.cli.output import done, show
-from ottla.tools.cli.units import setting_without_unit
+from ottla.tools.cli.units import checked
 from ottla.tools.properties import pairs
-from ottla.tools.usage import WrongUsage, one_of
+from ottla.tools.usage import WrongUsage, check_topic_name, one_of
 from ottla.wire.wording import counted
 
 READY = "ottla ready: "
@@ -117,7 +117,7 @@ def dev(options: Namespace) -> int:
     from ottla.broker.settings.hazards import FOR_A_WHILE
 
     wanted = [topic_of(text) for text in options.topic]
-    pairs(options.override, "--override")
+    checked("broker", pairs(options.override, "--override"))
     if options.port and is_taken(HOST, options.port):
         raise ClientError(
             f"another program listens on port {options.port}: name another port with --port, or"
@@ -149,6 +149,7 @@ def topic_of(text: str) -> tuple[str, int]:
         raise WrongUsage(f"--topic {text}: expected NAME, or NAME:PARTITIONS; {wrong}") from None
     if not topic:
         raise WrongUsage(f"--topic {text}: expected NAME, or NAME:PARTITIONS")
+    check_topic_name(topic)
     return topic, partitions
 
 
@@ -158,10 +159,7 @@ def memory() -> str | None:
 
 
 def start_broker(options: Namespace, directory: Path) -> subprocess.Popen[str]:
-    """Starts the process of the broker. Before that, raises WrongUsage for a wrong unit in an
-    override."""
-    for override in options.override:
-        setting_without_unit(override)
+    """Starts the process of the broker."""
     settings = [
         f"listeners=PLAINTEXT://{HOST}:{options.port or 0}",
         f"log.dirs={directory / 'data'}",

@@ -15,7 +15,7 @@ from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
 from ottla.tools.cli.offset_text import number_of
 from ottla.tools.cli.output import confirm, done, show
-from ottla.tools.cli.units import as_typed, without_units
+from ottla.tools.cli.units import as_typed, checked
 from ottla.tools.properties import once
 from ottla.tools.usage import WrongUsage
 from ottla.wire.errors import ErrorCode
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def create(options: Namespace) -> None:
     typed = once(options.config, "--config")
-    settings = without_units(typed)
+    settings = checked("topic", typed)
     with connect(options) as cluster, as_typed(typed):
         for name in options.topic:
             try:

@@ -9,6 +9,9 @@ from ottla.client.errors import Refused
 from ottla.tools.usage import WrongUsage
 from ottla.wire import units
 
+TYPES = {"boolean", "short", "int", "long", "double"}
+"""Kafka's types of settings of which some values are wrong for every broker."""
+
 
 def duration_ms(text: str, plain: str = "ms") -> float:
     """Parses a time to milliseconds. A number without a unit has the unit `plain`. Raises
@@ -40,6 +43,31 @@ def _wrong_usage() -> Iterator[None]:
 def without_units(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings with the numbers that brokers expect: retention.ms=7d is 604800000."""
     return {name: number_of(name, value) for name, value in settings.items()}
+
+
+def checked(scope: str, typed: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a topic, broker, group or of client metrics with the numbers that brokers expect.
+    Raises WrongUsage for a value of another type than the setting's. The broker checks the limits,
+    which depend on its version."""
+    from ottla.broker.settings.broker import BrokerSettings
+    from ottla.broker.settings.declaration import Setting, SettingsError
+    from ottla.broker.settings.kafka_settings import kafka_settings
+
+    known = {name: each.setting for name, each in kafka_settings(scope).items()}
+    if scope == "broker":
+        known |= BrokerSettings.declared
+    values = without_units(typed)
+    for name, value in values.items():
+        if name not in known or known[name].kind not in TYPES:
+            continue
+        setting, given = known[name], typed[name]
+        try:
+            Setting(name, None, setting.kind).parse(value)
+        except SettingsError:
+            raise WrongUsage(
+                f"{name}={given}: expected {setting.allowed()}{units.unit_of(name)}"
+                f"{units.as_typed(name, given)}") from None
+    return values
 
 
 @contextmanager

@@ -13,7 +13,18 @@ from ottla.client.similar_names import near
 from ottla.client.transport import Security
 from ottla.tools.admin import offsets
 from ottla.tools.kcat.options import Chosen, Misused
+from ottla.tools.stream.client_settings import FORMER_NAMES, check_names, check_values
 from ottla.wire.errors import ErrorCode
+
+
+def checked(chosen: Chosen) -> dict[str, str]:
+    """The settings of -X under the names of Java's clients. Raises WrongUsage for an unknown name
+    and for a value that no client takes."""
+    properties = {FORMER_NAMES.get(name, name): text for name, text in chosen.properties.items()}
+    properties.pop("bootstrap.servers", None)
+    check_names(properties)
+    check_values(properties)
+    return properties
 
 
 def connected(chosen: Chosen) -> ClusterClient:
@@ -28,6 +39,7 @@ def connected(chosen: Chosen) -> ClusterClient:
 
 def metadata(chosen: Chosen) -> None:
     """Prints brokers, topics and partitions; with -t, of one topic only."""
+    checked(chosen)
     wanted = chosen.topics[-1:] or None
     with connected(chosen) as cluster:
         found = cluster.metadata(wanted)
@@ -113,6 +125,7 @@ def offsets_by_time(chosen: Chosen) -> None:
         times[topic, int(index)] = int(time)
     if not times:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")
+    checked(chosen)
     with connected(chosen) as cluster:
         results = offsets.required(cluster, times)
     for place in sorted(times):

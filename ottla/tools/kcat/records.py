@@ -14,21 +14,19 @@ from ottla.tools.cli.consume import OFFSETS, by_number, by_time
 from ottla.tools.cli.offset_text import number_of
 from ottla.tools.cli.produce import RECORD_MAX, pieces
 from ottla.tools.cli.target_topic import TargetTopic
-from ottla.tools.kcat.listing import connected
+from ottla.tools.kcat.listing import checked, connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
-from ottla.tools.stream.client_settings import FORMER_NAMES, check_names
+from ottla.tools.stream.client_settings import check_together, librdkafka_settings
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
 from ottla.tools.stream.record_output import RecordOutput
 from ottla.tools.stream.served_input import served
-from ottla.tools.stream.writer import Writer
+from ottla.tools.stream.writer import Writer, producer_settings
 
 
 def properties_of(chosen: Chosen) -> dict[str, str]:
-    """The settings of -X, under the names of Java's clients."""
-    properties = {FORMER_NAMES.get(name, name): text for name, text in chosen.properties.items()}
-    properties.pop("bootstrap.servers", None)
-    check_names(properties)
+    """The settings of -X and -z, under the names of Java's clients."""
+    properties = checked(chosen)
     if chosen.codec:
         properties["compression.type"] = chosen.codec
     return properties
@@ -40,6 +38,8 @@ def consume(chosen: Chosen) -> None:
     if not names:
         raise Misused("-G <group> needs at least one topic: -G <group> <topic> …")
     properties = properties_of(chosen)
+    if properties:
+        check_together("Consumer", librdkafka_settings(properties))
     committed = properties.get("isolation.level") == "read_committed"
     until: int | None = None
     for text in chosen.offsets:
@@ -121,6 +121,8 @@ def produce(chosen: Chosen) -> None:
     properties = properties_of(chosen)
     if "transactional.id" in properties:
         raise ClientError("-X transactional.id is not supported here")
+    if properties:
+        check_together("Producer", producer_settings(properties))
     with connected(chosen) as cluster:
         cluster.any()           # an unreachable broker is reported at once
         if chosen.partition >= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -10,6 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.addresses import show_address
+from ottla.client.command_line import INT32_MOST, is_at_most
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.client.transport import Security
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 NO_NAME = "-"
-WRONG_VALUES = ("Invalid value", "Configuration property")
-"""How librdkafka's errors about a single value begin."""
+TOGETHER = "Failed to create "
+"""How librdkafka's errors begin about settings that contradict each other, or need others."""
+UNSUPPORTED = "Unsupported SASL mechanism"
 UNKNOWN = "No such configuration property"
 SILENT = logging.getLogger("ottla.librdkafka")
 SILENT.disabled = True
@@ -32,19 +35,29 @@ FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compressi
 """librdkafka's former names, which users of kcat still write."""
 LOGIN = ("sasl.username", "sasl.password")
 """Settings of librdkafka that Java's clients have within sasl.jaas.config."""
+ELSEWHERE = ("bootstrap.", "metadata.broker.list", "security.", "sasl.", "ssl.")
+"""How the names of settings begin that are about connections: `Security` checks them."""
+WHOLE = re.compile("[+-]?[0-9]+")
 COMPRESSION_LEVEL = "compression.{}.level"
+
+
+@cache
+def _lines() -> list[list[str]]:
+    text = files("ottla.tools.stream").joinpath("client_settings.txt").read_text(encoding="ascii")
+    return [line.split() for line in text.splitlines()]
 
 
 @cache
 def java_names() -> dict[str, str]:
     """Every client property of Java's clients, with librdkafka's name, or NO_NAME if librdkafka has
     none."""
-    text = files("ottla.tools.stream").joinpath("client_settings.txt").read_text(encoding="ascii")
-    names = {}
-    for line in text.splitlines():
-        name, _, other = line.partition(" ")
-        names[name] = other or name
-    return names
+    return {words[0]: words[1] if len(words) > 1 else words[0] for words in _lines()}
+
+
+@cache
+def java_types() -> dict[str, str]:
+    """The types of the numbers and booleans that only Java's clients have."""
+    return {words[0]: words[2] for words in _lines() if len(words) > 2}
 
 
 def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
@@ -91,7 +104,7 @@ def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
         except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
             name = unknown_name(wrong)
             if name not in remaining:
-                raise ClientError(refusal(kind, settings, wrong)) from wrong
+                raise WrongUsage(refusal(kind, settings, wrong)) from wrong
             print(f"{name} is not a setting of Kafka's clients and has no effect", file=sys.stderr)
             del remaining[name]
 
@@ -100,13 +113,20 @@ def is_known(name: str) -> bool:
     """Whether Java's clients or librdkafka have a setting of this name."""
     if name in java_names() or name in FORMER_NAMES or name.startswith("config.providers."):
         return True
+    wrong = refused("Producer", {name: ""})
+    return wrong is None or unknown_name(wrong) != name
+
+
+def refused(kind: str, settings: Mapping[str, Any]) -> Exception | None:
+    """librdkafka's error about a client with these settings, which connects to no broker; None if
+    there is no error."""
     import confluent_kafka
 
     try:
-        confluent_kafka.Producer({**ALWAYS, name: ""})
+        getattr(confluent_kafka, kind)({**ALWAYS, **settings})
     except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
-        return unknown_name(wrong) != name
-    return True
+        return wrong
+    return None
 
 
 def check_names(given: Iterable[str]) -> None:
@@ -118,18 +138,49 @@ def check_names(given: Iterable[str]) -> None:
 
 
 def check_values(given: Mapping[str, str]) -> None:
-    """Raises WrongUsage for a value that librdkafka does not take. Settings that need others, such
-    as a login, are not checked here."""
+    """Raises WrongUsage for a value that no client takes, whatever its other settings are."""
     for name, value in given.items():
-        if name == "sasl.jaas.config":
-            continue
-        import confluent_kafka
+        if name in java_types():
+            check_type(name, value)
+        elif name == "acks":
+            acks_of(value)
+        elif name != "sasl.jaas.config" and (wrong := why_wrong(name, value)):
+            raise WrongUsage(f"{name}={value}: {wrong}")
 
-        try:
-            confluent_kafka.Producer({**ALWAYS, **librdkafka_settings({name: value})})
-        except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
-            if said(wrong).startswith(WRONG_VALUES):
-                raise WrongUsage(f"{name}={value}: {said(wrong)}") from None
+
+def check_type(name: str, value: str) -> None:
+    """Raises WrongUsage for a value that Java's clients do not take."""
+    from ottla.broker.settings.declaration import Setting, SettingsError
+
+    try:
+        Setting(name, 0, java_types()[name]).parse(value)
+    except SettingsError as wrong:
+        raise WrongUsage(str(wrong)) from None
+
+
+def why_wrong(name: str, value: str) -> str:
+    """What librdkafka says against one value, "" if nothing. Settings that need others, such as a
+    certificate, are not checked."""
+    settings = librdkafka_settings({name: value})
+    if "sasl.mechanism" in settings or "sasl.mechanisms" in settings:
+        # librdkafka looks at the mechanism of a login only, and then needs a user.
+        settings |= {"security.protocol": "sasl_plaintext"} | dict.fromkeys(LOGIN, "-")
+    text = said(refused("Producer", settings) or "")
+    if UNSUPPORTED in text:
+        return text[text.index(UNSUPPORTED):]
+    if WHOLE.fullmatch(value) and not is_at_most(value, INT32_MOST) and (
+        text or refused("Producer", dict.fromkeys(settings, "?"))       # the value is a number
+    ):
+        return f"expected a number up to {INT32_MOST}"  # librdkafka would cut off the other bits
+    return "" if text.startswith(TOGETHER) else text
+
+
+def check_together(kind: str, settings: Mapping[str, Any]) -> None:
+    """Raises WrongUsage for librdkafka's settings that contradict each other in a Producer or a
+    Consumer. Connects to no broker, and reads no certificates: a missing one is no usage error."""
+    chosen = {name: value for name, value in settings.items() if not name.startswith(ELSEWHERE)}
+    if wrong := refused(kind, {"group.id": "-"} | chosen):
+        raise WrongUsage(refusal(kind, chosen, wrong))
 
 
 def why_misspelled(name: str, value: str) -> str:
@@ -152,23 +203,19 @@ def unknown_name(wrong: Exception) -> str:
 def refusal(kind: str, settings: Mapping[str, Any], wrong: Exception) -> str:
     """The text of librdkafka's error with the setting's given name, since librdkafka may use
     another name."""
-    import confluent_kafka
-
+    text = said(wrong).removeprefix(f"{TOGETHER}{kind.lower()}: ")
     for name, value in settings.items():
         if name == "group.id" or not isinstance(value, str) or "passw" in name or "secret" in name:
             continue
-        try:
-            getattr(confluent_kafka, kind)({**ALWAYS, "group.id": "-", name: value})
-        except (confluent_kafka.KafkaException, ValueError, TypeError) as refused:
-            if said(refused) == said(wrong):
-                return f"{name}={value}: {said(wrong)}"
-    return f"cannot make a {kind.lower()}: {said(wrong)}"
+        if said(refused(kind, {"group.id": "-", name: value}) or "") == said(wrong):
+            return f"{name}={value}: {text}"
+    return text
 
 
-def said(wrong: Exception) -> str:
+def said(wrong: Exception | str) -> str:
     """The text of a KafkaException, without its number."""
-    first: Any = wrong.args[0] if wrong.args else wrong
-    return str(first.str() if hasattr(first, "str") else first)
+    first: Any = wrong.args[0] if isinstance(wrong, Exception) and wrong.args else wrong
+    return str(first.str() if hasattr(first, "str") else first).strip()
 
 
 def reason_with_code(error: Any) -> str:
@@ -194,9 +241,9 @@ def whole_number(name: str, value: str) -> int:
 
 
 def acks_of(text: str) -> int | str:
-    """Parses acks: `all`, -1, 0 or 1. Raises ClientError."""
+    """Parses acks: `all`, -1, 0 or 1. Raises WrongUsage."""
     if text in ("all", "-1"):
         return "all"
     if text not in ("0", "1"):
-        raise ClientError(f"acks={text}: expected 0, 1 or all")
+        raise WrongUsage(f"acks={text}: expected 0, 1 or all")
     return int(text)

@@ -95,6 +95,18 @@ class Failure:
 Delivered = Callable[[Any, Any], None]
 
 
+def producer_settings(properties: Mapping[str, str]) -> dict[str, Any]:
+    """librdkafka's settings of a producer with these properties, with Ottla's own defaults."""
+    given = librdkafka_settings(properties)
+    settings: dict[str, Any] = {**DEFAULTS, **given}
+    if not DELIVERY & given.keys():
+        settings["delivery.timeout.ms"] = DELIVERY_MS
+    # As in Java's producers: idempotence prevents a duplicate after a lost answer.
+    if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
+        settings["enable.idempotence"] = "true"
+    return settings
+
+
 class Writer:
     """Sends records. `cluster` must stay open as long as the writer is used."""
 
@@ -114,13 +126,7 @@ class Writer:
         """Records that were queued."""
         self.written = 0
         """Records that were acknowledged."""
-        given = librdkafka_settings(properties)
-        settings: dict[str, Any] = {**DEFAULTS, **given}
-        if not DELIVERY & given.keys():
-            settings["delivery.timeout.ms"] = DELIVERY_MS
-        # As in Java's producers: idempotence prevents a duplicate after a lost answer.
-        if given.get("acks", "all") in ("all", "-1") and not AT_LEAST_ONCE & given.keys():
-            settings["enable.idempotence"] = "true"
+        settings = producer_settings(properties)
         self._bytes_max = settings.get("message.max.bytes", BYTES_MAX)
         settings["bootstrap.servers"] = addresses = bootstrap_servers(cluster)
         self._outages = Outages(addresses)

@@ -138,10 +138,7 @@ def test_a_record_has_every_header_that_is_given(ottla: Ottla) -> None:
     ("produce parts -p 7 --dry-run", "parts has no partition 7, only 0 to 2"),
     ("consume one -p 7", "one has no partition 7, only 0\n"),
     ("kcat -b {} -Q -t parts:7:0", "% ERROR: parts has no partition 7, only 0 to 2"),
-    ("consume parts:x -e", "topic 'parts:x' cannot exist, because of ':': names of topics have only"
-     " ASCII letters, digits, '.', '_' and '-'"),
-    ("topic describe a,b:c", "because of ',:': "), ("consume .. -e", "1 to 249 characters"),
-    ("perf consume a:b", "because of ':'"), ("kcat -b {} -C -e -t a:b", "because of ':'"),
+    ("kcat -b {} -C -e -t a:b", "because of ':'"),
 ])
 def test_a_partition_or_a_topic_that_cannot_be_there_is_explained(
     ottla: Ottla, line: str, said: str
@@ -193,3 +190,94 @@ def test_a_number_that_is_too_large_is_refused_by_other_tools(
     own = ottla.address if line.startswith("kcat") else f"--bootstrap-server {ottla.address}"
     done = ottla(line.format(own))
     assert done.status == 1 and said in done.err, done
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("produce t -X acks=17", "acks=17: expected 0, 1 or all; see ottla produce --help"),
+    ("produce t -X enable.idempotence=true -X acks=1",
+     ": `acks` must be set to `all` when `enable.idempotence` is true; see"),
+    ("produce t --acks 1 -X enable.idempotence=true", "when `enable.idempotence` is true; see"),
+    ("consume t -X fetch.max.bytes=1000", "=1000: `fetch.max.bytes` must be >= `message.max.bytes"),
+    ("produce t -X sasl.mechanism=foo", "sasl.mechanism=foo: Unsupported SASL mechanism: foo; see"),
+    ("consume t -X sasl.mechanism=foo", "sasl.mechanism=foo: Unsupported SASL mechanism: foo; see"),
+    ("consume t -X enable.auto.commit=maybe", "Expected bool value for \"enable.auto.commit\": tr"),
+    ("consume t -X max.poll.records=abc", "max.poll.records: 'abc' is not allowed, must be a who"),
+    ("produce t -X partitioner.ignore.keys=1", "'1' is not allowed, must be true or false; see"),
+    ("consume t -X fetch.max.wait.ms=4294967297", "fetch.max.wait.ms=4294967297: expected a number"
+     " up to 2147483647; see ottla consume"),
+    ("consume t -X foo=bar", "foo is not a setting of Kafka's clients; see ottla consume --help"),
+])
+def test_a_setting_of_a_client_that_is_never_right_is_refused_before_anything_is_contacted(
+    line: str, said: str
+) -> None:
+    done = Ottla("localhost:1")(line)
+    assert done.status == 2 and said in done.err and not done.out, done
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("mode", ["-L", "-Q -t t:0:1", "-P -t t", "-C -t t", "-G g t"])
+@pytest.mark.parametrize(("setting", "said"), [
+    ("foo=bar", "foo is not a setting of Kafka's clients"), ("acks=17", "acks=17: expected 0, 1"),
+    ("sasl.mechanism=foo", "Unsupported SASL mechanism: foo"), ("linger.ms=abc", "linger.ms=abc: "),
+    ("topic.acks=foo", "acks=foo: expected"), ("retries=4294967296", "a number up to 2147483647"),
+])
+def test_kcat_ends_with_1_for_such_a_setting(mode: str, setting: str, said: str) -> None:
+    done = Ottla("localhost:1")(f"kcat -b localhost:1 -X {setting} {mode}")
+    assert done.status == 1 and done.err.startswith("% ERROR: ") and said in done.err, done
+    assert len(done.err.splitlines()) == 1 and not done.out
+
+
+def test_settings_of_clients_that_are_right_are_taken(ottla: Ottla) -> None:
+    ottla("topic create t --if-not-exists")
+    for setting in ("client.id=99999999999999", "sasl.mechanism=SCRAM-SHA-256", "acks=-1",
+                    "max.poll.records=5", "group.id=", "metric.reporters=x"):
+        ottla.ok(f"kcat -b {ottla.address} -L -X {setting}")
+
+
+@pytest.mark.parametrize("line", [
+    "topic create {}", "topic describe {}", "topic grow {} -p 3", "topic delete {} --yes",
+    "topic offsets {}", "topic trim {} --before 1 --yes", "topic browse {}", "topic why {}",
+    "consume {} -e", "produce {}", "perf produce {}", "perf consume {}", "reassign plan {}",
+    "transaction hanging {}", "elect {}", "elect {}:0", "group reset g --topic {} --to end",
+    "group reset g --topic {}:0 --to end", "config show topic/{}", "config set topic/{} a=1",
+    "config reset topic/{} a", "server dev --topic {}",
+])
+def test_a_name_that_no_topic_can_have_is_refused(line: str) -> None:
+    done = Ottla("localhost:1")(line.format("a/b"))
+    assert done.status == 2 and not done.out, done
+    assert "topic 'a/b' cannot exist, because of '/': names of topics have only ASCII" in done.err
+    assert "because of ',:': " in Ottla("localhost:1")("topic describe a,b:c").err
+    assert "have 1 to 249 characters" in Ottla("localhost:1")("consume .. -e").err
+
+
+WHOLE = "expected a whole number (64 bits), at least -1, in milliseconds, or with a unit, such as "
+BYTES = "expected a whole number (32 bits), at least 1048576, in bytes, or with a unit, such as 64M"
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("config set topic/t retention.ms=abc", f"retention.ms=abc: {WHOLE}7d; see ottla config set"),
+    ("config set topic/t retention.ms=9223372036854775808", WHOLE),
+    ("config set topic/t segment.bytes=abc", f"segment.bytes=abc: {BYTES}"),
+    ("config set topic/t preallocate=maybe", "preallocate=maybe: expected true or false; see"),
+    ("config set topic/t min.cleanable.dirty.ratio=x", "expected a number, at least 0, at most 1;"),
+    ("config set broker/0 log.retention.hours=abc", "in hours, or with a unit, such as 7d; see"),
+    ("config set broker/default num.io.threads=x", "whole number (32 bits), at least 1; see"),
+    ("config set group/g consumer.session.timeout.ms=x", "(32 bits), at least 1, in milliseconds"),
+    ("config set metrics/m interval.ms=x", "expected a whole number (32 bits), in milliseconds, "),
+    ("config set loggers/0 root=loud", "'loud' is not a log level; known levels: TRACE, DEBUG, "),
+    ("topic create t -c retention.ms=abc", f"retention.ms=abc: {WHOLE}"),
+    ("server dev --override log.retention.ms=abc", "log.retention.ms=abc: expected a whole number"),
+    ("cluster start d --override ottla.log.scrub.interval.ms=x", "expected a whole number"),
+])
+def test_a_setting_of_another_type_is_refused_with_type_range_and_unit(
+    line: str, said: str
+) -> None:
+    done = Ottla("localhost:1")(line)
+    assert done.status == 2 and said in done.err and not done.out, done
+    assert len(done.err.splitlines()) == 1
+
+
+def test_the_limits_of_settings_are_left_to_the_broker(ottla: Ottla) -> None:
+    ottla("topic create t --if-not-exists")
+    done = ottla("config set topic/t retention.ms=-2")
+    assert done.status == 1 and "'-2' is not allowed" in done.err, done

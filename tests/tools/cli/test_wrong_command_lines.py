@@ -236,7 +236,8 @@ def test_overrides_take_units() -> None:
     ("topic create u -c segment.bytes=1MB", "'1000000' is not allowed, must be a whole number"
      " (32 bits), at least 1048576; 1MB is 1,000,000, and 1MiB is 1,048,576\n"),
     ("config set topic/t segment.bytes=1MB", "; 1MB is 1,000,000, and 1MiB is 1,048,576\n"),
-    ("config set topic/t segment.bytes=9GiB", "; 9GiB is 9,663,676,416\n"),
+    ("config set topic/t segment.bytes=9GiB", "; 9GiB is 9,663,676,416; see ottla config set"
+     " --help\n"),
     ("config set topic/t segment.bytes=9", "at least 1048576\n"),
     ("server start --override log.segment.bytes=1kB",
      "log.segment.bytes: '1000' is not allowed, must be a whole number (32 bits), at least 1048576"

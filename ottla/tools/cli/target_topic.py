@@ -6,8 +6,10 @@ record, so a command that refuses its input creates no topic.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.errors import ClientError, NotAllowed, Refused, check, no_partition
@@ -128,6 +130,40 @@ def creates_topics(cluster: ClusterClient) -> bool:
     return any(one.name == AUTO_CREATE and one.value == "true" for one in settings)
 
 
+def missing_text(cluster: ClusterClient, name: str) -> str:
+    """The line about a missing topic that no broker creates."""
+    near = similar(name, [one.name for one in cluster.metadata().topics])
+    return (f"topic {name!r} does not exist{near}; the brokers create no topics ({AUTO_CREATE}):"
+            f" create it first, as with ottla topic create {name}")
+
+
+def created_text(cluster: ClusterClient, name: str, partitions: int) -> str:
+    """The line about a topic that a broker has created for a producer."""
+    others = [one.name for one in cluster.metadata().topics if one.name != name]
+    return (f"topic {name!r} did not exist: the broker created it with"
+            f" {counted(partitions, 'partition')}{similar(name, others)}")
+
+
+def create_aloud(cluster: ClusterClient, name: str, say: Callable[[str], None]) -> None:
+    """Lets the broker create a missing topic, as it would for the next record, and says so, since
+    the name may be mistyped. A refusal is left to the producer, which reports it as Kafka's does.
+    """
+    with contextlib.suppress(ClientError, OSError):
+        [found] = cluster.metadata([name]).topics
+        if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        if not creates_topics(cluster):
+            say(missing_text(cluster, name))
+            return
+        deadline = time.monotonic() + TOPIC_SECONDS
+        while found.error_code in MAY_COME and time.monotonic() < deadline:
+            [found] = cluster.metadata([name], create=True).topics
+            if not found.error_code:
+                say(created_text(cluster, name, len(found.partitions)))
+                return
+            time.sleep(0.1)
+
+
 def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
     """The number of a topic's partitions. If brokers create topics for producers, a missing topic
     is created: with `partitions` if this is given, else as the broker decides. Reports the creation
@@ -140,16 +176,11 @@ def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
         if not found.error_code:
             count = len(found.partitions)
             if create:
-                others = [one.name for one in cluster.metadata().topics if one.name != name]
-                print(f"topic {name!r} is new: created with {counted(count, 'partition')}"
-                      f"{similar(name, others)}", file=sys.stderr)
+                print(created_text(cluster, name, count), file=sys.stderr)
             return count
         late = time.monotonic() > deadline
         if late and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            near = similar(name, [one.name for one in cluster.metadata().topics])
-            raise ClientError(
-                f"topic {name!r} does not exist{near}; the brokers create no topics"
-                f" ({AUTO_CREATE}): create it first, as with ottla topic create {name}")
+            raise ClientError(missing_text(cluster, name))
         if create and found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise _may_not_create(cluster, name)
         if late or found.error_code not in MAY_COME:

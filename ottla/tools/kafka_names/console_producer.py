@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from ottla.client.errors import ClientError
+from ottla.tools.cli.target_topic import create_aloud
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed, complain
@@ -17,8 +19,10 @@ from ottla.tools.stream.writer import Writer
 from ottla.wire.apis import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.client.cluster import ClusterClient
     from ottla.tools.stream.batches import Headers
 
+TOOL = "kafka-console-producer"
 SETTINGS = {
     "timeout": "linger.ms",
     "max-partition-memory-bytes": "batch.size",
@@ -58,28 +62,30 @@ def run(options: Options) -> int:
     settings = producer_settings(options)
     with cluster_of(address, settings) as cluster:
         cluster.any().version_of(ApiKey.PRODUCE)  # reports an unreachable broker at once
-        send(Writer(cluster, settings), reader, options)
+        send(cluster, Writer(cluster, settings), reader, options)
     return 0
 
 
-def send(writer: Writer, reader: Reader, options: Options) -> None:
+def send(cluster: ClusterClient, writer: Writer, reader: Reader, options: Options) -> None:
     """Send every line. A refused record is reported, and the next line is sent."""
     topic = options.one("topic")
     try:
         for number, line in enumerate(lines(served(sys.stdin.buffer, writer.serve)), 1):
             record = reader.record(line.rstrip(b"\n").rstrip(b"\r"), number)
+            if number == 1:
+                create_aloud(cluster, topic, partial(complain, TOOL))
             try:
                 writer.send(topic, *record)
                 if options.has("sync"):
                     writer.flush()
             except ClientError as refused:
-                complain("kafka-console-producer", str(refused))
+                complain(TOOL, str(refused))
     finally:
         try:
             writer.close()
         except ClientError as failed:
             # Kafka's tool reports a failed record only in its log, and exits with 0.
-            complain("kafka-console-producer", str(failed))
+            complain(TOOL, str(failed))
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:

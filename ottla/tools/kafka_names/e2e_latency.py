@@ -8,10 +8,12 @@ import time
 from typing import TYPE_CHECKING
 
 from ottla.client.connection import Connection
+from ottla.client.similar_names import similar
 from ottla.tools.admin import offsets, topics
+from ottla.tools.cli.target_topic import created_text
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
-from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import read_client_properties
 from ottla.tools.stream.batches import (
     FETCH_MAX,
@@ -70,13 +72,16 @@ def run(options: Options) -> int:
 
 def prepare(cluster: ClusterClient, topic: str) -> None:
     """Creates the topic if it is missing."""
-    if topic in topics.names(cluster):
+    known = topics.names(cluster)
+    if topic in known:
         return
     print(
         f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication '
         "factor = 1"
     )
     topics.create(cluster, topic, partitions=1, replication_factor=1)
+    if similar(topic, known):
+        complain("kafka-e2e-latency", created_text(cluster, topic, 1))
 
 
 def record_of(options: Options) -> Record:

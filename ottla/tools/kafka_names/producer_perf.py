@@ -11,10 +11,11 @@ from pathlib import Path
 from random import Random
 from uuid import uuid4
 
+from ottla.tools.cli.target_topic import create_aloud
 from ottla.tools.kafka_names.common import cluster_of, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import metrics_table
-from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.main import Failed, complain
 from ottla.tools.properties import pairs
 from ottla.tools.stream.client_settings import acks_of
 from ottla.tools.stream.load import (
@@ -76,6 +77,7 @@ def run(options: Options) -> int:
         )
     with cluster_of(address, properties) as cluster:
         cluster.any()
+        create_aloud(cluster, load.topic, partial(complain, "kafka-producer-perf-test"))
         report = Report(warmup, options.number("reporting-interval", 5000))
         report.measure(cluster, load)
         if options.has("print-metrics"):

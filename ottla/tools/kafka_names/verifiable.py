@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
+from ottla.tools.cli.target_topic import create_aloud
 from ottla.tools.kafka_names.common import connect, properties_of
+from ottla.tools.kafka_names.main import complain
 from ottla.tools.stream.client_settings import acks_of
 from ottla.tools.stream.writer import Writer
 
@@ -56,6 +58,8 @@ def run(options: Options) -> int:
         writer, answers = Writer(cluster, settings), Acknowledgements(topic)
         begun, sent = time.monotonic(), 0
         say("startup_complete")
+        if most:
+            create_aloud(cluster, topic, partial(complain, "kafka-verifiable-producer"))
         try:
             while most < 0 or sent < most:
                 key = str(sent % keys) if keys else None

@@ -13,7 +13,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.consume import OFFSETS, by_number, by_time
 from ottla.tools.cli.offset_text import number_of
 from ottla.tools.cli.produce import RECORD_MAX, pieces
-from ottla.tools.cli.target_topic import TargetTopic
+from ottla.tools.cli.target_topic import TargetTopic, create_aloud
 from ottla.tools.kcat.listing import checked, connected
 from ottla.tools.kcat.options import Chosen, Misused
 from ottla.tools.kcat.text import shower
@@ -132,6 +132,8 @@ def produce(chosen: Chosen) -> None:
             for count, (key, value) in enumerate(records(chosen, writer.serve)):
                 if chosen.count is not None and count >= chosen.count:
                     break
+                if not count:
+                    create_aloud(cluster, topic, lambda said: print(f"% {said}", file=sys.stderr))
                 send(chosen, writer, topic, key, value, out)
         finally:
             writer.close()

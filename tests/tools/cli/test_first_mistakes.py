@@ -15,17 +15,48 @@ from ottla.tools.zookeeper.local import ZooKeeperFailed, run_maven
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
 
+CREATED = "did not exist: the broker created it with 1 partition; similar: payments"
+
 
 def test_a_mistyped_topic_to_produce_to_is_named_with_similar_ones(ottla: Ottla) -> None:
     """The broker creates it, as it does for every producer."""
     ottla.ok("topic create payments")
     done = ottla("produce paymnets", b"first\n")
     assert done.status == 0
-    assert done.err == "topic 'paymnets' is new: created with 1 partition; similar: payments\n"
+    assert done.err == f"topic 'paymnets' {CREATED}\n"
     for topic in ("paymnets", "payments"):
         assert ottla(f"produce {topic}", b"second\n").err == ""
     done = ottla("perf produce paymentz -n 1")
-    assert done.status == 0 and "'paymentz' is new: created with 1 partition; similar: " in done.err
+    assert done.status == 0 and f"topic 'paymentz' {CREATED}" in done.err
+
+
+@pytest.mark.parametrize(("line", "begin"), [
+    ("kcat -b {b} -P -t {t}", "% "),
+    ("kafka-console-producer --bootstrap-server {b} --topic {t}", "kafka-console-producer: "),
+    ("kafka-producer-perf-test --bootstrap-server {b} --topic {t} --num-records 1 --record-size 1"
+     " --throughput -1", "kafka-producer-perf-test: "),
+    ("kafka-verifiable-producer --bootstrap-server {b} --topic {t} --max-messages 1",
+     "kafka-verifiable-producer: "),
+    ("kafka-e2e-latency --bootstrap-server {b} --topic {t} --num-records 1 --producer-acks 1"
+     " --record-size 1", "kafka-e2e-latency: "),
+])
+def test_producers_of_kafka_and_kcat_create_a_mistyped_topic_as_theirs_do_and_say_so(
+    ottla: Ottla, line: str, begin: str
+) -> None:
+    ottla("topic create payments --if-not-exists")
+    topic = f"payments{sum(map(ord, begin))}"
+    words = line.format(b=ottla.address, t=topic)
+    done = ottla(words, b"one\n")
+    assert done.status == 0 and done.err.startswith(f"{begin}topic '{topic}' {CREATED}"), done
+    assert len(done.err.splitlines()) == 1
+    assert ottla(words, b"two\n").err == ""
+
+
+def test_a_producer_without_input_creates_no_topic(ottla: Ottla) -> None:
+    for line in ("kcat -b {} -P -t unasked", "kafka-console-producer --topic unasked"
+                 " --bootstrap-server {}"):
+        assert ottla(line.format(ottla.address)).err == ""
+    assert "unasked" not in ottla.ok("topic list -o name")
 
 
 def test_no_topic_is_created_for_a_file_that_is_not_there(ottla: Ottla) -> None:

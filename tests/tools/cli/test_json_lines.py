@@ -126,14 +126,15 @@ def test_a_copy_to_a_topic_that_does_not_exist_gives_it_as_many_partitions(ottla
     copied = ottla.ok("consume origin -e -o jsonl")
     done = ottla("produce its-copy -i jsonl", copied.encode())
     assert (done.status, done.err) == (
-        0, "topic 'its-copy' is new: created with 4 partitions\n")
+        0, "topic 'its-copy' did not exist: the broker created it with 4 partitions\n")
     assert ottla.ok("consume its-copy -p 2 -e").split() == ["one", "two"]
 
 
 def test_a_file_of_a_topic_that_is_gone_makes_as_many_partitions_as_it_names(ottla: Ottla) -> None:
     lines = b"".join(b'{"topic":"gone","partition":%d,"value":"v"}\n' % n for n in (0, 2, 1))
     done = ottla("produce gone -i jsonl", lines)
-    assert (done.status, done.err) == (0, "topic 'gone' is new: created with 3 partitions\n")
+    assert (done.status, done.err) == (
+        0, "topic 'gone' did not exist: the broker created it with 3 partitions\n")
     assert len(ottla.ok("consume gone -e").split()) == 3
 
 

@@ -14,6 +14,8 @@ import pytest
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.sources import Sources
+from ottla.client.cluster import ClusterClient
+from ottla.tools.cli.target_topic import create_aloud
 from ottla.tools.cli.units import (
     duration_ms,
     number_of,
@@ -171,6 +173,16 @@ def test_mistyped_topics_and_groups_get_the_similar_names_elsewhere(
     strict.ok("consume orders --group billing --exit")
     done = strict(line.format(b=strict.address, k=f"--bootstrap-server {strict.address}"))
     assert done.status == status and said in done.err and "similar" not in done.out, done
+
+
+def test_a_producer_says_that_no_broker_creates_a_mistyped_topic(strict: Ottla) -> None:
+    said: list[str] = []
+    with ClusterClient(strict.address) as cluster:
+        for topic in ("orders", "oders"):
+            create_aloud(cluster, topic, said.append)
+    assert said == ["topic 'oders' does not exist; similar: orders, others; the brokers create no"
+                    " topics (auto.create.topics.enable): create it first, as with"
+                    " ottla topic create oders"]
 
 
 def test_a_tool_that_waits_for_a_mistyped_topic_says_so(strict: Ottla) -> None:

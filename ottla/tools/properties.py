@@ -21,22 +21,23 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def read_client_properties(path: str) -> dict[str, str]:
-    """Reads a client's property file. Misspelled properties are omitted, and reported on standard
-    error.
+    """Reads a client's property file. Unknown properties are omitted, and reported on standard
+    error, unless they are Kafka Streams's.
 
     Raises ClientError if the file cannot be read, or has entries but no setting of a client.
     """
-    from ottla.tools.stream.client_settings import is_known, why_misspelled
+    from ottla.tools.stream.client_settings import is_known, is_of_streams, why_unknown
 
     properties = read_properties(path)
     unknown = {name: value for name, value in properties.items() if not is_known(name)}
-    wrong = {name: why for name, value in unknown.items() if (why := why_misspelled(name, value))}
+    wrong = why_unknown(
+        {name: value for name, value in unknown.items() if not is_of_streams(name)})
     if properties and len(unknown) == len(properties):
-        why = f": {next(iter(wrong.values()))}" if wrong else ""
-        raise ClientError(f"{path} has no setting of Kafka's clients{why}")
-    for why in wrong.values():
+        hint = next((f": {why}" for why in wrong if "; " in why), "")
+        raise ClientError(f"{path} has no setting of Kafka's clients{hint}")
+    for why in wrong:
         print(f"{path}: {why}", file=sys.stderr)
-    return {name: value for name, value in properties.items() if name not in wrong}
+    return {name: value for name, value in properties.items() if name not in unknown}
 
 
 def once(given: list[str], what: str) -> dict[str, str]:

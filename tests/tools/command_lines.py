@@ -48,8 +48,9 @@ CREATES_NOTHING = {**OVERRIDES, "auto.create.topics.enable": "false"}
 
 
 def line_of(words: str, address: str, topic: str = "orders") -> list[str]:
-    """The example of a command, for this broker and this topic."""
-    example = EXAMPLES[words].replace("localhost:9192", address).replace(CLUSTER, address)
+    """The example of a command, for this broker and this topic, without a redirection."""
+    example = EXAMPLES[words].partition(" > ")[0]
+    example = example.replace("localhost:9192", address).replace(CLUSTER, address)
     return shlex.split(example.replace("orders", topic) if topic != "orders" else example)
 
 

@@ -144,16 +144,19 @@ def created_text(cluster: ClusterClient, name: str, partitions: int) -> str:
             f" {counted(partitions, 'partition')}{similar(name, others)}")
 
 
-def create_aloud(cluster: ClusterClient, name: str, say: Callable[[str], None]) -> None:
+def create_aloud(
+    cluster: ClusterClient, name: str, say: Callable[[str], None], *, waits: bool = True
+) -> None:
     """Lets the broker create a missing topic, as it would for the next record, and says so, since
-    the name may be mistyped. A refusal is left to the producer, which reports it as Kafka's does.
-    """
+    the name may be mistyped. Also says that no broker creates it, if the producer `waits` for the
+    topic. A refusal is left to the producer, which reports it as Kafka's does."""
     with contextlib.suppress(ClientError, OSError):
         [found] = cluster.metadata([name]).topics
         if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return
         if not creates_topics(cluster):
-            say(missing_text(cluster, name))
+            if waits:
+                say(missing_text(cluster, name))
             return
         deadline = time.monotonic() + TOPIC_SECONDS
         while found.error_code in MAY_COME and time.monotonic() < deadline:

@@ -49,7 +49,8 @@ KAFKA = """\
 `ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Output and exit
 status are Apache Kafka 4.4.0's where scripts depend on them. Unlike Kafka's tools, Ottla's tools
 wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists. Each error, and each
-warning about an old flag, is one line on stderr.
+warning about an old flag, is one line on stderr. If a broker creates a missing topic for a
+producer, one line on stderr names the topic and similar ones, as the name may be mistyped.
 """
 
 

@@ -77,7 +77,8 @@ def run(options: Options) -> int:
         )
     with cluster_of(address, properties) as cluster:
         cluster.any()
-        create_aloud(cluster, load.topic, partial(complain, "kafka-producer-perf-test"))
+        say = partial(complain, "kafka-producer-perf-test")
+        create_aloud(cluster, load.topic, say, waits=False)
         report = Report(warmup, options.number("reporting-interval", 5000))
         report.measure(cluster, load)
         if options.has("print-metrics"):

@@ -33,6 +33,13 @@ ALWAYS: dict[str, Any] = {"log_level": 0, "logger": SILENT}
 it would write fatal errors to stderr at any level."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
 """librdkafka's former names, which users of kcat still write."""
+NO_SETTING = "is not a setting of Kafka's clients and has no effect"
+NAMED_MOST = 5
+"""How many unknown settings of a file are named in one line."""
+STREAMS_PREFIXES = (
+    "consumer.", "producer.", "admin.", "main.consumer.", "restore.consumer.", "global.consumer.",
+)
+"""Kafka Streams passes settings with these prefixes to its clients."""
 LOGIN = ("sasl.username", "sasl.password")
 """Settings of librdkafka that Java's clients have within sasl.jaas.config."""
 ELSEWHERE = ("bootstrap.", "metadata.broker.list", "security.", "sasl.", "ssl.")
@@ -42,9 +49,9 @@ COMPRESSION_LEVEL = "compression.{}.level"
 
 
 @cache
-def _lines() -> list[list[str]]:
-    text = files("ottla.tools.stream").joinpath("client_settings.txt").read_text(encoding="ascii")
-    return [line.split() for line in text.splitlines()]
+def _lines(name: str = "client_settings.txt") -> list[list[str]]:
+    text = files("ottla.tools.stream").joinpath(name).read_text(encoding="ascii")
+    return [line.split() for line in text.splitlines() if line[0] != "#"]
 
 
 @cache
@@ -105,7 +112,7 @@ def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
             name = unknown_name(wrong)
             if name not in remaining:
                 raise WrongUsage(refusal(kind, settings, wrong)) from wrong
-            print(f"{name} is not a setting of Kafka's clients and has no effect", file=sys.stderr)
+            print(f"{name} {NO_SETTING}", file=sys.stderr)
             del remaining[name]
 
 
@@ -183,15 +190,35 @@ def check_together(kind: str, settings: Mapping[str, Any]) -> None:
         raise WrongUsage(refusal(kind, chosen, wrong))
 
 
-def why_misspelled(name: str, value: str) -> str:
-    """The error about an unknown entry of a file, "" if the entry may be for another program."""
+def is_of_streams(name: str) -> bool:
+    """Whether only Kafka Streams has a setting of this name: its own, or one of its clients'."""
+    prefix = next(filter(name.startswith, STREAMS_PREFIXES), "")
+    if prefix and is_known(name.removeprefix(prefix)):
+        return True
+    return [name] in _lines("streams_settings.txt")
+
+
+def why_unknown(entries: Mapping[str, str]) -> list[str]:
+    """The warnings about entries of a file that no client of Kafka knows: first those that say what
+    may be meant, then one about all others."""
     from ottla.broker.settings.config import shown
     from ottla.broker.settings.declaration import did_you_mean
 
-    hint = did_you_mean(name, [*java_names(), *LOGIN])
-    if not hint and not value:
-        hint = "; each line has the form name=value"
-    return hint and f"{shown(name)} is not a setting of Kafka's clients and has no effect{hint}"
+    said, others = [], []
+    for name, value in entries.items():
+        hint = did_you_mean(name, [*java_names(), *LOGIN])
+        if not hint and not value:
+            hint = "; each line has the form name=value"
+        if hint:
+            said.append(f"{shown(name)} {NO_SETTING}{hint}")
+        else:
+            others.append(shown(name))
+    if len(others) > 1:
+        rest = len(others) - NAMED_MOST
+        more = f", … ({rest} more)" * (rest > 0)
+        said.append(f"{', '.join(others[:NAMED_MOST])}{more} are not settings of Kafka's clients"
+                    " and have no effect")
+    return said + [f"{name} {NO_SETTING}" for name in others if len(others) == 1]
 
 
 def unknown_name(wrong: Exception) -> str:

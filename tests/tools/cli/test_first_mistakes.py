@@ -378,6 +378,46 @@ def test_a_misspelled_setting_of_a_client_is_named_once(
         )
 
 
+@pytest.mark.parametrize(("entries", "said"), [
+    ("foo.bar=1", "foo.bar is not a setting of Kafka's clients and has no effect"),
+    ("\n".join(f"app.{letter}=1" for letter in "abcdefg"),
+     "app.a, app.b, app.c, app.d, app.e, … (2 more) are not settings of Kafka's clients and have no"
+     " effect"),
+])
+@pytest.mark.parametrize("line", [
+    "topic list", "acl list --timeout 1", "produce known", "consume known -e",
+    "consume known -e -X client.id=a", "kafka-topics --list {k}",
+    "kafka-console-producer {k} --topic known",
+    "kafka-console-consumer {k} --topic known --timeout-ms 50",
+    "kafka-producer-perf-test {k} --topic known --num-records 1 --record-size 1 --throughput -1",
+    "kafka-consumer-perf-test {k} --topic known --num-records 1",
+])
+def test_unknown_settings_of_a_file_are_named_once_by_every_command(
+    ottla: Ottla, tmp_path: Path, line: str, entries: str, said: str
+) -> None:
+    ottla("topic create known --if-not-exists")
+    ottla("produce known", b"one\n")
+    config = tmp_path / "client.properties"
+    config.write_text(f"client.id=me\nlinger.ms=5\n{entries}\n")
+    words = line.format(k=f"--bootstrap-server {ottla.address}")
+    done = ottla(f"{words} --command-config {config}", b"two\n")
+    assert [one for one in done.err.splitlines() if "Kafka's clients" in one] == [
+        f"{config}: {said}"], done
+
+
+def test_settings_of_streams_are_no_mistake(ottla: Ottla, tmp_path: Path) -> None:
+    ottla("topic create known --if-not-exists")
+    config = tmp_path / "client.properties"
+    config.write_text("client.id=me\nnum.stream.threads=4\nmain.consumer.max.poll.records=9\n"
+                      "producer.linger.ms=5\nmax.poll.records=7\n")
+    for line in ("topic list", "consume known -e", "produce known"):
+        done = ottla(f"{line} --command-config {config}")
+        assert done.status == 0 and done.err == "", done
+    config.write_text("client.id=me\nproducer.linger.mss=5\n")
+    assert "producer.linger.mss is not a setting" in ottla(
+        f"topic list --command-config {config}").err
+
+
 def test_a_file_may_serve_other_programs_too(ottla: Ottla, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text("client.id=me\nfetch.wait.max.ms=9\nnum.stream.threads=4\nssl.ca.location=\n")

@@ -31,6 +31,7 @@ from ottla.console.requests import ApiRequest, BadRequest, answer_of
 from ottla.console.search import Reader
 from ottla.console.service import Service
 from ottla.console.shown import kind_of
+from ottla.wire.errors import NumberOutOfRange
 
 log = logging.getLogger("ottla.console")
 STATIC = Path(__file__).parent / "static"
@@ -127,6 +128,8 @@ def endpoint(
             answer = await handler(ApiRequest(request, service, visitor))
         except ClientError as failed:
             return problem(failed)
+        except NumberOutOfRange as wrong:
+            return problem(BadRequest(wrong.sentence))
         except Exception:
             log.exception("%s %s failed", request.method, request.url.path)
             return problem(BadRequest("an error in the console; its log has the details", 500))

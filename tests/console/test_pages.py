@@ -267,6 +267,18 @@ def test_every_bad_parameter_has_the_same_code(console: Console, wrong: str) -> 
     assert (answer.status, answer.json["error"]) == (400, "BAD_REQUEST"), answer
 
 
+@pytest.mark.parametrize(("path", "body", "said"), [
+    ("/reassignments", {"topic": "orders", "replicas": {"0": [1 << 31]}}, "replicas: 2147483648 "),
+    ("/reassignments", {"topic": "orders", "replicas": {str(1 << 70): [0]}}, "partition index: "),
+])
+def test_a_number_that_no_request_can_hold_is_a_bad_request(
+    console: Console, path: str, body: dict[str, object], said: str
+) -> None:
+    answer = console.ask(path, "POST", body)
+    assert (answer.status, answer.json["error"]) == (400, "BAD_REQUEST"), answer
+    assert answer.json["message"].startswith(said), answer
+
+
 def test_a_parameter_that_must_be_a_number_is_described_as_one(console: Console) -> None:
     for entry in TABLE:
         described = openapi()["paths"][PREFIX + entry.path][entry.method.lower()]["parameters"]

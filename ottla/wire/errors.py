@@ -207,23 +207,26 @@ class NotInThisVersion(UnencodableMessage):
 class NumberOutOfRange(UnencodableMessage):
     """A number that its field cannot hold. `field` is empty until the message is known."""
 
-    def __init__(self, value: int, lowest: int, highest: int, where: str = "") -> None:
-        what = f"{value} is not between {lowest} and {highest}"
-        super().__init__(f"{where}: {what}" if where else what)
+    def __init__(self, value: int | None, lowest: int, highest: int, where: str = "") -> None:
+        number = "the number" if value is None else value
+        self.what = f"{number} is not between {lowest} and {highest}"
+        super().__init__(f"{where}: {self.what}" if where else self.what)
         self.value, self.lowest, self.highest = value, lowest, highest
+        """The value is None if it has more than 64 bits: the limits are then those of 64 bits."""
         self.field = where.partition(" ")[0].rpartition(".")[2]
 
     @property
     def sentence(self) -> str:
         """The error for a user, who knows neither messages nor versions."""
-        what = f"{self.value} is not between {self.lowest} and {self.highest}"
-        return f"{self.field.replace('_', ' ')}: {what}" if self.field else what
+        return f"{self.field.replace('_', ' ')}: {self.what}" if self.field else self.what
 
 
 def located(error: Exception, where: str) -> UnencodableMessage:
     """An error about a value, with the field and the version in which it could not be encoded."""
     if isinstance(error, NumberOutOfRange):
         return NumberOutOfRange(error.value, error.lowest, error.highest, where)
+    if isinstance(error, OverflowError):
+        return NumberOutOfRange(None, -(1 << 63), (1 << 63) - 1, where)
     kind = type(error) if isinstance(error, UnencodableMessage) else UnencodableMessage
     return kind(f"{where}: {error}")
 

@@ -11,7 +11,6 @@ depth is bounded too.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport (
@@ -210,11 +209,10 @@ cdef inline uint8_t *room(Writer writer, Py_ssize_t size) except NULL:
 
 cdef inline int64_t checked(object value, int64_t low, int64_t high) except? -1:
     cdef int64_t number
-    cdef int overflow = 0
     if not isinstance(value, int):
         raise UnencodableMessage(f"an integer is required, not {value!r}")
-    number = PyLong_AsLongLongAndOverflow(value, &overflow)
-    if overflow or number < low or number > high:
+    number = value          # `located` makes a NumberOutOfRange of its OverflowError
+    if number < low or number > high:
         raise NumberOutOfRange(value, low, high)
     return number
 

@@ -163,8 +163,13 @@ def test_a_value_that_its_field_cannot_hold_names_the_field(message: messages.Me
         message.encode(version)
 
 
-@pytest.mark.parametrize("number", [2**31, -(2**63) - 1, 2**5000])
-def test_a_number_out_of_range_says_for_a_user_what_its_field_holds(number: int) -> None:
+@pytest.mark.parametrize(("number", "value", "bits"), [
+    (2**31, 2**31, 32), (-(2**63), -(2**63), 32), (-(2**63) - 1, None, 64), (2**5000, None, 64),
+])
+def test_a_number_out_of_range_says_for_a_user_what_its_field_holds(
+    number: int, value: int | None, bits: int
+) -> None:
+    most = 2 ** (bits - 1) - 1
     for encode in (
         HeartbeatRequest(generation_id=number).encode,
         lambda version: EncodedInParts(
@@ -174,9 +179,9 @@ def test_a_number_out_of_range_says_for_a_user_what_its_field_holds(number: int)
             encode(4)
         wrong = raised.value
         assert (wrong.field, wrong.value, wrong.lowest, wrong.highest) == (
-            "generation_id", number, -(2**31), 2**31 - 1)
+            "generation_id", value, -most - 1, most)
         assert wrong.sentence == (
-            f"generation id: {number} is not between -2147483648 and 2147483647")
+            f"generation id: {value or 'the number'} is not between {-most - 1} and {most}")
 
 
 def test_a_tuple_is_an_array_too_and_any_buffer_is_bytes() -> None:

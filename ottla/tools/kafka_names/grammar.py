@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.client.command_line import INT16_MOST, INT32_MOST, INT64_MOST
+from ottla.client.command_line import DIGITS_MOST, INT16_MOST, INT32_MOST, INT64_MOST
 from ottla.client.similar_names import similar
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MOST = dict.fromkeys(INTEGERS, INT32_MOST) | {"producer-epoch": INT16_MOST}
 
 def java_integer(text: str, most: int = INT64_MOST) -> int:
     """Parses a number. Raises ValueError, also for a number that is greater than `most`."""
-    number = int(text)
+    number = int(text) if len(text) <= DIGITS_MOST else most + 1
     if not -most - 1 <= number <= most:
         raise ValueError(f"{text} is not in {-most - 1} to {most}")
     return number

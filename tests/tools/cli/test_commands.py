@@ -235,7 +235,7 @@ def test_a_dry_run_changes_nothing_and_what_cannot_be_undone_needs_a_yes(ottla: 
     [
         ("topic create", 2, "required: TOPIC"),
         ("topic describe nothing", 1, "topic 'nothing'"),
-        ("topic create 'a b'", 1, "a b"),
+        ("topic create 'a b'", 2, "a b"),
         ("topic list '('", 2, "not a regular expression"),
         ("topic nonsense", 2, "known commands: create"),
         ("topic lst", 2, "; similar: list; known commands: create"),

@@ -69,6 +69,7 @@ N = 99_999_999_999_999_999_999
 
 
 @pytest.mark.parametrize(("line", "status", "said"), [
+    (f"log dump --max-bytes {'9' * 5000} x", 2, "is not a number of bytes from 1 to 2147483647;"),
     (f"feature set group.version={N}", 2, "expected NAME=LEVEL, with a level from 0 to 32767; see"),
     ("feature set group.version=32768", 2, "'group.version=32768': expected NAME=LEVEL, with a "),
     ("topic create t -r 70000", 2, "argument --replication-factor/-r: '70000': expected a whole"),
@@ -101,6 +102,8 @@ N = 99_999_999_999_999_999_999
     (f"kafka-consumer-groups {KAFKA} --delete-offsets --group g --topic orders:x", 0,
      "bad partitions in 'orders:x': expected topic:0,1"),
     (f"kafka-get-offsets {KAFKA} --topic-partitions orders:{N}", 1, "Invalid rule specification"),
+    (f"kafka-get-offsets {KAFKA} --topic-partitions orders:{'9' * 5000}", 1,
+     "99 is not in -2147483648 to 2147483647"),
     (f"{ABORT} --producer-id 1 --producer-epoch 32768 --coordinator-epoch 1", 1,
      "Cannot parse argument '32768' of option producer-epoch"),
     (f"kafka-cluster unregister {KAFKA} --id 2147483648", 1, "of option id; see kafka-cluster"),

@@ -89,7 +89,7 @@ VALUES: dict[str, Value] = {
 def topic_name(text: str) -> str:
     """The argparse type of a topic's name."""
     try:
-        check_topic_name(text)
+        check_topic_name(nonempty(text))
     except WrongUsage as wrong:
         raise argparse.ArgumentTypeError(str(wrong)) from None
     return text

@@ -202,7 +202,8 @@ def test_a_pipe_that_has_ended_is_checked_like_a_file(ottla: Ottla, origin: str)
     assert "(0 records sent)" in refused.err and ottla.ok(f"consume piped-{origin} -e") == ""
     done = through_pipe(ottla, f"produce new-{origin} -i jsonl", from_three(origin))
     assert done.status == 0 and done.err.startswith(
-        f"topic 'new-{origin}' is new: created with 3 partitions")
+        f"topic 'new-{origin}' did not exist: the broker created it with 3"
+        " partitions")
 
 
 @pytest.mark.parametrize("origin", ORIGINS)

@@ -84,7 +84,7 @@ def test_a_start_that_cannot_finish_a_move_is_refused(disk: FaultyDisk) -> None:
     disk.write_atomically("/b/.ottla-move", b"0\nevents 0 events-0.1-future\n")
     disk.makedirs("/b/events-0.1-future")
     disk.errors, disk.failing = {"name": EIO}, "/b/events-0"
-    with pytest.raises(StorageRefused, match="between log directories could not be finished: "):
+    with pytest.raises(StorageRefused, match="a move of a partition could not be finished: "):
         start(disk, told)
 
 

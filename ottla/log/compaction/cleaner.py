@@ -1,9 +1,9 @@
 """Compacts a log: keeps the newest record of each key; every record keeps its offset.
 
-A pass reads the records that no pass has cleaned into a table of keys and offsets. It then rewrites
-every segment from the log's beginning to the last of these records, leaving out records for which
-the table has a newer one. If the table fills up, the pass stops adding records to it and cleans the
-log only up to the last added record; the next pass begins after that record.
+A pass first fills a table with the keys and offsets of the records that no pass has cleaned. It
+then rewrites every segment from the log's beginning to the last of these records, leaving out
+records for which the table has a newer one. If the table fills up, the pass stops adding records to
+it and cleans the log only up to the last added record; the next pass begins after that record.
 
 A pass is a generator. It yields None when the event loop may do other work. It yields a task when a
 thread has to call the task's `run`: to read and check batches, sync files, rebuild indexes, or
@@ -37,7 +37,7 @@ READ_SIZE = 1 << 20
 
 
 class Abandoned(Exception):
-    """The log changed during a pass: it was truncated, deleted, or shortened by retention."""
+    """The log was truncated, shortened by retention, moved, deleted or taken offline in a pass."""
 
 
 class SyncTask:
@@ -284,7 +284,7 @@ class Cleaner:
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:
-        """Ends a step, and lets a thread read what the next step needs."""
+        """Ends a step; if the next step's batch is not in memory, lets a thread read it first."""
         if scan.holds_next():
             yield None
         else:
@@ -325,7 +325,7 @@ def clean(
     remove_later: Callable[[list[str]], None],
     slice_seconds: float = 1.0,
 ) -> Cleaner:
-    """Runs a whole pass at once, for tools and tests. Blocks."""
+    """Runs a whole pass with all its tasks, for tools and tests. Blocks."""
     cleaner = Cleaner(target, memory_max, slice_seconds, remove_later)
     with closing(cleaner.steps()) as steps:
         for task in steps:

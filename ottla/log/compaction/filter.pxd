@@ -11,7 +11,7 @@ from ottla.wire.codec cimport Writer
 
 cdef class CleanedSegment(Segment):
     cdef Writer pending                 # batches not yet written
-    cdef int64_t written                # bytes in the file; with those in `pending`: `size`
+    cdef int64_t written                # bytes in the file; `size` also counts those in `pending`
 
     cdef int add(self, const uint8_t *batch, Py_ssize_t size) except -1
     cdef int write_pending(self) except -1
@@ -48,9 +48,9 @@ cdef class BatchTask:
 cdef class CleanerPass:
     cdef readonly KeyOffsets keys
     cdef readonly int64_t first_dirty_offset
-    cdef public int64_t end_offset      # keys of all records below it are in the table
+    cdef public int64_t end_offset      # keys of the dirty records below it are in the table
     cdef public object transactions
-    cdef dict producers                 # producer id to (last data offset or -1, epoch)
+    cdef dict producers                 # producer id to (last data offset, -1 for none; epoch)
     cdef int64_t now_ms, delete_retention_ms
     cdef readonly int64_t bytes_read, bytes_written
     cdef public int64_t changes         # batches dropped or rewritten

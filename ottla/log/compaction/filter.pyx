@@ -113,7 +113,7 @@ cdef const uint8_t *next_batch(BatchScan scan) except? NULL:
 
 
 cdef bint takes_long(const uint8_t *batch, Py_ssize_t size) except -1:
-    """Whether the records of a batch may take more than a millisecond: too long for the loop."""
+    """Whether a batch's records may take more than a millisecond: too long for the event loop."""
     cdef int codec = fields.attributes(batch) & fields.CODEC_MASK
     if fields.record_count(batch) > SHORT_COUNT:
         return True

@@ -1,8 +1,8 @@
 """Decides, in log order, which batches and markers of transactions a cleaner may drop.
 
-An aborted transaction's records are dropped at once. A marker is dropped only after a whole pass
-has found no batch of its transaction. Without the marker, remaining batches would look like an open
-transaction, or a part of the producer's next transaction.
+The first pass that reads an aborted transaction's records drops them. A marker is dropped only
+after a whole pass has found no batch of its transaction. Without the marker, remaining batches
+would look like an open transaction, or a part of the producer's next transaction.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,8 @@ class CleanedTransactions:
         """Adds the aborted transactions that begin at or before `last_offset`."""
         while self.waiting and self.waiting[-1].first_offset <= last_offset:
             entry = self.waiting.pop()
-            # A transaction that ended earlier is skipped: the producer's next one may have begun.
+            # A transaction that ended before `first_offset` is skipped: the producer's next one may
+            # have begun.
             if entry.last_offset >= first_offset:
                 self.aborted.setdefault(entry.producer_id, OpenAbort(entry))
 

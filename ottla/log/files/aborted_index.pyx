@@ -10,7 +10,7 @@ cdef class AbortedIndex:
 
     def note_size(self, int64_t size, int64_t expected=0):
         """Note the file's size. `expected` is its size when the broker last ran, or -1 if the index
-        was distrusted then. If the file is shorter than `expected`, the index is distrusted."""
+        was distrusted then. If `expected` is -1 or above `size`, the index is distrusted now."""
         self.size = size
         if expected < 0 or expected > size:
             self.distrusted = True

@@ -69,7 +69,7 @@ def decode_offsets(data: bytes) -> dict[Partition, int]:
 def read_offsets(disk: Disk, path: str) -> dict[Partition, int]:
     """An offset checkpoint's entries; empty if the file is missing or damaged.
 
-    Without an entry a log is recovered from its beginning, which is slow but correct.
+    A log without a recovery point is recovered from its beginning, which is slow but correct.
     """
     try:
         return decode_offsets(disk.read_bytes(path))

@@ -45,7 +45,7 @@ class LeaderEpochs:
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest known epoch up to `epoch`, and the offset after its last record.
 
-        (-1, -1) when nothing is known: no entries, or an epoch above the newest.
+        (-1, -1) if there are no entries, or `epoch` is -1 or above the newest.
         """
         if not self.entries or epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET

@@ -37,7 +37,8 @@ class EpochsFile:
         return self.versions
 
     def write(self, version: int, data: bytes, durable: bool) -> None:
-        """Writes `data`, unless this version or a newer one is durable already. Raises OSError."""
+        """Writes the newest data passed so far, unless `version` or a newer one is durable already.
+        Raises OSError."""
         with self.lock:
             if self.path is None or version <= self.durable:
                 return
@@ -80,9 +81,9 @@ class FlushTask:
     def run(self) -> None:
         """Syncs the task's files and directories.
 
-        An OSError is kept in `error` for `end_flush`, and no sync is retried. If the leader epochs
-        could not be written to a full disk, the error is kept in `refused`, and the other files are
-        synced: another flush may succeed in writing the epochs.
+        An OSError is kept in `error` for `end_flush`, and no sync is retried. If a temporary error,
+        such as a full disk, prevents writing the leader epochs, it is kept in `refused`, and the
+        other files are synced: another flush may succeed in writing the epochs.
         """
         try:
             for file in self.files:
@@ -94,7 +95,7 @@ class FlushTask:
             self.error = error
 
     def write_epochs(self, durable: bool) -> None:
-        """Writes the leader epochs if they have changed; syncs them at once if `durable`."""
+        """Writes the leader epochs if they have changed, and syncs them if `durable`."""
         if self.epochs is None:
             return
         try:
@@ -106,8 +107,8 @@ class FlushTask:
 
 
 def run_all(disk: Disk, directory: str, tasks: list[FlushTask]) -> None:
-    """Runs many tasks of one file system. If they need many sync calls, one `syncfs` replaces
-    these."""
+    """Runs the tasks of one file system. One `syncfs` replaces their sync calls if there are many,
+    or if a task has `by_file_system` set."""
     together = any(task.by_file_system for task in tasks)
     if not together and sum(task.syncs for task in tasks) <= SYNCS_ONE_BY_ONE_MAX:
         for task in tasks:

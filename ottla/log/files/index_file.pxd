@@ -12,7 +12,7 @@ cdef enum:
 cdef class IndexFile:
     cdef object disk
     cdef readonly str path
-    cdef File file                      # None until it is read or written
+    cdef File file                      # None while there is no file
     cdef readonly int64_t base_offset   # of the segment; entries hold offsets relative to it
     cdef readonly Py_ssize_t count      # entries, in the file and in the tail
     cdef Py_ssize_t written             # entries in the file; invariant: written <= count

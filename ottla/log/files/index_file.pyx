@@ -103,7 +103,7 @@ cdef class IndexFile:
         return low
 
     cdef int make_room(self, Py_ssize_t entries=1) except -1:
-        """Reserves memory for more entries: anything that may fail is done before the append."""
+        """Writes the pending entries if more would not fit: nothing may fail after the append."""
         if (self.count - self.written + entries) * self.entry_size > PAGE:
             self.write()
         return 0

@@ -8,7 +8,7 @@ them."""
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
-"""A file in the directory of a replica whose batches have gaps from the leader's compaction."""
+"""A file in the directory of a replica whose offsets have gaps from the leader's compaction."""
 CUT = ".cut"
 """Suffix of a file beside a segment whose damaged end recovery has cut off. The file is removed
 once the truncation has been reported."""

@@ -44,8 +44,8 @@ cdef class OffsetIndex(IndexFile):
         self.add(last_offset, position)
 
     def lookup(self, offset):
-        """A position at or before the batch that contains `offset`; 0 if every entry is after it.
-        """
+        """A position at or before the batch that contains `offset`; 0 if all entries are after
+        `offset`."""
         cdef Py_ssize_t entry = self.find(offset)
         return self.position_of(entry) if entry >= 0 else 0
 

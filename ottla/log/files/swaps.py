@@ -25,8 +25,8 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         end = end_of(disk, f"{directory}/{name}")
         if end is None and final in left:
             reached("a swapped segment was not whole")
-            # Only a complete, durable file is renamed to `.swap`: this file is not usable, and the
-            # segments to replace still exist.
+            # Every `.swap` file was complete and durable: this one was damaged later. It is not
+            # usable, but the segments to replace still exist.
             disk.unlink(f"{directory}/{name}")
             continue
         for old in sorted(left):
@@ -59,7 +59,7 @@ def offset_in(name: str) -> int:
 
 
 def end_of(disk: Disk, path: str) -> int | None:
-    """The offset after the last batch of a log file; None if its headers contradict each other."""
+    """The offset after a log file's last batch; None if the file has no batches or is damaged."""
     scan = BatchScan(disk.open(path), 0, disk.size(path), headers_only=True)
     end = None
     while (header := scan.batch()) is not None:

@@ -1,8 +1,9 @@
 """The aborted transactions that a read_committed consumer has to filter out.
 
 A segment's entries are read once and cached in the segment. An entry is trusted only if its marker
-and its first batch exist. Otherwise the whole index is rebuilt from the batches: an index with a
-wrong entry may also lack entries, which would make aborted records look committed.
+exists, and its first batch too, unless compaction removed that batch. If an entry is not trusted,
+the whole index is rebuilt from the batches: an index with a wrong entry may also lack entries,
+which would make aborted records look committed.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ def load(log: ReadableLog, segment: Segment, patient: bool) -> AbortedTransactio
 def check(
     log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int, patient: bool
 ) -> None:
-    """Checks that an entry's marker and first batch exist. Raises DoesNotFit."""
+    """Checks that an entry's marker exists, and its first batch unless compaction removed it.
+    Raises DoesNotFit."""
     if known.checked[at]:
         return
     entry = known.entry(at)

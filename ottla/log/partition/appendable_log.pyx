@@ -46,7 +46,7 @@ cdef class AppendableLog(ReadableLog):
         The base offset and the leader epoch are set in `batch`. If `batch` repeats one of its
         producer's last five batches, the base offset of the first copy is returned and `duplicate`
         is set.
-        Raises StorageFailed, OutOfOrderSequence, InvalidProducerEpoch; the log is then unchanged.
+        Raises StorageFailed and the errors of `Producers.check`; the log is then unchanged.
         """
         cdef int64_t first = self.log_end_offset, repeated
         cdef int64_t last = first + fields.last_offset_delta(batch)
@@ -102,8 +102,8 @@ cdef class AppendableLog(ReadableLog):
         return 0
 
     cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Notes, also on the disk, if the leader's compaction has left gaps in batches that are
-        about to be appended. Raises OSError.
+        """Notes, also on the disk, if the leader's compaction has left gaps in the offsets of
+        batches that are about to be appended. Raises OSError.
 
         Without the note, a gap at the beginning of a segment would look like damage as soon as the
         topic is no longer compacted.
@@ -171,11 +171,11 @@ cdef class AppendableLog(ReadableLog):
                 self.health.fail_with("the transaction index could not be written", error)
 
     def fail(self, reason):
-        """Takes the log offline for good: reads continue, nothing is written until a restart."""
+        """Takes the log offline: reads continue, nothing is written until a restart."""
         self.health.fail(reason)
 
     def end_before(self, damage):
-        """Notes that a sealed segment is damaged: stops writes, and reads end before the fault."""
+        """Notes that a segment is damaged: writes are refused, and reads end before the fault."""
         self.health.end_before(self.disk, damage)
 
     def append_bytes(self, batch, leader_epoch):
@@ -297,7 +297,8 @@ cdef class AppendableLog(ReadableLog):
             self.health.refuse("its files could not be opened for a flush", error)
 
     def end_flush(self, task):
-        """Moves the recovery point after `task.run()`. Raises StorageFailed if the task failed."""
+        """Moves the recovery point after `task.run()`. Raises StorageFailed if the task failed or
+        the log is offline."""
         if self.unflushed is None or not self.unflushed.knows(task):
             # the partition was moved, and is durable in its new directory
             return

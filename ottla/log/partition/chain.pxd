@@ -16,8 +16,8 @@ cdef class LogSlice:
     cdef readonly Py_ssize_t size       # in bytes, 0 when there is nothing to read
     cdef readonly Segment segment       # None when there is nothing to read
     cdef readonly int64_t first_offset  # the requested offset
-    cdef readonly bint ends_segment     # nothing more may be read from the slice's segment, and the
-                                        #   log has a later one
+    cdef readonly bint ends_segment     # the slice reaches the end of its segment, and the log has
+                                        #   a later one
 
 
 cdef class SegmentChain:

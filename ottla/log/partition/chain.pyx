@@ -29,9 +29,9 @@ cdef class LogSlice:
 cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
     """Whether compaction left the gap of offsets before the batch at `position`.
 
-    The other cause is a damaged base offset, which no checksum covers. If the batch after the one
-    at `position` has a higher offset, compaction left the gap; otherwise the base offset is
-    damaged.
+    The other cause is a damaged base offset, which no checksum covers. Compaction left the gap if
+    the next batch, or the segment's end, follows the last offset of the batch at `position`;
+    otherwise the base offset is damaged.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
     cdef int64_t last
@@ -126,7 +126,7 @@ cdef class SegmentChain:
         return size
 
     cdef Py_ssize_t number_of(self, int64_t offset) except -2:
-        """The index of the last segment whose base offset is not above `offset`, or -1."""
+        """The index of the last segment with a base offset up to `offset`, -1 if there is none."""
         cdef Py_ssize_t low = -1, high = len(self.segments), middle
         if self.active is not None and offset >= self.active.base_offset:
             return high - 1
@@ -205,7 +205,7 @@ cdef class SegmentChain:
         return waited > self.segment_ms and waited > self.segment_ms - self.early_ms()
 
     cdef int64_t early_ms(self) except -1:
-        """How much earlier the active segment rolls, so that not all partitions roll at once."""
+        """How much earlier the active segment rolls, so that partitions roll at different times."""
         if not self.config.segment_jitter_ms:
             return 0
         span = min(self.config.segment_jitter_ms, self.segment_ms)
@@ -362,7 +362,7 @@ cdef class SegmentChain:
         return 0
 
     cdef int remove_files(self, Segment segment) except -1:
-        """Deletes a segment's files at once. Readers that hold its File can still read."""
+        """Deletes a segment's files immediately. Readers that hold its File can still read."""
         segment.forget()
         for suffix in SUFFIXES:
             self.disk.unlink(segment.path(suffix))
@@ -389,7 +389,7 @@ cdef class SegmentChain:
         return paths
 
     cdef list replace(self, list sources, Segment cleaned):
-        """Replaces segments by one cleaned from them. Returns the paths of the replaced files.
+        """Replaces `sources` by `cleaned`. Returns the new paths of the replaced files.
 
         Once `.log.swap` exists, recovery from a crash keeps the cleaned segment; before that, it
         keeps the sources (`swaps`). The transaction index is renamed to `.swap` before the log

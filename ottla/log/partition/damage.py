@@ -33,7 +33,10 @@ COPY_BYTES = 1 << 20
 
 
 class Damage(NamedTuple):
-    """A fault in a log's bytes: its place and reason, and where the log ends because of it."""
+    """A fault in a log's bytes: its place and reason, and where the log ends because of it.
+
+    `aside` is the file that the bytes from the fault on were moved to; None if they were not moved.
+    """
 
     path: str
     position: int
@@ -61,11 +64,11 @@ class Damage(NamedTuple):
 def fault_between(
     segment: Segment, next_base: int, gaps_below: int
 ) -> tuple[int, str] | None:
-    """What is wrong with a segment's end if the next segment begins at `next_base`, or None.
+    """What is wrong with a segment's end if the next one begins at `next_base`; None if nothing is.
 
     A power cut may keep a new segment and lose the end of the previous one. Ottla's compaction
-    leaves no gap there, because it keeps the last batch of the segments that it rewrites. Apache
-    Kafka's compaction leaves gaps: an imported log may have gaps below `gaps_below`.
+    leaves no gap between segments, because it keeps the last batch of those that it rewrites.
+    Apache Kafka's compaction leaves such gaps: an imported log may have them below `gaps_below`.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None

@@ -31,7 +31,7 @@ def state_after_clean_stop(
 ) -> tuple[Producers, LeaderEpochs] | None:
     """The producers and epochs of a log that a clean stop has closed; also finds the log's end.
     None if the last segment is damaged. With `patient`, raises RebuildNeeded if a rebuild or a long
-    read is needed."""
+    read is needed; if its `rebuild` is a Reread, the next call gets that as `reread`."""
     last = segments[-1]
     if (len(segments) == 1 and not snapshots and not has_epochs
             and last.size <= min(REREAD_MAX, last.index_interval)):
@@ -73,7 +73,7 @@ def planned_reread(
     else:
         reread.epochs = epochs
     # The factor 2: a small log has no snapshot and no epoch file, so each of its bytes counts
-    # twice: as read for the producers, and as read for the epochs.
+    # twice: once for the producers, and once for the epochs.
     if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread
@@ -149,7 +149,7 @@ def newest_snapshot(
     forgotten_ms: int,
     patient: bool = False,
 ) -> tuple[Producers, int]:
-    """The producers of the newest valid snapshot, and its offset."""
+    """The producers of the newest valid snapshot, and its offset; none and 0 without a snapshot."""
     end = segments[-1].end_offset if segments else 0
     for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
         try:

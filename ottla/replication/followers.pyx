@@ -145,10 +145,10 @@ cdef class Followers:
         return True
 
     cdef int32_t closest(self, object nodes, int64_t offset) except -2:
-        """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392), or -1.
-        The replica is in sync, live and has that offset. Of several such replicas, this returns the
-        one with the highest log end; of replicas with the same end, the one that caught up
-        last."""
+        """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392); -1 if
+        there is none. The replica is in sync, live and has that offset. Of several such replicas,
+        this returns the one with the highest log end; of replicas with the same end, the one that
+        caught up last."""
         cdef Follower *follower
         cdef Follower *best = NULL
         cdef int at
@@ -161,8 +161,8 @@ cdef class Followers:
         return -1 if best is NULL else best.node_id
 
     def behind_ms(self, int32_t node_id, int64_t now_ms):
-        """How many ms ago a follower was at the log's end; 0 if it is there now, -1 if this leader
-        has not seen it there since the follower's last start."""
+        """How many ms ago a follower was at the log's end; 0 if it is there now, -1 if that is not
+        known. A follower that was in sync when this leader epoch began counts as caught up then."""
         cdef Follower *follower = self.find(node_id)
         if follower is NULL or follower.caught_up_ms == NEVER:
             return -1

@@ -53,8 +53,8 @@ class PartitionExtra(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Leader and replicas of a partition. `leader` is -1 while there is none; replicas[0] is
-    preferred."""
+    """Leader and replicas of a partition. `leader` is -1 while there is none; replicas[0] is the
+    preferred leader."""
 
     leader: int
     leader_epoch: int

@@ -33,7 +33,7 @@ cdef class ReplicaRole:
     # Fewer than min.insync.replicas are in sync: acks=all is refused, the high watermark does not
     # move.
     cdef readonly bint under_min_isr
-    cdef readonly tuple proposed        # the in-sync set that was proposed, or None
+    cdef readonly tuple proposed        # the in-sync set that was proposed; None if none is open
 
     cdef int64_t append(
         self, Partition partition, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2

@@ -4,12 +4,12 @@ acknowledgements that are pending. A ReplicaRole implements what depends on the 
 `roles/` has the roles of a sole replica, a leader and a follower.
 
 A batch that was sent with acks=all is neither acknowledged nor readable before it is durable. While
-this broker is the only in-sync replica, a batch is durable once it has been flushed to disk. Until
-then, the high watermark stops before the batch, so that no client reads data that a power cut could
-remove.
+this broker is the only in-sync replica, a batch counts as durable once it has been flushed to disk,
+or at once if `ottla.acks.all.flush` is false. Until then, the high watermark stops before the
+batch, so that no client reads data that a power cut could remove.
 
 With several replicas in sync, a batch is committed once each of them has it in memory. When the
-in-sync set shrinks to this broker, batches have to be flushed again.
+in-sync set shrinks to this broker, batches have to be flushed to disk before they are committed.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -31,7 +31,7 @@ cdef class Watcher:
 
     cdef int readable_moved(self, Partition partition) except -1:
         """Called for a watcher of appends (a follower's fetch) when the high watermark has moved.
-        An append makes the fetch's answer due at once; this need not do so."""
+        An append makes the fetch's answer due at once; a moved high watermark need not."""
         return 0
 
 
@@ -66,7 +66,7 @@ cdef class ReplicaRole:
         return 0
 
     cdef list repair(self, Partition partition):
-        """Move the damaged part of the log aside; returns its paths. Raises StorageFailed."""
+        """Move the damaged part of the log aside; returns its new paths. Raises StorageFailed."""
         raise AssertionError(f"{partition!r} has no leader to fetch the damaged records from")
 
     cdef bint replica_fetched(
@@ -99,7 +99,7 @@ cdef class ReplicaRole:
         return 0
 
     cdef list follower_states(self):
-        """`Followers.states`, none if this broker does not lead several replicas."""
+        """`Followers.states`; empty if this broker does not lead several replicas."""
         return []
 
     cdef int64_t behind_ms(self, int node_id, int64_t now_ms) except -2:
@@ -131,7 +131,7 @@ cdef class Partition:
         self.log = log
         self.leader_id = self.leader_epoch = -1
         self.flush_before_ack = flush_before_ack
-        # Recovered records are served at once; after a crash housekeeping flushes them.
+        # Recovered records are served at once; after a crash, housekeeping flushes them.
         self.high_watermark = log.log_end_offset
         if high_watermark >= 0:
             # The log's end may have records that the other replicas lack.
@@ -204,7 +204,7 @@ cdef class Partition:
         return 0
 
     def wake(self):
-        """Notify every watcher of a change."""
+        """Notify all watchers but those of `watch_appends`."""
         for watcher in list(self.watchers):
             (<Watcher>watcher).moved(self)
 
@@ -214,7 +214,8 @@ cdef class Partition:
             (<Watcher>watcher).moved(self)
 
     cdef int64_t readable_end(self, bint committed_only) except -1:
-        """The first offset that a client may not read: high watermark or last stable offset."""
+        """The first offset that a client may not read: the last stable offset if `committed_only`,
+        otherwise the high watermark."""
         cdef int64_t stable
         if not committed_only:
             return self.high_watermark
@@ -257,8 +258,8 @@ cdef class Partition:
         return True
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
-        """Raise unless this broker leads the partition, in the client's leader epoch (KIP-320);
-        `client_epoch` is -1 if the client has sent none."""
+        """Raise unless this broker leads the partition, in the client's leader epoch (KIP-320), and
+        can read the log; `client_epoch` is -1 if the client has sent none."""
         if not self.led_here:
             leader = "no broker" if self.leader_id < 0 else f"broker {self.leader_id}"
             raise NotLeaderOrFollower(f"{self!r} is led by {leader}")
@@ -288,7 +289,7 @@ cdef class Partition:
             f" {client_epoch}")
 
     def require_leader(self, int client_epoch=-1):
-        """Raise unless this broker leads the partition, in the epoch that the client gives."""
+        """Call `check_leader` from Python."""
         self.check_leader(client_epoch)
 
     def edge(self, bint newest, bint committed_only, int32_t client_epoch):
@@ -308,7 +309,8 @@ cdef class Partition:
         self.give_up()
 
     def give_up(self, int code=NOT_LEADER):
-        """End all waits for this partition: end the promises and notify the watchers.
+        """End all waits for this partition: end the promises and notify the watchers. With the code
+        TOO_FEW_AFTER_APPEND, promises with `outlasts_isr` continue.
 
         `code` is the error with which promises end: the outcome of their batches is unknown.
         """

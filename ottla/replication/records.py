@@ -1,4 +1,4 @@
-"""Metadata records as text: one compact JSON array, which begins with the kind of record.
+"""Metadata records as text: each is a compact JSON array that begins with the kind of record.
 
 A standalone broker's log and a cluster's nodes in ZooKeeper use the same form, which people can
 read:

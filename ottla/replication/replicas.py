@@ -40,8 +40,8 @@ class Replicas:
     `log_config` derives a topic's log settings from the image; `flush_before_ack` is
     `ottla.acks.all.flush`. In a cluster, `incarnation` identifies this process, and `cluster` is
     the interface of its partitions to the rest of the broker; both are None on a standalone broker.
-    `roles_changed` is called with the partitions that lead or follow in a new epoch, or that are
-    gone.
+    `roles_changed` is called with the partitions that lead or follow in a new epoch, are gone, or
+    have failed or damaged logs.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class Replicas:
         self.with_sealed: dict[Partition, None] = {}
         """Partitions with a sealed segment that is not on disk yet."""
         self.offline: frozenset[Key] = frozenset()
-        """Partitions whose log directory has failed: clients are told that they have no leader."""
+        """Partitions whose log directory has failed, or whose log could not be opened: clients are
+        told that these partitions have no leader."""
         self.damaged: dict[Key, None] = {}
         """Partitions with several replicas whose damaged logs here refuse writes until they are
         repaired."""
@@ -337,8 +338,8 @@ class Replicas:
         )
 
     def replace_unreadable(self, key: Key, image: MetadataImage) -> None:
-        """Retry to open a follower's log that the disk could not read. If it fails again, move the
-        log aside and begin an empty one. Raises StorageFailed."""
+        """Retry to open a follower's log that the disk could not read. If opening fails again, move
+        the log aside and begin an empty one. Raises StorageFailed."""
         if not self._open_again(key, image) and key in self.unreadable:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
@@ -393,7 +394,7 @@ class Replicas:
     def reconfigure(
         self, image: MetadataImage, names: Collection[str] | None = None
     ) -> Iterator[None]:
-        """Apply the current settings to the partitions of these topics, or of all topics."""
+        """Apply the current settings to the partitions of the topics `names`; None: all topics."""
         for name in list(self.by_name.keys() if names is None else names & self.by_name.keys()):
             config = self.log_config(image, name)
             for partition in self.by_name.get(name, ()):

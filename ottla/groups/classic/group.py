@@ -11,8 +11,8 @@
 
 A GroupMetadata record makes a group Stable or Empty and holds its members, their assignment and
 their leader; only `replay` applies it. A generation that is being formed exists in memory only, as
-the protocol intends: after a restart the recorded members are asked to join again. Pending replies
-and session deadlines are never recorded.
+the protocol intends: after a restart, the group is in its last recorded generation again. Pending
+replies and session deadlines are never recorded.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class ClassicGroup:
     rebalances, members may not know of the change, and no member owns the partitions of the last
     KIP-848 member."""
     delay_left_ms: int = 0
-    """How much longer the initial delay may be extended."""
+    """By how many more ms the initial delay may be extended."""
     refused: str = ""
     """Why the log refused the last assignment; "" if it accepted the assignment."""
     pauses: bool = False
@@ -205,7 +205,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member_id: str) -> ClassicMember | None:
-        """Removes a member; the next in order becomes leader."""
+        """Removes a member; if it led the group, the first remaining member becomes leader."""
         self._common = None
         member = self.members.pop(member_id, None)
         if member is not None and self.static_members.get(member.instance_id or "") == member_id:

@@ -85,7 +85,8 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """One member of a LeaveGroup; an administrator leaves the member id empty (KIP-345)."""
+    """One member of a LeaveGroup. The member id is empty if an administrator removes a static
+    member (KIP-345)."""
 
     member_id: str
     instance_id: str | None = None

@@ -54,7 +54,7 @@ def note_joined_again(
 def note_left(
     group: ClassicGroup, member: ClassicMember, leaving: Leaving, result: Result
 ) -> None:
-    """A LeaveGroup removes a member; a LeaveGroup of an administrator has no member id."""
+    """A LeaveGroup removes a member. Without a member id, an administrator has sent it."""
     note_member(
         group, member, "left", result, by_administrator=not leaving.member_id,
         reason=leaving.reason,
@@ -83,7 +83,7 @@ def note_rebalanced(group: ClassicGroup, result: Result) -> None:
 
 
 def note_emptied(group: ClassicGroup, result: Result) -> None:
-    """The last member has left."""
+    """The group has no members any more."""
     result.note(group.group_id, EMPTIED)
 
 

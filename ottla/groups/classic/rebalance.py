@@ -90,9 +90,9 @@ def complete_if_joined(group: ClassicGroup, result: Result) -> None:
 
 
 def join_timer_fired(group: ClassicGroup, result: Result, settings: GroupSettings) -> None:
-    """Called when the wait for joins times out: extends the initial delay if a member joined during
-    it; after a pause, waits for the members that have not joined again; otherwise begins the new
-    generation."""
+    """Called when the wait for joins times out. Extends the initial delay if a member joined during
+    it and time is left. After a pause, waits for the members that have not joined again. In all
+    other cases, begins the new generation."""
     if group.state is not ClassicState.PREPARING:
         return
     if group.pauses:

@@ -152,7 +152,7 @@ class ServedClassicGroup(ClassicGroup):
             rebalance.rebalance(self, result, settings)
 
     def loaded(self, result: Result, context: Context) -> None:
-        """Starts every member's session, and a rebalance if one was due when the broker stopped."""
+        """Starts every member's session, and a rebalance if one is due after a conversion."""
         for member in self.members.values():
             rebalance.arm_session(self, member, result)
         if self.must_rejoin:

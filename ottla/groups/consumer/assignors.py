@@ -74,7 +74,7 @@ def _keep_former(
     member keeps at most an even share."""
     share, extra = divmod(len(free), max(len(mine), 1))
     same_for_all = all(len(each) == len(mine) for each in subscribers.values())
-    # Members with the most partitions keep the remainder, so that the fewest partitions move.
+    # Members that had the most partitions keep one more than the share, so that fewer move.
     readers = {topic_id: set(member_ids) for topic_id, member_ids in subscribers.items()}
     for member_id in sorted(mine, key=lambda m: (-len(members[m].owned), m)):
         wanted = [p for p in members[member_id].owned if p in free and member_id in readers[p[0]]]

@@ -75,7 +75,7 @@ cdef class FollowerReplica(ReplicaRole):
     def diverged(self, Partition partition not None, int epoch, int64_t end, int64_t leader_start):
         """Truncate the log where it diverges from the leader's log (KIP-101, KIP-279, KIP-595).
         `epoch` is the leader's last epoch that is not above the last epoch of this log. In the
-        leader's log, this epoch ends at `end`.
+        leader's log, which begins at `leader_start`, this epoch ends at `end`.
 
         Only a log without epochs is truncated to the high watermark. The next fetch checks again,
         until both logs agree. Returns True if the truncation must be in the checkpoints before the

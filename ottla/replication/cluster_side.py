@@ -22,7 +22,8 @@ class ClusterSide(Protocol):
         """A broker's registered epoch; -1 if it is not registered, or is shutting down."""
 
     def isr_due(self, partition: Partition) -> None:
-        """A follower may join the in-sync set: send `Partition.propose_isr` to the controller."""
+        """A follower may join the in-sync set: send the set from `Partition.propose_isr` to the
+        controller."""
 
     def flush(self, partition: Partition) -> None:
         """Flush this partition's log. If this broker leads it, acknowledgements wait for the flush;

@@ -178,7 +178,7 @@ class ClusterStore:
             image = apply_entries(image, entries)
 
     async def after(self, number: int, watch: Watch | None = None) -> list[Entry]:
-        """The entries after `number`, as many as are available at once.
+        """The entries after `number`, at most `ahead` of them.
 
         If there are none, `watch` is called when entry `number + 1` may exist. Raises Behind if the
         next entries were deleted because a snapshot contains them.
@@ -288,7 +288,7 @@ class ClusterStore:
             paths = [f"{SNAPSHOTS}/{newest.entry}/{n}" for n in range(newest.pieces)]
             answers = await each([self.coordination.get(path) for path in paths])
             if any(isinstance(answer, NoNode) for answer in answers):
-                continue                            # a newer snapshot has replaced this one
+                continue                            # a newer snapshot may have replaced this one
             pieces = []
             for answer in answers:
                 if isinstance(answer, Exception):
@@ -309,7 +309,8 @@ class ClusterStore:
         return image.entry - (newest.entry if newest else 0) >= SNAPSHOT_AFTER_ENTRIES
 
     async def write_snapshot(self, image: MetadataImage, epoch_version: int) -> None:
-        """Write a snapshot, then delete the previous one and the entries no longer needed."""
+        """Write a snapshot. Then delete all snapshots but this one and the previous one, and the
+        entries before the previous one."""
         newest = await self._newest()
         before = newest.entry if newest is not None else 0
         fence = Check(CONTROLLER_EPOCH, epoch_version)
@@ -329,8 +330,9 @@ class ClusterStore:
             await self.coordination.multi([fence, *(Delete(entry_path(n)) for n in some)])
 
     async def write_pieces(self, image: MetadataImage, before: int, fence: Check) -> bytes:
-        """Write the pieces of a snapshot that replaces the snapshot at entry `before`. Returns the
-        bytes for `/metadata/newest`: readers use the snapshot once these bytes are in that node."""
+        """Write the pieces of a snapshot that replaces the snapshot at entry `before` (0: there is
+        none). Returns the bytes for `/metadata/newest`: readers use the snapshot once these bytes
+        are in that node."""
         assert before < image.entry, "the snapshot to replace is not older than the new one"
         records = list(snapshot_records(image))
         header = EntryHeader(

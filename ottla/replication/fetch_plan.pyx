@@ -153,7 +153,7 @@ cdef class FetchPlan:
     # -- requests --------------------------------------------------------------------------------
 
     def request(self):
-        """The next request, a whole frame; None if there is nothing to fetch now."""
+        """The next request, a whole frame; None if no request is to be sent now."""
         cdef FetchedPartition item
         cdef int64_t now_ms = self.clock.monotonic_ms()
         if now_ms < self.again_ms or self.outstanding and (
@@ -175,7 +175,7 @@ cdef class FetchPlan:
             self.session_epoch = self.session_epoch + 1 if self.session_epoch < 0x7fffffff else 1
         self.outstanding += 1
         assert self.outstanding <= OUTSTANDING_MAX and len(named) <= NAMED_MAX
-        self.news = bool(self.changed)                  # the others need another request
+        self.news = bool(self.changed)                  # partitions not named need another request
         return frame
 
     def choose(self):

@@ -12,7 +12,8 @@ from ottla.wire.wording import counted
 
 
 class Placement:
-    """The partitions of all log directories. Raises StorageRefused if a partition is in two.
+    """The partitions of all log directories. Raises StorageRefused if a partition is in two of
+    them, except in the cases that `note_rival` names.
 
     `is_cordoned` says for a directory's path whether it gets no new partitions (KIP-1066).
     """
@@ -57,8 +58,8 @@ class Placement:
 
     @property
     def high_watermarks(self) -> dict[Partition, int]:
-        """The high watermarks that the last run saved, for each partition from its own log
-        directory. Partitions that are in several log directories are left out."""
+        """The high watermarks that the last run saved, each from the partition's own log directory.
+        Partitions that are in several log directories are left out."""
         return {
             key: offset
             for directory in self.directories
@@ -78,8 +79,8 @@ class Placement:
         ]
 
     def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
-        """Keep a partition's only copy offline if its directory is gone: an empty log in its
-        place would assign its offsets to other records. Raises StorageFailed."""
+        """Raises StorageFailed if the directory of a partition's only replica is gone: an empty log
+        in its place would assign the same offsets to other records."""
         for home in self.vanished(key, topic_id):
             start, end = home.log_starts.get(key, 0), home.recovery_points[key]
             raise StorageFailed(

@@ -73,7 +73,7 @@ class Reserve:
 
     def sync(self) -> None:
         """Make the reserve durable: after a power failure the disk may be too full to make it
-        again. A thread may call this."""
+        again. May run in any thread."""
         with suppress(OSError):
             file = self.disk.open(self.path)
             try:

@@ -1,7 +1,7 @@
 """A record of the last run of a cluster's broker on a log directory: from this record, the next
 start derives which writes may have been lost.
 
-The file `ottla-run` is written once the cluster's metadata show the registration of the run, and
+The file `ottla-run` is written once the broker's registration is in the cluster's metadata, and
 again after a clean stop:
 
     {"version":1,"epoch":4294967423,"boot":"6d2c…","flush":"true","clean":false}

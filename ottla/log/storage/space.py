@@ -4,7 +4,7 @@ A directory is full from the first write that the disk refuses for lack of space
 probes can be written again. If plenty of space is free, one successful probe is enough. Some file
 systems never have plenty of space; on these, probes must succeed for a minute. Without this delay,
 replicas would leave and rejoin the ISR with each deleted segment. If a write is refused again soon
-after the minute, the delay doubles.
+after this delay, the next delay is twice as long.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Space:
         self.settled_seconds = SETTLED_SECONDS
         """How long probes have to succeed if less than plenty of space is free."""
         self.back_at: float | None = None
-        """When the directory last had space again, but less than plenty; None if it had plenty."""
+        """When the full directory became usable with less than plenty of space; None if that has
+        not happened, or was at least `settled_seconds` ago."""
 
     @property
     def full(self) -> bool:

@@ -40,7 +40,8 @@ class Hooks(NamedTuple):
     """The callbacks of a storage to its broker."""
 
     on_failure: Callable[[str, str], object] = lambda path, reason: None
-    """Called with the path of a directory that goes offline, and the reason."""
+    """Called with the path of a directory that goes offline, or with `.ottla-directories` if
+    `Storage.open` cannot write that file; and with the reason."""
     on_full: Callable[[], object] = lambda: None
     """Called when a directory becomes full."""
     is_cordoned: Callable[[str], bool] = lambda path: False
@@ -172,7 +173,7 @@ class Storage:
         """The log of a partition, opened and recovered if necessary; the first append creates its
         files.
 
-        A directory of the same name that belongs to another topic id is put aside first. Raises
+        First renames a directory of the same name that belongs to another topic id. Raises
         StorageFailed if no directory is online, or on a disk error.
         """
         key = topic, partition
@@ -300,8 +301,8 @@ class Storage:
         return aside
 
     def settle_rivals(self, key: Partition, topic_id: bytes | None) -> LogDirectory | None:
-        """Of several log directories that have the partition, chooses the one whose copy belongs to
-        this topic, or None. The other copies are put aside."""
+        """Of several log directories that have the partition, returns the one whose copy belongs to
+        this topic; None if there is none. Renames the directories of the other copies."""
         # If the topic of the copy in `homes` was deleted meanwhile, that entry is gone.
         homes = [self.homes.pop(key)] if key in self.homes else []
         reached("a partition was found in two log directories")
@@ -405,7 +406,7 @@ class Storage:
     def begin_checkpoint(
         self, high_watermarks: Iterable[tuple[Partition, int]] = ()
     ) -> CheckpointTask:
-        """The current contents of the checkpoint files. `run` the result, in any thread."""
+        """Gathers the checkpoints now; the result's `run` writes the files, in any thread."""
         task = CheckpointTask(self.disk)
         for _ in self.checkpoint_steps(task, high_watermarks):
             pass
@@ -421,8 +422,8 @@ class Storage:
         return checkpoint_steps(self, task, high_watermarks)
 
     def end_checkpoint(self, task: CheckpointTask) -> None:
-        """Handles a checkpoint's errors: a full disk is reported and retried, any other failure
-        takes its directory offline. Raises StorageFailed.
+        """Handles a checkpoint's errors: after a temporary error, the next checkpoint tries again;
+        any other error takes its directory offline. Raises StorageFailed if there was any error.
         """
         failed = [directory for directory, _ in task.failures]
         for directory, ids in task.topic_ids:

@@ -71,7 +71,7 @@ def is_partition(disk: Disk, path: str) -> bool:
 
 
 def expire_strays(storage: Storage, retention_ms: int) -> None:
-    """Lets housekeeping remove directories that were renamed at least `retention_ms` ago; -1 keeps
+    """Schedules the removal of stray directories, `retention_ms` after their renaming; -1 keeps
     them for ever."""
     storage.deletions.keep_stray(retention_ms)
     if retention_ms < 0:

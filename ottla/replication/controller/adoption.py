@@ -11,9 +11,10 @@ Then epochs and ids continue above all reported ones.
     the last awaited broker reports or is unregistered ──► leader epochs, topic after topic
                  ──► ProducerIdsTaken and BackupAdopted
 
-A broker sends a report only if it has read newer metadata than the backup's. If a broker without a
-report is live when the first report arrives, the cluster already works with the backup's metadata,
-so no other broker is awaited.
+A broker sends a report if its metadata checkpoint is missing, as after `ottla cluster
+accept-backup`, or if the image awaits its report. If a broker without a report is live when the
+first report arrives, the cluster already works with the backup's metadata, so no other broker is
+awaited.
 """
 
 from __future__ import annotations

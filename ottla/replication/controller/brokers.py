@@ -4,12 +4,13 @@ change when brokers come and go.
 A broker that returns as another process is first removed (BrokerGone), then registered, so that the
 partitions that it led always get a new leader epoch. If all in-sync replicas of a partition are
 gone, they stay in the in-sync set, since each of them has all committed records. Then the partition
-has no leader until one of them is back.
+has no leader until one of them is back, or another replica may be elected (`elections`).
 
 How a broker's last run ended decides whether its replicas are trusted (`elections`).
 
 A large change takes several decisions. If the change removes a broker, the first decision removes
-it. The image shows what remains to be done, so `repair` finds it even under another controller.
+it. The image shows what remains to be done, so `repair` finds the rest even under another
+controller.
 """
 
 from __future__ import annotations
@@ -151,9 +152,9 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
 def outlived(
     image: MetadataImage, nodes: Collection[int], seen: MetadataImage
 ) -> Decision[None]:
-    """Remove `nodes` from `recently_gone`: all other brokers have run for so long since then that
-    none of them stopped together with `nodes`. The caller has checked this for the image `seen`. If
-    brokers have come or gone since `seen`, nothing changes."""
+    """Remove `nodes` from `recently_gone`: since `nodes` went, all other brokers have run for so
+    long that none of them stopped together with `nodes`. The caller has checked this for the image
+    `seen`. If brokers have come or gone since `seen`, nothing changes."""
     left = image.recently_gone - {*nodes}
     if left == image.recently_gone or (image.brokers, image.former) != (seen.brokers, seen.former):
         return Decision([], None)
@@ -210,9 +211,10 @@ def distrust(
     """Stop trusting replicas of a returning broker, before it is registered.
 
     `stop` is how the broker's last run ended (`log/storage/run_record`), `lost` are the partitions
-    whose logs are missing on the broker. With `adopts`, the image may be older than the logs, so
-    its in-sync sets may be outdated: any replica may have the longest log. Returns whether there is
-    more to do. Nothing happens if the same process was registered last and only has a new session.
+    whose logs on the broker are missing, damaged or outdated. With `adopts`, the image may be older
+    than the logs, so its in-sync sets may be outdated: any replica may have the longest log.
+    Nothing happens if the same process was registered last and only has a new session. Returns
+    whether there is more to do.
     """
     changes = list(islice(_distrusted(image, broker, stop, lost, adopts), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME
@@ -225,7 +227,7 @@ def _distrusted(
     node_id = broker.node_id
     known = image.last_known(node_id)
     doubtful = adopts or stop in (MACHINE, LOST)
-    lost = frozenset(lost)                      # a set: it may have thousands of replicas
+    lost = frozenset(lost)                      # a set: it may name thousands of replicas
     if known is None or known.incarnation == broker.incarnation:
         return
     for topic in image.topics.values():

@@ -1,7 +1,7 @@
 """The controller's decisions about settings of topics, brokers, groups and client metrics.
 
-The caller passes the rules for each type of resource as ConfigRules: the controller itself knows
-no setting but min.insync.replicas.
+The caller passes the rules for each type of resource as ConfigRules: this module itself knows no
+setting but min.insync.replicas.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _alter(
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
-    # If a value that names a file is set again, the broker reads the file again: its content may
-    # have changed, such as a renewed certificate (KAFKA-14136).
+    # A broker setting that is set to its present value is recorded too: if the value names a file,
+    # the broker then reads the file again, for example a renewed certificate (KAFKA-14136).
     again = changed - {MIN_ISR} if kind == "broker" else frozenset()
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),

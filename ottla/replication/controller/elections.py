@@ -1,21 +1,22 @@
 """Which replica leads a partition, which are in sync, and which others may be elected.
 
 A replica is *trusted* unless its machine stopped without warning since it was last known to have
-all committed records (`doubtful`: the end of its log may be lost), or its log is missing (`lost`).
-Leaders are elected among live replicas, in the order of assignment:
+all committed records (`doubtful`: the end of its log may be lost), or its log is missing, damaged
+or outdated (`lost`). Leaders are elected among live replicas, in the order of assignment:
 
 1. a trusted member of the in-sync set;
 2. a trusted eligible leader replica (KIP-966): one that left the in-sync set when fewer than
    min.insync.replicas members remained. The high watermark does not move while the set is so small,
    so the replica has all committed records;
-3. the longest log of all live replicas, if all in-sync replicas are doubtful but live, and all
-   *awaited* replicas are live too (`awaited`: replicas that stopped shortly before a doubtful one);
+3. the longest log of all live replicas, if there is no eligible leader replica, all in-sync
+   replicas are doubtful but live, and all *awaited* replicas are live too (`awaited`: replicas that
+   stopped shortly before a doubtful one);
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of all live
    replicas.
 
 An election removes absent and doubtful members from the in-sync set; they join again like any
-follower. If no trusted member is live, the set stays as it is, since one of its members has
-all committed records.
+follower. If no trusted member is live and no other replica can be elected, the set stays as it is,
+since one of its members has all committed records.
 
 Replicas whose power fails at the same moment leave the set one after the other, as their sessions
 end. The last replica remains alone in the set. It never learned that it was alone, so it has not
@@ -101,9 +102,8 @@ def available(image: MetadataImage, state: PartitionState, nodes: Collection[int
 
 
 def may_lead(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """Those of `nodes` that are available and not shutting down. Every election among a partition's
-    replicas uses this function, and the next `repair` calls `elect` for every partition whose
-    leader may no longer lead.
+    """Those of `nodes` that are available and not shutting down. Elections prefer these, and the
+    next `repair` calls `elect` for every partition whose leader is no longer among them.
     """
     there = available(image, state, nodes)
     return tuple(node for node in there if node not in image.leaving) if image.leaving else there
@@ -171,7 +171,7 @@ def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> 
 
 def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int, Nodes]:
     """The new leader and its in-sync set by rules 1 and 2 of this module's docstring, or by rule 3
-    if only one replica is live.
+    if it has only one candidate; NO_LEADER and `isr` if no replica can lead.
 
     A leader that is shutting down continues to lead until it has left, if no other in-sync replica
     can lead.
@@ -206,7 +206,7 @@ def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
 
 
 def _candidates(image: MetadataImage, state: PartitionState) -> Nodes:
-    """The replicas that have a log and may lead."""
+    """The replicas that may lead and have not lost their logs."""
     lost = (state.extra or NONE).lost
     return tuple(node for node in may_lead(image, state, state.replicas) if node not in lost)
 
@@ -287,14 +287,14 @@ def distrusted_state(
     image: MetadataImage, state: PartitionState, node_id: int, lost: bool, wanted: int,
     adopts: bool = False,
 ) -> PartitionState:
-    """A partition after the return of a broker whose machine stopped without warning; `lost` is
-    True if the replica's log is missing.
+    """A partition after the return of a broker whose replica may have lost records; `lost` is True
+    if the replica's log is missing, damaged or outdated.
 
     The broker's replica is no longer an eligible leader. It leaves the in-sync set if any other
-    member is live and trusted. If its log is missing, it leaves the set if there is any other
-    member. If it stays in the set, it is doubtful or lost, and the replicas that stopped shortly
-    before it are awaited. With `adopts`, the image may be older than the logs, so all replicas
-    outside the set are awaited.
+    member is live and trusted. With `lost`, it leaves the set if there is any other member. If it
+    stays in the set, it is doubtful or lost, and the replicas that stopped shortly before it are
+    awaited. With `adopts`, the image may be older than the logs, so all replicas outside the set
+    are awaited.
     """
     extra = state.extra or NONE
     if node_id not in state.isr and node_id not in extra.elr:
@@ -311,7 +311,7 @@ def distrusted_state(
         doubtful = tuple(node for node in extra.doubtful if node != node_id)
         gone = tuple(node for node in extra.lost if node != node_id)
         if lost or node_id in extra.lost:
-            # A log that was missing once stays lost: the present log was created after the loss.
+            # A log that was lost once stays lost: the present log may be newer than the loss.
             gone += (node_id,)
             reached("the only replica in sync has lost its log")
         else:

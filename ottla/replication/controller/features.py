@@ -93,7 +93,7 @@ def _check(level: int, update: FeatureUpdate, supported: Levels) -> None:
 
 
 def _check_networks(image: MetadataImage, update: FeatureUpdate) -> None:
-    """Refuse a level at which brokers ignore ACLs for networks while such an ACL exists."""
+    """While an ACL for a network exists, refuse a level at which brokers ignore such ACLs."""
     if update.name != "metadata.version" or update.level >= NETWORKS_FROM:
         return
     hosts = sorted({rule.host for rule in image.rules if "/" in rule.host})

@@ -119,8 +119,8 @@ def elect_longest(
 def _has_changed(
     before: MetadataImage | None, image: MetadataImage, topic: str, index: int
 ) -> bool:
-    """Whether an existing partition was recreated, or has changed its state, since `before`. A
-    replica may have led the partition meanwhile, so the reported ends may be outdated."""
+    """Whether an existing partition was recreated, or has changed its state, since `before`. If so,
+    a replica may have led the partition meanwhile, and the reported ends may be outdated."""
     if before is None:
         return False
     one, other = before.topics.get(topic), image.topics[topic]
@@ -134,7 +134,7 @@ def _led_alone(
     image: MetadataImage, topic: str, state: PartitionState, leader: int
 ) -> PartitionState:
     """The state with a leader that may lack records. A reassignment to only this replica is
-    completed at once: otherwise it would wait for another replica to join the in-sync set."""
+    completed at once: otherwise it would wait for a later change of the in-sync set."""
     return completed(image, led_alone(state, leader), min_isr(image, topic))
 
 

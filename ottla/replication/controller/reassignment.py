@@ -166,7 +166,8 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
     original = _original(state)
     if not set(original) & set(state.isr):
         raise InvalidReplicaAssignment(
-            f"None of the former replicas {list(original)} is in sync: the records would be lost."
+            "The reassignment cannot be cancelled: none of the replicas from before it,"
+            f" {list(original)}, is in sync, so records would be lost"
         )
     _require_everything(image, state, original)
     reached("a reassignment was cancelled")

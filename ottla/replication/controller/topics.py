@@ -76,7 +76,7 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True)
 class TopicAnswer:
-    """The result for one topic: an error, or None with its id and its new partitions."""
+    """The result for one topic: `error`, or the topic's id and its new partitions."""
 
     name: str | None
     error: ProtocolError | None = None

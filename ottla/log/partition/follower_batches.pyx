@@ -17,8 +17,8 @@ from ottla.wire.errors import CorruptMessage
 
 cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
     """The lowest base offset that the leader's next batch may have: the end of the log. In a log
-    without batches, the base offset may be lower: DeleteRecords can move the log start into a
-    batch."""
+    without batches, the base offset may be lower: if DeleteRecords moved the log start into a
+    batch, the leader sends this whole batch."""
     cdef int64_t end = log.log_end_offset
     if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
             and log.log_start_offset == end and not log.size_bytes):
@@ -86,8 +86,8 @@ cdef bint belies(
 
 
 cdef Py_ssize_t bytes_wanted(const uint8_t *data, Py_ssize_t size, int64_t left) noexcept:
-    """How many bytes `checked_batches` needs to find a batch. It has found none in `data`, which
-    has the first `size` of the `left` bytes."""
+    """How many bytes `checked_batches` needs to find a batch, after it found none in `data`. The
+    leader's reply has `left` bytes of batches; `data` holds the first `size` of them."""
     cdef Py_ssize_t wanted = fields.HEADER_SIZE
     if size >= fields.LOG_OVERHEAD:
         wanted = fields.total_size(data)

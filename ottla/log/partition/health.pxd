@@ -11,12 +11,12 @@ cdef class LogHealth:
     cdef readonly object damage         # the Damage that keeps the log from accepting writes, or
                                         #   None
     cdef readonly object put_aside      # the Damage that was cut off above the recovery point when
-                                        #   the log was opened; the log accepts writes
-    cdef public bint replaceable        # whether another in-sync replica has all records: then
+                                        #   the log was opened, or None; it does not stop writes
+    cdef public bint replaceable        # whether another in-sync replica has all records: if so,
                                         #   files that the disk refuses to read count as damaged
     cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
     cdef int refusals                   # how often the disk refused to read files of a log at rest
-    cdef readonly object on_failure     # called with the reason once the log goes offline
+    cdef readonly object on_failure     # called when a failure, not damage, takes the log offline
     cdef readonly object on_refusal     # called with each temporary error of a write
 
     cdef int check(self) except -1

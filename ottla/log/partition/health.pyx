@@ -27,8 +27,9 @@ cdef class LogHealth:
         self.readable_end = OFFSET_MAX
 
     def watch(self, on_failure, on_refusal=None):
-        """Sets the callbacks: `on_failure` is called with the reason once the log goes offline,
-        `on_refusal` with each temporary error of a write. Either may be None."""
+        """Sets the callbacks. `on_failure` is called with the reason when a failure, other than
+        damage, takes the log offline; `on_refusal` with each temporary error of a write. Either may
+        be None."""
         self.on_failure, self.on_refusal = on_failure, on_refusal
 
     def renamed(self, str directory):
@@ -66,7 +67,10 @@ cdef class LogHealth:
         raise StorageFailed(self.offline) from error
 
     def note_damage(self, damage):
-        """Notes damage found when the log was opened, or None; permanent damage stops writes."""
+        """Notes the damage that was found when the log was opened; None if there was none.
+
+        Permanent damage stops writes.
+        """
         self.damage = self.put_aside = None
         if damage is None:
             return
@@ -78,9 +82,9 @@ cdef class LogHealth:
             self.put_aside = damage
 
     def cannot_open(self, error, int64_t start_offset):
-        """Notes that the disk refuses to read the files of a log at rest. At the second refusal the
-        whole log counts as damaged if another replica has the records; otherwise the next access
-        tries again."""
+        """Notes that the disk refuses to read the files of a log at rest. Each later access tries
+        again. But if another replica has the records, the second refusal makes the whole log count
+        as damaged; temporary errors are not counted."""
         if self.replaceable and not is_passing(error):
             self.refusals += 1
             if self.refusals > 1:
@@ -88,12 +92,12 @@ cdef class LogHealth:
                 self.readable_end = start_offset
 
     def repaired(self):
-        """Accepts writes again: the damaged end of the log is about to be put aside."""
+        """Accepts writes again, after the damaged end of the log was put aside."""
         self.damage, self.offline, self.readable_end = None, None, OFFSET_MAX
         self.refusals = 0
 
     def end_in(self, disk, damage, error):
-        """Like `end_before`, for damage found while changing the log. Raises StorageFailed."""
+        """Like `end_before`, for damage found by a truncation. Always raises StorageFailed."""
         try:
             self.end_before(disk, damage)
         except OSError as failed:
@@ -101,11 +105,11 @@ cdef class LogHealth:
         raise StorageFailed(self.offline) from error
 
     def end_before(self, disk, damage):
-        """Notes that a sealed segment is damaged: stops writes, and reads end before the fault.
+        """Notes that a segment is damaged: writes are refused, and reads end before the fault.
 
-        The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
-        that file cannot be written. The log directory then goes offline, except for a temporary
-        error such as a full disk.
+        The `.damaged` file beside the segment makes the next start do the same. If that file cannot
+        be written, the log directory goes offline, unless the error is temporary, such as a full
+        disk. Raises this OSError.
         """
         reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset

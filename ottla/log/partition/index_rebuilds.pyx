@@ -1,9 +1,9 @@
 """Rebuilds the indexes of a segment, in new files beside the ones that turned out to be wrong.
 
-A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread, `advance` puts the new files
-in place of the old ones on the event loop. The log stays in use. Batches that are appended
-meanwhile are indexed at the end. Any other change of the segment's files abandons the rebuild: a
-truncation, compaction, a move or a deletion (`IndexedSegment.forget_rebuild`).
+A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread; on the event loop, `advance`
+replaces the old files by the new ones. The log stays in use. Batches that are appended meanwhile
+are indexed at the end. Any other change of the segment's files abandons the rebuild: a truncation,
+compaction, a move or a deletion (`IndexedSegment.forget_rebuild`).
 
 A `patient` caller gets RebuildNeeded, waits, and repeats its call. For any other caller, such as a
 truncation, the rebuild is done at once.
@@ -55,16 +55,17 @@ cdef class IndexRebuild:
 
     cdef readonly str path              # of the segment's log file
     cdef readonly bint over
-    cdef readonly object error          # why it failed: an OSError, CorruptMessage; or None
+    cdef readonly object error          # why the rebuild failed: OSError, CorruptMessage; or None
     cdef readonly list aborted          # aborted transactions, as `Producers.update` returns them
-    cdef readonly object log            # the ReadableLog if the transaction index is rebuilt too
+    cdef readonly object log            # the ReadableLog if the transaction index is rebuilt too,
+                                        #   or None
     cdef IndexedSegment segment
     cdef AsideSegment built
     cdef IndexRebuilds owner
-    cdef Producers producers            # None without the transaction index
+    cdef Producers producers            # None if the transaction index is not rebuilt
     cdef int64_t known                  # `producers` has the state before this offset
     cdef list before                    # scans of the batches from `known` to the segment
-    cdef object fault                   # the SegmentDamaged at which the new indexes end
+    cdef object fault                   # the SegmentDamaged at which the new indexes end, or None
     cdef object entries                 # File of the transaction index
     cdef Py_ssize_t written             # aborted transactions in that file
     cdef int64_t size                   # bytes of the segment to be read
@@ -93,8 +94,8 @@ cdef class IndexRebuild:
             raise
 
     def run(self):
-        """Does the slow part, in any thread: reads the segment and writes the new files, or makes
-        their names durable. Further calls do nothing until `advance`."""
+        """Does the slow part, in any thread: reads the segment and writes the new files, or, once
+        these are in place, makes their names durable. Further calls do nothing until `advance`."""
         self.work(True)
 
     cdef int work(self, bint sync) except -1:
@@ -154,7 +155,8 @@ cdef class IndexRebuild:
         return 0
 
     def advance(self):
-        """The step after `run`, on the loop: puts the files in place, or has `run` called again."""
+        """The step after `run`, on the loop: puts the new files in place, leaves more work for the
+        next `run`, or ends the rebuild."""
         if self.over or not self.ran:
             return
         self.ran = False
@@ -197,8 +199,8 @@ cdef class IndexRebuild:
         return 0
 
     def check_new(self, before):
-        """Ends this rebuild and raises an exception if `before` is a completed rebuild of the same
-        indexes: a second rebuild would not help. Raises the error of `before`; CorruptMessage if
+        """Ends this rebuild and raises an exception if `before` is a completed or failed rebuild of
+        the same indexes: another would not help. Raises the error of `before`; CorruptMessage if
         `before` had no error."""
         cdef IndexRebuild previous
         if not isinstance(before, IndexRebuild):
@@ -221,7 +223,7 @@ cdef class IndexRebuild:
             raise self.error
 
     def end(self):
-        """Abandon the rebuild; files that are not in place are removed."""
+        """Ends the rebuild, whether or not it is complete; removes the new files not in place."""
         if self.over:
             return
         self.over = True
@@ -270,7 +272,8 @@ cdef class IndexRebuilds:
         return False
 
     def forget(self, path):
-        """Abandons the rebuild for a log file, because the file changes other than by an append."""
+        """Abandons the rebuild for a log file, because the file changes in another way than by an
+        append."""
         cdef IndexRebuild rebuild = self.running.pop(path, None)
         if rebuild is not None:
             rebuild.end()

@@ -16,7 +16,7 @@ cdef class IndexedSegment(Openable):
     cdef OpenFiles open_files
     cdef readonly str directory
     cdef readonly int64_t base_offset
-    cdef readonly int64_t end_offset        # after the last batch; the next segment's base offset
+    cdef readonly int64_t end_offset        # after the last batch, or where the next segment begins
     cdef readonly int64_t size              # bytes of whole batches in the file
     cdef readonly int64_t created_ms
     cdef readonly int64_t first_timestamp   # highest timestamp of the first batch, or -1; for
@@ -30,7 +30,7 @@ cdef class IndexedSegment(Openable):
     cdef OffsetLookup lookup
     cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
-    cdef bint unindexed                     # closed, with neither index entries nor index files
+    cdef bint unindexed                     # had no index entries or files when last closed
     cdef readonly AbortedIndex aborted      # the state of the segment's transaction index
     cdef object fault                       # the SegmentDamaged at which the indexes end, or None
     cdef File file

@@ -83,7 +83,7 @@ cdef class IndexedSegment(Openable):
         if self.index is not None:              # its entries may not be in the file yet
             self.index.write()
             self.times.write()
-            # A small segment is scanned when it is opened again.
+            # A small segment without indexes is scanned when it is opened again.
             self.unindexed = self.size <= self.index_interval and self.is_unindexed()
         self.file = self.index = self.times = None
         self.appendable = False
@@ -206,7 +206,7 @@ cdef class IndexedSegment(Openable):
         """Whether the last entry of the time index has the segment's highest timestamp.
 
         A crash may have lost the last entries, or the file may belong to another segment. The
-        headers from the entry's batch on are read: usually those in index.interval.bytes.
+        headers of the batches from that entry on are read: usually index.interval.bytes of batches.
         """
         cdef int64_t position = 0
         try:
@@ -291,11 +291,11 @@ cdef class IndexedSegment(Openable):
         SegmentDamaged."""
         size, end_offset = self.size, self.end_offset
         if self.fault is None and self.open_files.rebuilds is not None:
-            indexed = size > self.index_interval        # a smaller segment may have no indexes
+            indexed = size > self.index_interval        # a smaller segment is rebuilt at once
             self.open_files.rebuilds.renew(self, indexed and patient)
         elif self.fault is None and (problem := self.rebuild(None, None, size, None, False)):
             # `rebuild` has ended the segment at the fault. Only the indexes shall end there, so the
-            # segment's end is set back: readers of the batches, or the scrub, report the damage.
+            # segment's end is restored: readers of the batches, or the scrub, report the damage.
             self.size, self.end_offset = size, end_offset
             self.fault = SegmentDamaged(f"{self.path('.log')}: {problem[1]}", problem[0])
         elif self.fault is None:
@@ -320,14 +320,15 @@ cdef class IndexedSegment(Openable):
         return 0
 
     cdef int forget_rebuild(self) except -1:
-        """Abandons a running rebuild of the indexes: the files change other than by an append."""
+        """Abandons a running rebuild of the indexes: the files change in another way than by an
+        append."""
         self.fault = None
         if self.open_files.rebuilds is not None and self.open_files.rebuilds.running:
             self.open_files.rebuilds.forget(self.path(".log"))
         return 0
 
     def rebuild(self, Producers producers, epochs, int64_t file_size, aborted=None, checked=True):
-        """Reads every batch, and rebuilds size, timestamps and both indexes from them.
+        """Reads all batches, and rebuilds size, timestamps and both indexes from them.
 
         `producers` and `epochs` are updated too, unless None; `aborted` is called with the result
         of `Producers.update` for each aborted transaction. Returns None, or the position and text

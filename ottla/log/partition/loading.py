@@ -47,9 +47,9 @@ class LogCheckpoint(NamedTuple):
     """One log's entries in the checkpoints of its log directory.
 
     Batches below `recovery_point` are durable. Below `first_dirty_offset` Apache Kafka's compaction
-    may have left gaps between segments. Records below `written_upto` were durable and committed: if
-    the log ends before it, a file has been removed or truncated. A transaction index that is
-    shorter than `aborted_sizes` says is rebuilt before it is used.
+    may have left gaps in the offsets between segments. Records below `written_upto` were durable
+    and committed: if the log ends earlier, a file has been removed or truncated. A transaction
+    index that is shorter than `aborted_sizes` says is rebuilt before it is used.
     """
 
     recovery_point: int = 0
@@ -135,8 +135,8 @@ def load(
     # that was removed by hand since the last checkpoint looks as if retention had deleted it.
     start = min(max(log_start_offset, segments[0].base_offset), end)
     epochs.truncate_from_start(start)
-    # The recovery point of a damaged log stays, or the next start would take damage for a torn
-    # write.
+    # The recovery point of a damaged log is not lowered: otherwise the next start would take the
+    # damage for a torn write.
     if not (damage and damage.permanent):
         recovery_point = min(recovery_point, end)
     assert start <= end and all(at <= end for at in snapshots)
@@ -174,7 +174,8 @@ def finished_files(disk: Disk, directory: str, open_files: OpenFiles) -> dict[st
 def remove_unfinished(
     disk: Disk, directory: str, kinds: dict[str, list[str]], open_files: OpenFiles
 ) -> None:
-    """Removes the files that an interrupted write or deletion left, and their names in `kinds`."""
+    """Removes files of interrupted writes, compactions and deletions, and their names in `kinds`.
+    The files of a running rebuild stay."""
     rebuilds = open_files.rebuilds
     for suffix in UNFINISHED:
         for name in kinds.pop(suffix, ()):

@@ -59,7 +59,7 @@ cdef class PartitionLog(AppendableLog):
     def truncate_to(self, int64_t offset):
         """Remove the batch that contains `offset`, everything after it, and the leader epochs that
         begin in the removed part. A follower does this if its log diverges from the leader's.
-        Raises StorageFailed; the log is then offline."""
+        Raises OffsetOutOfRange; StorageFailed: the log is then offline."""
         self.wake()
         self.health.check()
         if offset == self.log_end_offset:
@@ -95,8 +95,8 @@ cdef class PartitionLog(AppendableLog):
             self.health.fail_with(f"it could not be truncated to offset {offset}", error)
 
     def repair(self):
-        """Put the damaged segment and all later ones aside; returns their new paths. The log ends
-        before them, and accepts writes again. Raises StorageFailed."""
+        """Put the damaged segment and all later ones aside, or all segments (`quarantine`); returns
+        their new paths. The log then ends before them, and accepts writes. Raises StorageFailed."""
         base, aside = quarantine.put_aside(self)
         self.health.repaired()
         if self.at_rest is not None:    # the log could not be read: all of it was put aside
@@ -213,7 +213,8 @@ cdef class PartitionLog(AppendableLog):
         self.first_dirty_offset = offset
 
     def share(self, OpenFiles open_files):
-        """Adds the files of a log that was opened in a thread to the shared limit on open files."""
+        """Counts the files of a log that was opened in a thread against the shared limit on open
+        files."""
         self.open_files = open_files
         if self.chain is not None:
             self.chain.share(open_files)
@@ -251,9 +252,9 @@ cdef class PartitionLog(AppendableLog):
             rest.segments, rest.size_bytes, rest.first_ms, rest.aborted_bytes, rest.first_open)
 
     def move_to(self, directory):
-        """Renames the log's directory, the first step of a deletion; durable after `sync_directory`
-        of its parent. Writes no pending data, because a deletion must work on a full disk. Raises
-        OSError.
+        """Renames the log's directory, the first step of a deletion. The rename is durable after
+        `sync_directory` of its parent. Writes no pending data, because a deletion must work on a
+        full disk. Raises OSError.
         """
         if self.chain is not None:
             self.chain.forget()

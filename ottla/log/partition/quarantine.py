@@ -53,7 +53,7 @@ def put_all_aside(disk: Disk, directory: str) -> list[str]:
 def _rename(disk: Disk, directory: str, base: int) -> list[str]:
     files = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
     moved = []
-    # From the last segment on: an interruption leaves a shorter log without holes.
+    # The last segment first: an interruption leaves a shorter log without holes.
     for name in sorted((n for n in files if n.endswith(".log")), key=offset_in, reverse=True):
         if offset_in(name) >= base:
             path = f"{directory}/{name}"

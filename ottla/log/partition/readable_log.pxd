@@ -1,6 +1,7 @@
 # The state of one partition's log. Only this class and its subclasses assign it.
 #
-# Invariant: log_start_offset <= log_end_offset, recovery_point <= log_end_offset.
+# Invariant: log_start_offset <= log_end_offset; recovery_point <= log_end_offset, unless the log is
+# damaged.
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -24,7 +25,7 @@ cdef class ReadableLog:
     cdef readonly int64_t log_end_offset
     cdef readonly int64_t first_dirty_offset    # a cleaner has processed everything below
     cdef readonly int32_t latest_epoch          # -1 if there is none
-    cdef readonly bint copied_gaps              # a leader's compaction has left gaps in this log
+    cdef readonly bint copied_gaps              # a leader's compaction has left gaps in the offsets
     cdef readonly bint duplicate                # whether the last `append` got a duplicate
     cdef readonly int64_t flush_messages        # how many offsets may be appended without a flush
     cdef readonly LogHealth health

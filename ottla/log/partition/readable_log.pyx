@@ -151,7 +151,7 @@ cdef class ReadableLog:
 
     @property
     def segment_count(self):
-        """How many segments there are; a log without records has none and no directory."""
+        """How many segments there are; a log that never had records has none, and no directory."""
         return len(self.chain.segments) if self.at_rest is None else self.at_rest.segments
 
     @property
@@ -166,7 +166,7 @@ cdef class ReadableLog:
 
     @property
     def damage(self):
-        """The Damage that recovery or a scrub found and that stops writes, or None."""
+        """The Damage that stops writes, or None."""
         return self.health.damage
 
     @property
@@ -221,8 +221,8 @@ cdef class ReadableLog:
         """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
 
         The first batch is always complete; if it has more than `size_max` bytes, it is returned
-        only with `at_least_one`. Raises OffsetOutOfRange; StorageFailed if the log is damaged
-        before `offset`; CorruptMessage if the batches' headers contradict each other.
+        only with `at_least_one`. Raises OffsetOutOfRange; StorageFailed if the log is damaged at or
+        before `offset`; CorruptMessage if batches are missing or damaged.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef int64_t readable_end

@@ -68,7 +68,7 @@ cdef class Segment(IndexedSegment):
     # Append
 
     cdef int prepare_append(self, bint patient=False) except -1:
-        """Opens all files and reads the timestamps, so that appends need not check for this."""
+        """Opens all files and reads the timestamps that appends need."""
         if self.size == 0 and self.index is None:
             self.reset_indexes()
         self.open_indexes(patient)

@@ -208,7 +208,7 @@ cdef const uint8_t *next_in(BatchScan scan) except? NULL:
 
 
 cdef RecordSearch next_newer(Segment segment, BatchScan scan, int64_t start, int64_t end, best):
-    """The next batch of a scan of headers that may have a newer record than `best`. NOTHING_YET if
+    """The next batch that may have a newer record than `best`, by a scan of headers. NOTHING_YET if
     there is none among the next HEADERS_AT_ONCE batches; None at the end of the scan."""
     cdef const uint8_t *batch
     cdef BatchScan whole

@@ -1,6 +1,6 @@
 # The parts of one log that are not durable yet.
 #
-# Invariant: checkpoint_offset <= recovery_point <= the log's end.
+# Invariant: checkpoint_offset <= recovery_point <= the log's end, unless the log is damaged.
 
 from libc.stdint cimport int64_t
 

@@ -187,7 +187,8 @@ class Scrub:
                 self.on_damage(key, damage)
 
     def base_behind(self, log: PartitionLog, segment: Segment) -> int:
-        """Where the next segment begins; -1 if there is none, or compaction may have left gaps."""
+        """Where the next segment begins; -1 if there is none, or if compaction may have left a gap
+        in the offsets before it."""
         if log.config.compacts or log.first_dirty_offset or segment is log.segments[-1]:
             return -1
         following = log.segments.index(segment) + 1

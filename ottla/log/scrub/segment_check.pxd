@@ -14,7 +14,7 @@ cdef class SegmentScrub:
     cdef readonly int64_t fault_position, fault_offset      # of the fault; all before it is valid
     cdef readonly int64_t end_offset    # after the last valid batch
     cdef int64_t base_offset
-    cdef int64_t next_base              # where the next segment begins, -1 if gaps are allowed
+    cdef int64_t next_base              # where the next segment begins, -1 if not checked
     cdef int32_t epoch
     cdef bint jumped                    # whether the last batch skipped offsets
     cdef bint epoch_began               # whether the last batch began an epoch

@@ -17,7 +17,7 @@ from ottla.wire.checksum cimport CRC32C_START, crc32c_part
 cdef class SegmentScrub:
     """One pass over the first `size` bytes of a segment that begins with `base_offset`.
 
-    `next_base` is where the next segment begins, or -1 if a gap before it is allowed.
+    `next_base` is where the next segment begins, or -1 if it may follow a gap in the offsets.
     """
 
     def __init__(self, File file, int64_t size, int64_t base_offset, int64_t next_base=-1,

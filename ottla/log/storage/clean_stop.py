@@ -66,9 +66,10 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
 
 
 def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) -> bool:
-    """Whether the log's end was cut off and the other brokers may not know this yet. If so, its
-    directory gets no mark of a clean stop, so that the next start checks the log and reports the
-    loss. False if the checkpoints show the loss: then the next start notices it in any case."""
+    """Whether the log is damaged or its end was cut off, and the other brokers may not know this
+    yet. If so, its directory gets no mark of a clean stop, so that the next start checks the log
+    and reports the loss. False if the checkpoints show the loss, which the next start notices in
+    any case."""
     if log.damage is not None:
         return log.log_end_offset >= home.written_upto(key)
     return bool(cut_notes(log))

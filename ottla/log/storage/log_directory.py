@@ -323,8 +323,8 @@ class LogDirectory:
 
 
 def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
-    """Raise StorageRefused if a directory is of a standalone broker and this broker is clustered,
-    or vice versa."""
+    """Raise StorageRefused if a conversion of the directory was interrupted, or if it is of a
+    standalone broker and this broker is clustered, or vice versa."""
     if UNFINISHED in known:
         raise StorageRefused(
             f"`ottla cluster create` was interrupted while it converted {path}. Run it with"

@@ -38,8 +38,8 @@ partition, an unfinished deletion or a stray directory."""
 def open_stopped(disk: Disk, paths: Sequence[str]) -> list[LogDirectory]:
     """Lock all log directories of a broker that was stopped cleanly; nothing in them is changed.
 
-    Raises StorageRefused if a broker uses them, its last stop was not clean, or some are
-    missing; OSError if one cannot be read.
+    Raises StorageRefused if a broker uses them, if its last stop was not clean, if some are
+    missing, or if `begun` refuses them; OSError if one cannot be read.
     """
     opened: list[LogDirectory] = []
     try:
@@ -157,4 +157,4 @@ def put_aside(directory: LogDirectory, metadata: Partition) -> None:
     closed = closed_logs.encode(directory.closed)
     disk.write_atomically(directory.file(closed_logs.CLOSED_LOGS), closed)
     if disk.exists(directory.file(RESERVE)):
-        disk.unlink(directory.file(RESERVE))        # ZooKeeper will have the metadata
+        disk.unlink(directory.file(RESERVE))        # ZooKeeper has the metadata now

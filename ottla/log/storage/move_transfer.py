@@ -99,7 +99,7 @@ class Copy:
 
 
 class Move:
-    """The move of one partition to `target`. Only the loop's thread calls it, except for `begin`.
+    """The move of one partition to `target`. All methods except `begin` run on the loop.
 
     `given_up` is set to cancel the move; `committed` is true once the partition is in the target.
     """
@@ -235,7 +235,7 @@ class Move:
         """Whether the target's checkpoints have the log start and the end of the compacted part.
 
         Without the log start, deleted records would return with the move. Without the end of the
-        compacted part, recovery would take a gap for damage.
+        compacted part, recovery would take a gap in the offsets for damage.
         """
         return (
             self.target.log_starts.get(self.key) == self.log.log_start_offset
@@ -243,7 +243,7 @@ class Move:
         )
 
     def prepare(self) -> None:
-        """Includes the log in the target's next checkpoint, which must precede the record."""
+        """Includes the log in the target's next checkpoint, which must be written before `swap`."""
         target, log = self.target, self.log
         target.claim(self.key[0], log.topic_id)
         target.recovery_points[self.key] = log.checkpoint_offset
@@ -259,8 +259,8 @@ class Move:
     def swap(self) -> None:
         """Copies the rest and continues the log in the copy. Blocks for a few syncs.
 
-        Raises OSError, StorageFailed: the log is then where it was, or offline if it is not known
-        whether the record is durable.
+        Raises MoveFailed, OSError, StorageFailed: the log is then where it was, or offline if it is
+        not known whether the record is durable.
         """
         self.check()
         log, disk = self.log, self.disk
@@ -343,7 +343,7 @@ class Move:
             self.disk.rename(source.file(self.name), away)
             storage.deletions.add(away, self.log.config.file_delete_delay_ms)
         except FileNotFoundError:
-            pass                        # a partition without records has no files
+            pass                        # a partition that never had records has no files
         except OSError as error:
             self.incomplete(source, f"the old copy of {self.name} could not be removed", error)
             if source.offline is None:
@@ -367,9 +367,9 @@ class Move:
             self.storage.fail(directory, self.left)
 
     def finish(self) -> Callable[[], None]:
-        """Returns a function that completes the move. It raises OSError, and must run, in any
-        thread, before the next move begins. Raises MoveFailed if only a restart can complete the
-        move."""
+        """Returns a function that completes the move: it must run, in any thread, before the next
+        move begins, and raises OSError. `finish` itself raises MoveFailed if only a restart can
+        complete the move."""
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(

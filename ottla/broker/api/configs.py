@@ -392,14 +392,14 @@ async def complete_waiting_reassignments(
     context: RequestContext, alterations: Sequence[Alteration], errors: Errors
 ) -> None:
     """Complete the reassignments that waited because min.insync.replicas was higher before. If this
-    broker cannot complete them, for example because it is no longer the controller, the alteration
-    gets the error in `errors`, and a repeated request completes them."""
+    broker cannot complete them, for example because it is no longer the controller, `errors` gets
+    the error for the alteration, and a repeated request completes them."""
     for at, (each, error) in enumerate(zip(alterations, errors, strict=True)):
         names_it = each.replace or any(change.name == MIN_ISR for change in each.changes)
         if error is not None or not names_it or each.resource_type not in ("topic", "broker"):
             continue
         if each.resource_type == "broker" and each.resource_name:
-            continue                        # a value for a single broker has no effect
+            continue                        # min.insync.replicas of a single broker has no effect
         topic = each.resource_name or None
         try:
             while await context.broker.metadata_log.decide(complete_reassignments, topic):

@@ -54,8 +54,8 @@ def consumer_group_heartbeat(
     runtime = context.broker.coordinators.groups.runtime
     client = context.client.client_id or "", f"/{context.client.host}"
     if _tells_nothing(request):
-        # The request only keeps the member alive. It changes nothing, so like a classic heartbeat
-        # it is answered at once.
+        # The request has no new values. If the member's assignment does not change either, the
+        # request is answered at once, like a classic heartbeat.
         group_id = request.group_id
         shard = runtime.live_shard(group_id)
         if shard is not None:

@@ -1,7 +1,7 @@
 """Delegation tokens (KIP-48): CreateDelegationToken (key 38), RenewDelegationToken (39),
 ExpireDelegationToken (40), DescribeDelegationToken (41).
 
-Only clients that have authenticated with another mechanism may use these APIs: a client that has
+Only clients that have authenticated without a token may use these APIs: a client that has
 logged in with a token, or not at all, can neither create nor see tokens.
 """
 
@@ -45,7 +45,8 @@ Described = DescribeDelegationTokenResponse.Token
 
 
 def secrets_of(context: RequestContext) -> TokenSecrets:
-    """The secrets of tokens. Raises ProtocolError if the client may not use these APIs."""
+    """The secrets of tokens. Raises ProtocolError if tokens are not enabled, or if the client may
+    not use these APIs."""
     client = context.client
     # The forwarding broker has checked this; the controller sees only that broker's connection.
     if not context.forwarded and (
@@ -147,7 +148,7 @@ def _created(
 async def renew_delegation_token(
     request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Renew the token with this HMAC."""
+    """Renew the token that has the request's HMAC."""
     answer: RenewDelegationTokenResponse | None = await _forwarded(
         context, request, RenewDelegationTokenResponse
     )
@@ -163,7 +164,7 @@ async def renew_delegation_token(
 async def expire_delegation_token(
     request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """Make a token expire earlier, or at once."""
+    """Change the expiry time of a token, or remove the token at once."""
     answer: ExpireDelegationTokenResponse | None = await _forwarded(
         context, request, ExpireDelegationTokenResponse
     )

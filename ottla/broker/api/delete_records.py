@@ -150,7 +150,7 @@ async def _delete_below(
 
 
 async def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> Partition:
-    """Move a partition's log start, unless it is higher already; returns the partition."""
+    """Move a partition's log start up to `offset`, if it is lower; returns the partition."""
     broker = context.broker
     if is_internal(topic):
         raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")

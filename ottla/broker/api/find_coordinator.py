@@ -48,7 +48,7 @@ def _may_find(key_type: int, key: str, access: Access) -> bool:
 async def find_coordinator(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Answer for one key below version 4, for several keys from version 4 on (KIP-699)."""
+    """Answer for one key or, from version 4 on, for several keys (KIP-699)."""
     kind, access = request.key_type if context.version >= 1 else GROUP, context.access
     code = REFUSAL_OF_TYPE.get(kind, CLUSTER_REFUSED)
     if context.version < 4 and not _may_find(kind, request.key, access):
@@ -88,7 +88,7 @@ def _answer(
 
 
 def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoint]:
-    """The coordinator's node id, and its endpoint for clients of this listener."""
+    """The coordinator's node id, and its endpoint on the client's listener."""
     if key_type not in (GROUP, TRANSACTION, SHARE):
         raise InvalidRequest(f"coordinator type {key_type} is unknown")
     if key_type == SHARE and not SHARE_KEY.fullmatch(key):

@@ -28,7 +28,7 @@ from ottla.wire.messages import (
 
 NOT_ASKED = -(1 << 31)
 GROUPS_AT_ONCE = 50
-"""How many groups are deleted in one turn of the loop."""
+"""How many groups are deleted at the same time."""
 OPERATIONS = (
     Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
@@ -104,7 +104,7 @@ async def _describe(
 
 @handles(ApiKey.LIST_GROUPS, access=by_item)
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List the groups that this broker coordinates, by state and type (KIP-518, KIP-848).
+    """List the groups that this broker coordinates, filtered by state and type (KIP-518, KIP-848).
 
     Clients with DESCRIBE on the cluster see all groups. Other clients see the groups that they may
     describe.
@@ -164,7 +164,7 @@ async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsRespons
 
 
 async def _delete_in_parts(group_id: str, groups: GroupCoordinator) -> ProtocolError | None:
-    """Delete a group. Returns an error instead of raising it, since the client may be gone."""
+    """Delete a group. Returns errors: nothing would catch them once the client is gone."""
     try:
         while await answer_of(
             groups, group_id, lambda shard, result: shard.delete_group(group_id, result)

@@ -125,7 +125,7 @@ def _commit_part(
 
 
 def _setter(request: OffsetCommitRequest, context: RequestContext) -> Setter | None:
-    """The client, if it commits without being a member."""
+    """The client if it commits without being a member, otherwise None."""
     if context.version >= 1 and (request.member_id or request.generation_id_or_member_epoch >= 0):
         return None
     client = context.client
@@ -137,7 +137,7 @@ def _tell(
     context: RequestContext,
 ) -> None:
     """Add an event to the group's history: a client has set offsets without being a member. Also
-    write it to the audit log, unless the same client has set offsets a short time ago
+    write it to the audit log, unless the client has set offsets of the same topics a short time ago
     (`note_set`)."""
     if not setter.topics:
         return
@@ -251,7 +251,7 @@ def commit_code(code: ErrorCode) -> ErrorCode:
 
 def _fetch_code(code: ErrorCode) -> ErrorCode:
     """Translate errors into codes for OffsetFetch. Older Java clients give up after
-    COORDINATOR_NOT_AVAILABLE, so that becomes NOT_COORDINATOR."""
+    COORDINATOR_NOT_AVAILABLE, so this code becomes NOT_COORDINATOR."""
     return NOT_COORDINATOR if code is ErrorCode.COORDINATOR_NOT_AVAILABLE else commit_code(code)
 
 
@@ -259,7 +259,7 @@ def _fetch_code(code: ErrorCode) -> ErrorCode:
 async def offset_fetch(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse:
-    """Report committed offsets: of one group below version 8, of several groups from version 8 on.
+    """Report committed offsets of one group or, from version 8 on, of several groups.
 
     Requires DESCRIBE on the group and on each topic. A request for all topics returns the topics
     that the client may describe.
@@ -501,7 +501,7 @@ async def _finish_reads(
 
 
 def _is_current(offset: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
-    """Whether an offset belongs to the topic that currently has the name.
+    """Whether an offset belongs to the existing topic of its name, not to a deleted one.
 
     Offsets of a deleted topic remain if the broker crashes before it has written their tombstones.
     """

@@ -120,7 +120,7 @@ def _unreadable(partition: Partition) -> int:
     """The number of offsets that clients cannot read, because they lie between the beginning of a
     damage and the end of the log. It is 0 if the log is not damaged. It is also 0 after a restart,
     since a damaged log then ends where the damage begins. The number is reported as `offset_lag`;
-    Kafka reports the lag of a replica there.
+    Kafka reports the lag of a replica in that field.
     """
     damage = partition.log.damage
     return 0 if damage is None else max(0, partition.log.log_end_offset - damage.end_offset)
@@ -196,7 +196,7 @@ def _placed(context: RequestContext, path: str, topic: str, index: int) -> Error
     here = storage.homes.get((topic, index)) is directory
     if storage.placement.is_cordoned(directory.path) and not here:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    # The metadata log has a log directory, too, but clients may not move it.
+    # The metadata log is in a log directory, too, but clients may not move this log.
     if context.broker.replicas.partition(topic, index) is None:
         return _why_absent(context, topic, index)
     if (topic, index) not in storage.logs:

@@ -1,4 +1,4 @@
-"""The topics and partitions that a request names, without duplicates as in Apache Kafka."""
+"""Merges the topics that a request names more than once, as Apache Kafka does."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ cdef enum:
 
 cdef object absent(object partitions, int32_t index):
     """The error for a partition without a replica here. `partitions` is the list of its topic's
-    partitions, or None."""
+    partitions, None for an unknown topic."""
     if isinstance(partitions, list) and 0 <= index < len(<list>partitions):
         # As in Kafka: the client's metadata are outdated, and it has to refresh them.
         return NotLeaderOrFollower("the partition has no replica on this broker")

@@ -151,8 +151,8 @@ cdef class FetchHandler:
         return 0
 
     cdef bint put(self, Fetch fetch, FetchSession session) except -1:
-        """Add the request's items to a session. Returns False after it has removed a session with
-        too many items.
+        """Add the request's items to a session. Returns False if the session got too many items
+        and was removed.
 
         A session may have as many items as partitions exist, plus ABSENT_MAX that are missing here.
         """
@@ -169,9 +169,9 @@ cdef class FetchHandler:
     cdef bint look(self, Fetch fetch, bint final) except -1:
         """Find the records to send; True if the reply is due, False if it should wait.
 
-        As in Kafka, a partition that is unknown or refused when the request arrives does not end
-        the wait for the other partitions; the reply reports all of them. If there are no other
-        partitions, the reply is due at once.
+        As in Kafka, a partition that is unknown or refused when a consumer's request arrives does
+        not end the wait for the other partitions; the reply also reports that partition. If there
+        are no other partitions, the reply is due at once.
         """
         cdef FetchItem item
         cdef int64_t got
@@ -240,7 +240,7 @@ cdef class FetchHandler:
         """Whether an item without records tells the session's client something new. If not, the
         item leaves the session's list of changed items until its partition changes. The item stays
         on the list if its records did not fit. It also stays if this broker is a follower that has
-        lost contact with the leader, which is reported at the end of the wait."""
+        received nothing from the leader yet, which is reported at the end of the wait."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
                 and item.high_watermark == item.sent_high_watermark
@@ -252,7 +252,7 @@ cdef class FetchHandler:
         return False
 
     cdef int refuse_all(self, Fetch fetch) except -1:
-        """Refuse an invalid request: put the error into every item, where clients check it."""
+        """Put a request's error into every item, where clients below version 13 check it."""
         cdef FetchItem item
         if fetch.version >= 13:
             return 0
@@ -337,7 +337,7 @@ cdef class FetchHandler:
         return 0
 
     cdef int need_read(self, Fetch fetch, FetchItem item) except -1:
-        """Raise TopicRefused if this client may not read the topic."""
+        """Raise TopicRefused (replicas: ClusterRefused) if the client may not read the topic."""
         topic, rules = fetch.reader.topic_to_check(item), self.authorizer.known
         if fetch.client.allowed(rules, False, topic):
             return 0

@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
 """One Fetch request of a connection.
 
-The request is answered at once if there are enough bytes. Otherwise it waits until there are, at
-most until its timeout.
+The request is answered at once if the reply is due, for example because there are enough bytes.
+Otherwise it waits until the reply is due, at most until its timeout.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -145,9 +145,9 @@ cdef class FetchRequest(Held):
         return None
 
     cdef int next_is_here(self) except -1:
-        """The client has sent its next request. While one request waits, a replica sends another
-        only to report something new, such as a change of leadership. Answer the waiting request
-        now."""
+        """The client has sent its next request. If the client is a replica, answer the waiting
+        request now: while one request waits, a replica sends another only to report something
+        new, such as a change of leadership."""
         if not self.fetch.reader.consumer and not self.over:
             self.wait.time_up()
         return 0

@@ -5,8 +5,8 @@ and to the topic's codec.
 Small batches are prepared on the loop. A thread does whatever may take longer than LOOP_US_MAX
 microseconds: the codecs release the interpreter lock, so other clients are served meanwhile, and
 several cores compress. Passing a batch to a thread and back costs about 100 µs. The uncompressed
-size of a batch is known only during its decompression: if that reaches the loop's limit, the loop
-stops and leaves the batch to a thread.
+size of a batch is known only during its decompression: if the size reaches the loop's limit, the
+decompression stops, and a thread prepares the batch.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t

@@ -104,8 +104,8 @@ cdef class ProduceHandler:
 
         Returns False if a thread has to prepare a batch first: call `serve_partitions` again once
         `state.preparation` has run. After True, the reply is whole. It is sent at once if
-        `state.pending` is None or has no open promises, that is, if no partition waits for
-        acks=all. Otherwise it waits until these promises have ended, in `state.pending.frame`.
+        `state.pending` is None or has no open promises, that is, if no batch has to become durable
+        first. Otherwise it waits until these promises have ended, in `state.pending.frame`.
         """
         cdef Writer reply = state.reply
         cdef bint flexible = state.version >= 9
@@ -461,7 +461,7 @@ cdef int hold_back_later(ProduceState state, Partition partition) except -1:
 
 
 cdef int require_kept(Partition partition, const uint8_t *records) except -1:
-    """Require that a duplicate batch is as durable as acks=all promises, since clients take the
+    """Require that a duplicate batch is as durable as acks=all requires, since clients take the
     answer for an acknowledgement. The batch is older than the producer's known batches, so its own
     offset is unknown: everything before the oldest known batch must be durable."""
     cdef PartitionLog plog = partition.log

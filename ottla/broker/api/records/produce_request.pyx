@@ -5,7 +5,7 @@
                         a coordinator, from version 12 on     |_________________________|
                         or in a cluster
 
-Promises (acks=all) do not hold the connection: the reply is queued with its promises.
+Promises (acks=all, or a flush) do not hold back later frames: the reply is queued with them.
 """
 
 from libc.stdint cimport int32_t

@@ -25,7 +25,7 @@ cdef class ProduceState(Held):
     cdef str transactional_id
     cdef Client client
     cdef object access                  # None without an authorizer
-    cdef object refusal                 # why its partitions are not in its transaction, or None
+    cdef object refusal                 # an error or verdicts for TransactionGate.check, or None
     cdef PendingReply pending           # its open promises, if any, with its reply
     cdef bint failed                    # some partition was refused
     cdef uint8_t *body                  # position 0, even if `frame` begins at a later position
@@ -39,7 +39,7 @@ cdef class ProduceState(Held):
     cdef Py_ssize_t next                # the current part
     cdef Py_ssize_t unlooked            # work since the clock was read, in bytes
     cdef double turn_ends               # when other connections have to be served; 0: not set yet
-    cdef str topic                      # its name
+    cdef str topic                      # the current topic's name
     cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
     cdef object topic_partitions        # the topic's partitions, or an exception
     # The current partition.

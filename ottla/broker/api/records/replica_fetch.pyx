@@ -3,8 +3,8 @@
 watermark.
 
 A fetch moves the high watermark only if it has passed the checks of leader epoch and divergence,
-and comes from a replica of the partition whose broker epoch is the one in the image (KIP-903). All
-other fetches are served without this effect.
+and comes from a replica whose broker epoch is the one in the image (KIP-903). A fetch with another
+broker epoch is served without this effect.
 """
 
 from libc.stdint cimport int64_t

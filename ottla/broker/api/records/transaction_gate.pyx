@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""Checks transactional batches: only batches of a transaction that is open in the partition pass.
+"""Checks transactional batches: a batch passes only if the partition is in its open transaction.
 
 A producer with an open transaction in a partition continues to write to it. For the first batch in
 a partition, this broker asks the transaction's coordinator. Up to Produce 11, the coordinator
@@ -7,8 +7,8 @@ answers whether the client has added the partition; from version 12 on, it adds 
 (KIP-890). The addition has to be durable before the batch may be appended: otherwise a crash could
 leave a transaction open that no coordinator knows.
 
-In a cluster the coordinator may be another broker. Then requests of all versions are verified
-before they are served. A verdict is valid only if the producer's state in the partition has not
+In a cluster the coordinator may be another broker, so requests of all versions are verified before
+they are served. A verdict is valid only if the producer's state in the partition has not
 changed meanwhile (`coordination.transaction_verifier`).
 """
 
@@ -102,8 +102,8 @@ cdef class TransactionGate:
         object refusal
     ) except -1:
         """Raise ProtocolError unless the batch's transaction may write to the partition. `refusal`
-        is the result of `admission`: None if it has refused nothing, an error, or a coordinator's
-        verdicts."""
+        is the result of `admission`: an error, a coordinator's verdicts, or None if there is
+        neither."""
         if is_open(partition, batch):
             return 0
         if type(refusal) is dict:

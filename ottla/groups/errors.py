@@ -90,7 +90,7 @@ class InvalidGroupId(ProtocolError):
 
 
 class GroupIdNotFound(ProtocolError):
-    """The group does not exist."""
+    """The group does not exist, or is of another kind than the request is for."""
 
     code = ErrorCode.GROUP_ID_NOT_FOUND
 

@@ -81,9 +81,9 @@ class Group(Protocol):
     def expiry_base_ms(self, value: CommittedOffset) -> int | None:
         """The Unix time from which an offset's retention counts; None while it cannot expire.
 
-        An empty group's offsets expire together, counted from when it became empty. A consumer
-        group with members loses offsets of topics that it no longer reads, counted from their last
-        commit.
+        The offsets of an empty classic group expire together, counted from when the group became
+        empty. All other offsets count from their last commit. A consumer group with members loses
+        only offsets of topics that it no longer reads.
         """
 
     # Requests of the classic protocol

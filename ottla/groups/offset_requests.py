@@ -45,7 +45,7 @@ class Setter:
 
 
 class Commit(NamedTuple):
-    """An OffsetCommit or, with a producer id, a TxnOffsetCommit.
+    """An OffsetCommit or, if `transactional`, a TxnOffsetCommit.
 
     `generation` is the member epoch of a KIP-848 member; -1 with an empty member id
     means a client that manages its partitions itself.
@@ -110,7 +110,7 @@ def fetch_offsets(
     wanted: Sequence[tuple[str, int]] | None,
     require_stable: bool,
 ) -> list[FetchedOffset]:
-    """The committed offsets of these partitions, or of all partitions that have one.
+    """The committed offsets of the partitions in `wanted`; None: of all partitions that have one.
 
     With `require_stable`, partitions with a pending transactional offset get
     UNSTABLE_OFFSET_COMMIT instead (KIP-447).

@@ -46,8 +46,9 @@ class OpenAppends:
         return append
 
     def after_this(self, follow: Callable[[], None]) -> None:
-        """Calls `follow`: at once if no append is being made, otherwise when that append is done.
-        Until then its records may be in the log without being applied to the shard."""
+        """Calls `follow`: at once if no append is being made; else once the append that is being
+        made is done. Until then, the records of that append may be in the log without being
+        applied to the shard."""
         if self._making:
             reached("an append was committed while another one was made")
             self._put_off.append(follow)
@@ -69,8 +70,8 @@ class OpenAppends:
             follow()
 
     def end(self, append: OpenAppend) -> bool:
-        """The oldest append has ended; returns False if the shard was unloaded meanwhile, so that
-        all clients are answered already."""
+        """The oldest append has ended; returns False if the shard was unloaded meanwhile: then all
+        clients are answered already."""
         if not self._open:
             return False
         first = self._open.popleft()

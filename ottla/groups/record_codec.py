@@ -134,7 +134,7 @@ def _encode_offset(value: CommittedOffset) -> bytes:
             + value.topic_id
         )
     # Kafka writes version 1 if a client requested its own retention (which later versions cannot
-    # express), 4 if it knows the topic's id, 3 otherwise.
+    # express), 4 if the topic's id is known, 3 otherwise.
     version = 1 if value.expire_ms >= 0 else 4 if value.topic_id != _NO_ID else 3
     message = wire.OffsetCommitValue(
         offset=value.offset,

@@ -75,7 +75,8 @@ class Result:
         self.encoded += [encode(record) for record in self.records[len(self.encoded):]]
 
     def note(self, group_id: str, kind: str, **fields: Any) -> None:
-        """Keep an event of a group, once the log has accepted this turn's records."""
+        """Add an event of a group; it is kept once the log has accepted this turn's records (if the
+        log refuses them: see `Runtime._happened`)."""
         self.events.append((group_id, event(self.wall_ms, self.tick_ms, kind, fields)))
 
     def reply(self, answer: Answer, reply: Any) -> None:

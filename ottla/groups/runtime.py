@@ -95,7 +95,7 @@ class Runtime(ShardRuntime[Shard]):
 
         A shard whose log is still being read is left alone: it will read the marker from the log,
         and its pending offsets may belong to an earlier transaction of the producer, which may have
-        ended differently. A shard that was read to its end may have missed the marker, so its
+        ended differently. A shard that was read to its end may have missed the marker, so the
         transaction is ended here. If it has read the marker, this changes nothing.
         """
         live = self._live.get(partition)

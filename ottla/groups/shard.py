@@ -105,17 +105,17 @@ class Shard:
         self.groups[group.group_id] = group
 
     def confirm(self, group_id: str, result: Result) -> None:
-        """Adds the tombstone of an offset that does not exist, to a result without records. The
-        tombstone changes nothing, but only the current coordinator can commit it: its commit proves
-        that no other broker has taken over."""
+        """With `replicated`, adds the tombstone of an offset that does not exist, to a result
+        without records. The tombstone changes nothing, but only the current coordinator can commit
+        it: its commit proves that no other broker has taken over."""
         if self.replicated and not result.records:
             result.records.append(Record(OffsetKey(group_id, "", 0), None))
 
     # Requests of the classic protocol
 
     def join(self, request: Join, answer: Answer, result: Result) -> None:
-        """JoinGroup. Raises InvalidGroupId, InvalidSessionTimeout, and the errors of the group's
-        `join`."""
+        """JoinGroup. Raises InvalidGroupId, InvalidSessionTimeout, CoordinatorLoadInProgress, and
+        the errors of the group's `join`."""
         settings = self.context.settings
         _need_group_id(request.group_id)
         self._refuse_while_deleted(request.group_id)
@@ -135,8 +135,8 @@ class Shard:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, tick_ms: int
     ) -> ErrorCode | None:
-        """Serve a Heartbeat if it adds no record and sets no timer. Returns None if it may do so:
-        then call `heartbeat_turn`.
+        """Serve a Heartbeat if it adds no record and sets no timer. Returns None if it may do
+        either: then call `heartbeat_turn`.
 
         Raises UnknownMember, FencedInstance, IllegalGeneration, InvalidGroupId.
         """
@@ -170,7 +170,8 @@ class Shard:
     # Requests of KIP-848
 
     def beat(self, request: Heartbeat, result: Result) -> HeartbeatReply:
-        """ConsumerGroupHeartbeat. Raises the errors of `heartbeat.check` and the group's `beat`."""
+        """ConsumerGroupHeartbeat. Raises CoordinatorLoadInProgress, and the errors of
+        `heartbeat.check` and the group's `beat`."""
         heartbeat.check(request, self.context.settings.group_consumer_assignors)
         self._refuse_while_deleted(request.group_id)
         if request.member_epoch == heartbeat.JOIN and not request.member_id:
@@ -188,7 +189,7 @@ class Shard:
     def commit(self, request: Commit, result: Result) -> list[ErrorCode]:
         """OffsetCommit and TxnOffsetCommit: a code for each partition.
 
-        Raises the errors of the group's `check_commit`.
+        Raises CoordinatorLoadInProgress, and the errors of the group's `check_commit`.
         """
         group_id = request.group_id
         if self._deleting:
@@ -271,9 +272,9 @@ class Shard:
 
     def delete_group(self, group_id: str, result: Result) -> bool:
         """DeleteGroups: delete a slice of a group's offsets, and the group after the last slice.
-        Returns whether offsets are left.
+        Returns whether offsets may be left.
 
-        While offsets are left, joins and commits are refused, and the caller has to call this
+        Until this returns False, joins and commits are refused, and the caller has to call this
         again, or `keep_group`. Raises GroupIdNotFound, NonEmptyGroup.
         """
         group = self.group(group_id)
@@ -314,7 +315,8 @@ class Shard:
             group.fire(key, result, self.context)
 
     def replay(self, record: Record, producer_id: int = -1) -> None:
-        """Applies one record, in the log's order. Nothing else changes recorded state."""
+        """Applies one record, in the log's order. Only this and the markers of transactions
+        (`Offsets.ending_steps`) change recorded state."""
         key, value = record
         if type(key) is OffsetKey:
             self.offsets.replay(key, value, producer_id)

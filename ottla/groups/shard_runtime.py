@@ -70,8 +70,8 @@ class ShardHost(Protocol):
         """Called when a shard was unloaded because an append to its partition was lost."""
 
     def wake(self, at_ms: int, /) -> None:
-        """Called when the next timer is due earlier than before: call `ShardRuntime.fire` at
-        `at_ms`, monotonic time in ms."""
+        """Called when the next timer is due earlier than before: the host has to call
+        `ShardRuntime.fire` at `at_ms`, monotonic time in ms."""
 
 
 Later = Callable[[Callable[[], None]], object]
@@ -82,8 +82,8 @@ FIRE_SECONDS_MAX = 0.002
 """After this time, further due timers run after the requests that have arrived meanwhile."""
 
 CHANGE_SECONDS_MAX = 0.001
-"""How long an operation on all shards may hold the loop in one turn. After this time, only the
-current shard is finished."""
+"""How long an operation on all shards may hold the loop in one turn. After this time, the operation
+continues with the next shard in a later turn."""
 
 GATHERED_RECORDS_MAX = 500
 """Gathered commits with this many records are appended before the turn ends, which limits the size
@@ -201,8 +201,8 @@ class ShardRuntime(Generic[S]):
             self._change_one(live, operation)
 
     def unload(self, partition: int) -> None:
-        """Another broker leads the partition now: pending requests are refused with
-        NotCoordinator."""
+        """Removes a shard: another broker leads the partition now, or its log failed or lost an
+        append. Pending requests are refused with NotCoordinator."""
         self._loading.pop(partition, None)
         self._asked_of_all.pop(partition, None)
         live = self._live.pop(partition, None)

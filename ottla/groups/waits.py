@@ -67,7 +67,8 @@ def owners(group: Group, cluster: ClusterView) -> dict[TopicIndex, str]:
 
 def _since(moment: Moment, fallback_ms: int) -> tuple[int, str]:
     """How long the group has been rebalancing, in ms, and a text that also says why. If the history
-    lacks the beginning of the rebalance, it counts from `fallback_ms` (Unix time; -1: unknown)."""
+    lacks the beginning of the rebalance, the time counts from `fallback_ms` (Unix time; -1 if
+    unknown)."""
     rebalance = moment.rebalance
     if rebalance is None:
         elapsed = max(0, moment.wall_ms - fallback_ms) if fallback_ms >= 0 else 0

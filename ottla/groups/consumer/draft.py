@@ -116,7 +116,8 @@ class Draft:
         """Makes the next heartbeat assign again; an empty group has nothing to assign."""
         self._bump_epoch(True)
         if not self.members:
-            # No heartbeat will set it later, since the group has no members (KAFKA-20442).
+            # No heartbeat will set the target epoch later, since the group has no members
+            # (KAFKA-20442).
             self.set_target_epoch(self.epoch)
 
     def reconcile(
@@ -181,9 +182,9 @@ class Draft:
         self._result.after_replay.append(replayed)
 
     def _own_if_due(self) -> set[str]:
-        """The sender's pattern, unless it was resolved with this metadata version already.
-        Otherwise, two members with the same pattern that may see different topics would replace
-        each other's matches at every heartbeat."""
+        """The sender's pattern, unless it was resolved with this metadata version already. If
+        it were resolved at every heartbeat, two members with the same pattern that may see
+        different topics would replace each other's matches each time."""
         now = self._group.resolved.get(self._own) == self._cluster.version
         return set() if now and self._own in self.patterns else {self._own}
 
@@ -216,7 +217,8 @@ class Draft:
 
 
 def topics_changed(group: ConsumerGroup, cluster: ClusterView) -> bool:
-    """Whether the group's topics have changed since the last check."""
+    """Whether the group's topics have changed since the last check. If the group has patterns, any
+    new version of the metadata counts as a change."""
     if group.seen_version == cluster.version:
         return False
     names = {name for member in group.members.values() for name in group.topics_of(member.value)}

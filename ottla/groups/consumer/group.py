@@ -53,8 +53,9 @@ class ConsumerMember:
     value: ConsumerMemberValue
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
-    """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves only
-    this deadline. When the timer fires before the deadline, it is set again."""
+    """Until this monotonic time in ms (`ShardRuntime.tick_ms`), the session does not end. A
+    heartbeat without changes moves only this deadline: the session timer, if it fires earlier, is
+    set again."""
     rejoin_asked: bool = False
     """Whether a classic member was asked to join again and has not done so yet."""
 

@@ -311,8 +311,8 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
         reached("a member is ahead of its coordinator")
         raise FencedMemberEpoch(
             f"the member's epoch is {known}, but it has sent {told}: it must join again")
-    # A reply with a new epoch may have been lost: the previous epoch is still accepted, unless the
-    # member claims to own partitions that it was not given.
+    # A reply with a new epoch may have been lost: the previous epoch is still accepted if the
+    # member reports the partitions that it owns, and owns no others than it was given.
     if told < known and (
         told != member.current.previous_epoch
         or request.owned is None

@@ -126,7 +126,7 @@ def _owned(assignment: bytes, cluster: ClusterView) -> frozenset[TopicPartition]
 def offer_downgrade(
     group_id: str, members: Mapping[str, ConsumerMemberValue], result: Result
 ) -> None:
-    """Schedules the conversion to a classic group, if no KIP-848 member is left."""
+    """Schedules the conversion to a classic group, if only classic members are left."""
     if members and all(value.classic is not None for value in members.values()):
         result.set_timer(DOWNGRADE, group_id, after_ms=0)
 

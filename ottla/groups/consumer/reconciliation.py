@@ -25,7 +25,7 @@ def reconcile(
     owned: Owned,
     is_held: Callable[[TopicPartition], bool],
 ) -> CurrentMemberValue:
-    """The member's next state; `current` itself if nothing can be done yet.
+    """The member's next state; `current` itself if nothing changes.
 
     `is_held` returns whether another member owns a partition or has yet to give it up.
     """

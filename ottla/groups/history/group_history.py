@@ -1,7 +1,8 @@
 """The events of the groups that this broker coordinates, and how long their rebalances take.
 
 The state machines add events to their `Result`; `groups/runtime` adds them here once the log has
-accepted the records of the same turn. Three kinds of events measure a rebalance.
+accepted the records of the same turn (if the log refuses the records: see `Runtime._happened`).
+Three kinds of events measure a rebalance.
 
     rebalance_began     the group collects its members, or assigns anew
     gathered            all members of a classic group have joined, or the wait for them has ended
@@ -52,9 +53,10 @@ class GroupHistory:
         self.rings.add(group_id, of)
 
     def note_set(self, group_id: str, of: Event) -> bool:
-        """Keep the event that a client without membership has set offsets. If the event is not
-        news, its count, topics and records are added to the client's previous event. Returns
-        whether to log the event: True if it is news or adds topics to the previous event."""
+        """Keep an OFFSETS_SET event: a client that is not a member has set offsets. If the event is
+        not news, its count, topics and records are added to the client's previous event. Returns
+        whether to log the event: True if it is news, or adds topics to a previous event whose list
+        of topics is not cut."""
         topics, back = {*of.fields["topics"]}, of.fields["back"]
         who = [of.fields[name] for name in ("user", "client", "host")]
         is_news = self.setters.is_news((group_id, *who, bool(back)), bool(back), of.tick_ms)

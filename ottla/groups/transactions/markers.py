@@ -119,7 +119,7 @@ class Ending:
 
     @property
     def has_untried(self) -> bool:
-        """Whether this attempt has markers that were not tried yet: then `drive` again at once."""
+        """Whether this attempt has markers that were not tried yet: the next `drive` tries them."""
         return bool(self._untried)
 
     def release(self) -> None:

@@ -131,9 +131,10 @@ def _encode_value(value: TransactionValue) -> bytes:
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """The record of these bytes; None for a key of an unknown kind.
+    """The record of these bytes; None for a key of an unknown version.
 
-    Raises MalformedMessage for bytes that are cut off or of an unknown version.
+    Raises MalformedMessage for bytes that are cut off, and for a value of an unknown version or
+    state.
     """
     if len(key) < 2:
         raise MalformedMessage("a key of __transaction_state is shorter than its two-byte version")

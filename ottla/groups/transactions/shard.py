@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TIMEOUT = "timeout"
 """Timer: a transaction was open for too long."""
 MARKERS = "markers"
-"""Timer: retry markers that could not be written."""
+"""Timer: write the markers that are still missing."""
 EXPIRE = "expire"
 """Timer of the shard: removes ids that are no longer used."""
 MARKER_RETRY_MS = 100
@@ -99,7 +99,7 @@ class TransactionShard:
     def initialise(
         self, request: Initialise, answer: Answer, result: Result, new_id: int | None = None
     ) -> None:
-        """InitProducerId: returns the TransactionValue with the producer id and the epoch.
+        """InitProducerId: replies with a TransactionValue, which has the producer id and the epoch.
 
         An open transaction is aborted first, and the client has to retry. Raises
         InvalidTransactionTimeout and the errors of `transitions.initialised`.
@@ -211,9 +211,9 @@ class TransactionShard:
         result.markers.append(MarkersDue(transactional_id, None, None))
 
     def confirm(self, transactional_id: str, result: Result) -> None:
-        """Records the present state once more, in a result without records. Only the current
-        coordinator can commit this record, so a broker that was replaced without knowing it never
-        answers from outdated state."""
+        """With `replicated`, records the present state once more, in a result without records. Only
+        the current coordinator can commit this record, so a broker that was replaced without
+        knowing it never answers from outdated state."""
         if self.replicated and not result.records:
             value = self.transactions.get(transactional_id)
             result.records.append(TransactionRecord(transactional_id, value))

@@ -47,7 +47,7 @@ def initialised(
     """InitProducerId: the next epoch, which fences all producers with an older epoch.
 
     `expected` is the id and epoch of a recovering producer (KIP-360). The caller has to abort an
-    open transaction first. Raises NeedsProducerId if there is no epoch left or no id yet,
+    open transaction first. Raises NeedsProducerId if a new producer id is needed but not given,
     ProducerFenced, ConcurrentTransactions.
     """
     if value is None:
@@ -238,7 +238,8 @@ def _ended_with_epoch(
 
 
 def _was_bumped(value: TransactionValue, producer: Producer) -> bool:
-    """Whether the producer's transaction has ended already, and the reply was lost."""
+    """Whether the current epoch directly follows the producer's: the producer's transaction has
+    ended or is ending, and the reply may have been lost."""
     if value.client_version < EPOCH_PER_TRANSACTION:
         return False
     if producer.producer_id == value.producer_id:
@@ -273,8 +274,8 @@ def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionStat
 def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
     """The error for a producer whose transaction has ended otherwise than the producer requests.
 
-    If a commit finds an abort, the coordinator has aborted the transaction because the producer was
-    too slow: no client requests both. The error is PRODUCER_FENCED, from which Kafka Streams and
+    If a commit finds an abort, the coordinator has aborted the transaction, usually because it was
+    open for too long: no client requests both. The error is PRODUCER_FENCED, from which Streams and
     Connect recover (KAFKA-20785); Apache Kafka before that fix returns INVALID_TXN_STATE, which
     terminates them.
     """

@@ -6,6 +6,8 @@
         |  +----------------------------+
         |                               v
         +---------------------- UnreleasedPartitions: other members still hold part of its target
+
+A member that has nothing to give up skips UnrevokedPartitions.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ cdef class ClientConnection(Channel):
         return self.hold(late)
 
     def expect_tokens(self, bint expected):
-        """Set whether the next frames are SASL tokens, without headers and of any size."""
+        """Set whether the next frames are SASL tokens, which have no header and may be empty."""
         self.conversation.expect_tokens(expected)
 
     def authenticated(self, str principal, bint by_token):

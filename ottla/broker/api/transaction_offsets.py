@@ -183,8 +183,7 @@ async def _refused_here(
     context: RequestContext,
 ) -> None:
     """If this broker is the coordinator and refuses the request, raise the error. An error after
-    which a producer gives up is raised only once this broker is confirmed as the coordinator. If
-    there is no error, return at once."""
+    which a producer gives up is raised only once this broker is confirmed as the coordinator."""
     verifier = context.broker.coordinators.verifier
     partition = context.broker.replicas.partition(*where)
     if verifier is not None and partition is not None:
@@ -201,7 +200,7 @@ async def _checked_elsewhere(
     context: RequestContext,
 ) -> bool:
     """Have a coordinator on another broker check; returns False if this broker is the coordinator.
-    The caller must append without an await between this check and the append."""
+    The caller must append the offsets before it awaits anything else."""
     verifier = context.broker.coordinators.verifier
     if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False

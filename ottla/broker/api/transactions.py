@@ -200,8 +200,8 @@ async def _add(
     verify_only: bool,
     context: RequestContext,
 ) -> dict[TopicIndex, ErrorCode]:
-    """Add or verify partitions; returns a code for each. If one partition does not exist, none is
-    added."""
+    """Add or verify partitions; returns a code for each. If one partition does not exist, or a
+    client names an internal topic, none is added."""
     topics, slices = context.broker.image.topics, Slices()
     unknown = [
         (name, index)
@@ -282,7 +282,7 @@ async def add_offsets_to_txn(
 
 @handles(ApiKey.END_TXN, access=on_transaction(AclOperation.WRITE))
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    """Commit or abort a transaction; answers once read_committed consumers see the end."""
+    """Commit or abort a transaction; answers once each marker is committed or has failed."""
     end = End(
         request.transactional_id,
         Producer(request.producer_id, request.producer_epoch),

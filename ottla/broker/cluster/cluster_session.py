@@ -156,7 +156,7 @@ class ClusterSession:
         self.metadata.subscribe(self._follow)
 
     def fail(self, reason: str) -> None:
-        """End the broker, which no longer belongs to the cluster."""
+        """End the broker: it can no longer be a member of the cluster."""
         self.broken = True
         self.failed(reason)
 

@@ -108,7 +108,7 @@ class Controller:
         self.brokers_changed = brokers_changed
         self.refused_at: dict[int, float] = {}
         self.fencing = 0
-        """How many brokers are being declared gone outside of looks."""
+        """How many brokers are being declared gone because they refuse connections."""
         self.looking: asyncio.Task[None] | None = None
         self.news = False
         self.upkeep: list[asyncio.Task[None]] = []
@@ -226,8 +226,8 @@ class Controller:
             await decide(report, node_id, held)
 
     async def _end_adoption(self) -> None:
-        """Raise leader epochs and producer ids above those in all logs, once all brokers have
-        reported the highest epochs and ids in their logs."""
+        """Raise leader epochs and producer ids above all reported ones, once no broker's report is
+        awaited any more."""
         adopting = self.metadata.decided.adopting
         if adopting is None:
             return

@@ -12,7 +12,8 @@ leader. A partition's only copy is not reported: it is served up to the damage. 
 replicas leave the in-sync set while the report is on its way, the report is withdrawn.
 
 Each report is the current difference between the image and the replicas; this module does not
-remember what it has sent. So a report that was lost, or whose controller ended, is sent again.
+remember what it has sent. So a report that was lost, or reached a controller whose term ended
+before it decided, is sent again.
 """
 
 from __future__ import annotations
@@ -74,8 +75,9 @@ class DirectoryReports:
         self.look()
 
     def look(self) -> None:
-        """Begin to send reports if any may be due. Called when a log directory has failed, a log is
-        damaged, or a log could be opened after all."""
+        """Begin to send reports if any may be due. Called when a log directory has failed or its
+        space has changed, a log is damaged, a log could be opened after all, or the image is new.
+        """
         replicas = self.replicas
         some = replicas.offline or replicas.damaged or self.marked or replicas.full()
         if self.task is None and not self.closed and some:
@@ -94,8 +96,8 @@ class DirectoryReports:
             self.task.cancel()
 
     def _repair(self, key: Key) -> None:
-        """Put the damage aside if, according to the image, another replica leads and this replica
-        is not in sync."""
+        """Repair a damaged or unreadable log if, according to the image, another replica leads and
+        this replica is not in sync."""
         replicas, image = self.replicas, self.metadata.image
         partition, states = replicas.partition(*key), _states(image, key[0])
         unreadable = key in replicas.unreadable
@@ -162,7 +164,7 @@ class DirectoryReports:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _next(self) -> AssignReplicasToDirsRequest | None:
-        """Repair the replicas that the image allows to repair. Then return the next report, or None
+        """Repair the replicas whose repair the image allows. Then return the next report, or None
         if there is nothing to report."""
         replicas = self.replicas
         for key in [k for k in (*replicas.damaged, *replicas.unreadable) if k in self.marked]:

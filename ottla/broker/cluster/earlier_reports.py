@@ -4,7 +4,8 @@ adopts another backup of ZooKeeper.
 An adoption assigns leader epochs and producer ids that may get into no log: nobody writes to the
 partition, or the producer has not written yet. If the same backup were restored again, and brokers
 reported only what is in their logs, the cluster would assign the same epochs and ids again. So
-before a broker reports, it keeps its report, raised by the controller's margin.
+before a broker reports, it writes its report into this file, raised by the margin that the
+controller adds.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ ADOPTION = "ottla-adoption"
 
 
 def report_above(disk: Disk, directories: Sequence[str], held: Held) -> Held:
-    """What to report: `held`, which is in the logs, or what an earlier report has led to, if that
-    is higher. It is kept for the next report. Raises OSError."""
+    """The numbers to report: those of `held`, from the logs, or those in `ottla-adoption` where
+    they are higher. Writes the lowest numbers for the next report into it. Raises OSError."""
     next_id, epoch = held
     for path in directories:
         if not disk.exists(f"{path}/{ADOPTION}"):

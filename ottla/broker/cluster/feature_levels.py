@@ -11,7 +11,7 @@
 An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and while
 group.version is 0, consumer groups are refused.
 
-In a cluster levels apply to all brokers. A broker whose code does not support the finalised levels
+In a cluster, levels apply to all brokers. A broker whose code does not support the finalised levels
 does not start, and the controller raises no level above what a registered broker supports.
 """
 

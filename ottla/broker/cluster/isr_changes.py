@@ -1,10 +1,10 @@
 """A leader's part in changes of in-sync sets: which followers lag, which may join, and the request
 to the controller.
 
-There is one request at a time, with all proposals so far. The image shows the outcome: a proposal
-ends when its partition has a newer partition epoch, or when the controller has certainly refused
-it. Until then it is sent again, unchanged. A lost answer does no harm: meanwhile, both joining and
-leaving replicas count as in sync.
+There is one request at a time, with at most PARTITIONS_MAX proposals. The image shows the outcome:
+a proposal ends when its partition has a newer partition epoch, or when the controller has certainly
+refused it. Until then it is sent again, unchanged. A lost answer does no harm: meanwhile, both
+joining and leaving replicas count as in sync.
 
 A leader whose log has failed or is damaged removes no follower from the in-sync set: the followers
 lag only because they cannot read from this leader, and one of them is to become the next leader.
@@ -188,8 +188,8 @@ class IsrChanges:
         return rows
 
     async def _settle(self, rows: list[Row]) -> None:
-        """Repeat the request until each proposal is answered, or the image has a newer epoch of its
-        partition."""
+        """Repeat the request until each proposal is answered, its partition has a newer epoch in
+        the image, or its log has failed."""
         while rows:
             try:
                 answer = await self._ask(self._request(rows))

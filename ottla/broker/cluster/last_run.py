@@ -29,10 +29,10 @@ class FoundLogs:
     """What a start has found. `directories`: the paths of the log directories by id. `away`: the
     ids of known directories that could not be opened. `missing`: the partitions without a log in
     any directory. `homes`: the directory of each partition that has a log. `damaged`: for each
-    partition whose log ends before damage, whether the damaged records were once durable.
-    `offline`: the partitions that are offline in the image, which does not trust their logs.
-    `held`: the next producer id and leader epoch after those in the logs, if the broker adopts a
-    backup."""
+    partition whose log was cut off at damage or is gone, whether the missing records were once
+    durable. `offline`: the partitions that are offline in the image, which does not trust their
+    logs. `held`: the next producer id and leader epoch after those in the logs, if the broker
+    adopts a backup."""
 
     directories: Mapping[str, str]
     away: Collection[str] = ()
@@ -74,7 +74,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     strangers = set[str]() if adopts else records.keys() - {*known.directories} - renamed - back
     # How the last run ended is judged from the records of the directories that took part in it.
     # Strangers and directories that were missing in that run did not take part. There is one
-    # exception: a directory that was missing and has no record of any run failed before it was
+    # exception: a directory that was missing, and has no record of any run, failed before it was
     # missing. If that failure could not be reported, the image still trusts the directory's logs,
     # so the directory counts as one that lost its record.
     took_part = [

@@ -1,4 +1,4 @@
-"""Logs at the controller how many partitions have no leader, whenever the number changes."""
+"""Logs at the controller which partitions have no leader, whenever this changes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 this broker has certainly read.
 
 At its start, a broker refuses a ZooKeeper that does not have this entry. To accept a restored
-backup, an operator removes the file. Without it, the broker accepts the metadata in ZooKeeper, and
-reports the highest producer id and leader epoch in its logs (`held_by_logs`).
+backup, an operator removes the file from every log directory (`ottla cluster accept-backup`).
+Without these files, the broker accepts the metadata in ZooKeeper, and reports the highest producer
+id and leader epoch in its logs (`held_by_logs`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class ReadMarks:
     def __init__(self, disk: Disk, directories: Sequence[str], store: ClusterStore) -> None:
         self.disk, self.directories, self.store = disk, directories, store
         self.mark: Mark | None = None
-        """The last entry that this broker had certainly read."""
+        """The newest mark, found or written; None if there is none."""
 
     async def check(self) -> None:
         """Raise GoneBack if this broker's mark shows that ZooKeeper has gone back in time."""

@@ -50,8 +50,8 @@ class ProducerIds:
         """The task that requests the next block until it gets one."""
 
     async def take(self) -> int:
-        """An id that no producer has had before. All callers that wait for the same block get the
-        same NoProducerIds, so that no client waits longer than the first one."""
+        """An id that no producer has had before. If a request for a block fails, all callers that
+        wait for it get the same NoProducerIds, so no client waits longer than the first one."""
         while True:
             for producer_id in self.block:
                 return producer_id

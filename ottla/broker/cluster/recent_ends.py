@@ -43,8 +43,9 @@ class RecentEnds:
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at = dict.fromkeys(metadata.image.recently_gone, loop.time())
-        """When this broker read of each removal. If broker A registers again, A stays listed: A may
-        be gone once more when broker B, which stopped together with A, returns."""
+        """By node id: when this broker last read of the removal or the return, or reached ZooKeeper
+        again. If broker A registers again, A stays listed: A may be gone once more when broker B,
+        which stopped together with A, returns."""
         metadata.subscribe(self._follow)
         coordination.listen(self._session_changed)
 

@@ -107,10 +107,10 @@ class Registrar:
 
     async def _register_once_free(self, registration: Registration) -> None:
         """Register. If a process with this node id and other log directories has a session, wait
-        for the session's end: it may be a former process of this broker, whose disk was replaced.
-        If the connection to ZooKeeper breaks, wait for the next one.
+        for the session's end: that process may be a former one of this broker, whose disk was
+        replaced. If the connection to ZooKeeper breaks, wait for the next one.
 
-        Waits as long as the session of a dead process lasts, or for
+        Waits at most as long as the session of a dead process lasts, or
         initial.broker.registration.timeout.ms if that is longer. After this time, raises
         DuplicateBroker if the other process still has a session, and NotConnected or ConnectionLost
         if there is no connection to ZooKeeper.

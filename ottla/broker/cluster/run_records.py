@@ -52,7 +52,7 @@ class RunRecords:
             self.write(self.epoch, clean=True)
 
     def forget(self, path: str) -> None:
-        """A log directory has failed: remove its record, since its contents may be wrong now."""
+        """A log directory has failed: remove its record, which may be wrong now."""
         self.failed.add(path)
         try:
             self.disk.unlink(f"{path}/{run_record.RUN}")

@@ -19,10 +19,11 @@ cdef class CommitPromise(Promise):
 
 
 def when_committed(Partition partition not None, done):
-    """Call `done(None)` once everything that the log holds now is committed, else `done(error)`.
+    """Call `done(None)` once everything that the log holds now is committed, or `done(error)` if
+    the log goes offline or another broker leads the partition before that.
 
-    If everything is committed already, `done` is called before this returns. Later calls of `done`
-    are in the order of the appends.
+    If everything is committed already, `done` is called before this returns. The functions that
+    wait are called in the order of the appends.
     """
     cdef CommitPromise promise
     if partition.high_watermark >= partition.log.log_end_offset:

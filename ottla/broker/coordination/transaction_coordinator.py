@@ -1,5 +1,6 @@
 """Connects transactions to the log: runs `groups.transactions.runtime` over `__transaction_state`,
-writes its markers into partitions, and authorizes transactional appends for partition leaders."""
+writes transaction markers into partitions, and authorizes transactional appends for partition
+leaders."""
 
 from __future__ import annotations
 

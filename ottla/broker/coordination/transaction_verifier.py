@@ -34,7 +34,7 @@ REQUEST_SECONDS = 10.0
 _UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
 """Errors of a coordinator for partitions that are led here: the coordinator does not know a topic
 of the request yet, or this broker does not know yet that the topic was deleted. The coordinator has
-then attempted none of the request's partitions."""
+then neither checked nor added any of the request's partitions."""
 
 
 class Guard(NamedTuple):
@@ -77,8 +77,8 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts]:
-        """Ask a coordinator for a Produce of this version. From version 12 on, the request also
-        adds the partitions to the transaction."""
+        """Ask a coordinator about batches of a Produce request of this version. From version 12 on,
+        this also adds the partitions to the transaction."""
         # Take the guards now: in a later image, another broker may be the coordinator.
         guards = self.guards(transactional_id, producer, partitions)
         request = _request(transactional_id, producer, partitions, version < IMPLICIT_FROM)
@@ -106,8 +106,8 @@ class TransactionVerifier:
         partitions: Sequence[Partition],
         version: int,
     ) -> asyncio.Future[Verdicts] | None:
-        """Ask this broker's own coordinator; None if it permits the batches of all partitions at
-        once."""
+        """Ask this broker's own coordinator. Returns None if the coordinator has permitted the
+        batches of all partitions without a wait."""
         guards = self.guards(transactional_id, producer, partitions)
         coordinator = self.coordinators.transactions
         asked = [(each.topic, each.index) for each in partitions]

@@ -151,7 +151,7 @@ cdef object for_controller(Handler handler, RequestContext context, bytes data):
     request = decode_from(handler.request_class, body, context.version)
     if handler.decided and not context.broker.role.decides():
         return TaskReply(forward(context, data))
-    if not context.forwarded:               # else the forwarding broker repeats it
+    if not context.forwarded:   # a forwarded request is repeated by the broker that forwards it
         context.body = data
     return admitted(handler, request, context)
 

@@ -81,9 +81,9 @@ class DirectoryFailures:
             self.failure.fail(f"the log directory with the metadata has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
-        """End the broker; in a cluster, report the failure to the other brokers first. Otherwise
-        the next start would trust the logs on the failed disk, whose record of this run cannot be
-        removed (`Role.forget_run`).
+        """End the broker; in a cluster, report the failure to the other brokers first. Without this
+        report, the next start would trust the logs on the failed disk, since the record of this run
+        on that disk cannot be removed (`Role.forget_run`).
         """
         async def reported() -> None:
             with suppress(TimeoutError):

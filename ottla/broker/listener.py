@@ -66,8 +66,8 @@ class Listener:
         self.logins = Logins(name)
         self.rates = broker.connection_rates
         self.paused: asyncio.Handle | None = None
-        """The scheduled end of a pause in which no connections are accepted. The listener pauses if
-        clients connect too fast, or if no slot is free."""
+        """The scheduled call that ends a pause in accepting connections; None if none is scheduled.
+        The listener pauses if clients connect too fast, or if no slot is free."""
         self.throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         """The connections from addresses above their quota, until the timers close them."""
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
@@ -229,8 +229,8 @@ class Listener:
             pass                        # another file took the descriptor: there is no spare now
 
     def sweep(self) -> None:
-        """Close connections that are idle or whose frame stays incomplete; called every few
-        seconds."""
+        """Close connections that are idle, whose frame stays incomplete, or whose client does not
+        authenticate in time; called every few seconds."""
         now = self.loop.time()
         self.broker.counts.traced = requests.isEnabledFor(logging.DEBUG)
         self.handshakes.sweep()

@@ -47,7 +47,7 @@ async def lag_rows(
     """A row for each partition of the topics in a group's commits and assignments, at most
     PARTITIONS_MAX rows.
 
-    Figures are None for a partition without a replica on this broker, or without a commit.
+    The lag is None for a partition without a replica on this broker, or without a commit.
     """
     group, slices = shard.group(group_id), Slices()
     assigned = owners(group, shard.context.cluster)
@@ -167,7 +167,7 @@ def _left(
 
 
 def _aborted(broker: BrokerContext, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The transactions in the group's partitions that were aborted by a request."""
+    """The transactions in the group's partitions that an InitProducerId request aborted."""
     for row in rows:
         topic = broker.image.topics.get(row["topic"])
         if topic is None:

@@ -40,9 +40,10 @@ class LagSamples:
         return len(self._groups)
 
     def compare(self, group_id: str, now: Sample) -> Change | None:
-        """Keep a sample; returns the change since the oldest sample of the same partitions, None if
-        that sample is too young. Samples of other partitions are dropped: a partition's first
-        commit, or the expiry of its offset, must not look like a change of the lag."""
+        """Return the change since the oldest sample of the same partitions; None if that sample is
+        too young. Keep `now`, unless a sample of the last SPACING_MS is kept already. Samples of
+        other partitions are dropped: a partition's first commit, or the expiry of its offset, must
+        not look like a change of the lag."""
         samples = self._groups.pop(group_id, None) or deque(maxlen=SAMPLES_MAX)
         self._groups[group_id] = samples
         while samples and (

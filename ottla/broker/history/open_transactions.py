@@ -51,7 +51,7 @@ def opened(
     broker: BrokerContext, partition: Partition, stable: int, known_open: Ongoing
 ) -> tuple[str, dict[str, Any]]:
     """A sentence about the transaction that begins at the last stable offset of a partition, and
-    its fields. Only the coordinator knows the transactional id and the times."""
+    the fields of the finding. Only the coordinator knows the transactional id and the times."""
     text, fields = briefly(stable)
     try:
         producers = partition.log.active_producers()

@@ -1,6 +1,7 @@
-"""The events of the partitions with a replica here: changes of in-sync sets and of leaders.
+"""The events of the partitions with a replica here: changes of in-sync sets, of leaders, of
+replicas and of log directories, and aborted transactions.
 
-Events are found by comparing two metadata images, once for each partition that changed.
+Changes are found by comparing two metadata images, once for each partition that changed.
 A leader also records how far a follower was behind when it requested the follower's removal.
 """
 
@@ -65,7 +66,7 @@ class PartitionHistory:
         }
 
     def aborted(self, key: Key, fields: dict[str, Any]) -> None:
-        """Record that a request has aborted an open transaction in a partition."""
+        """Record that an InitProducerId request has aborted an open transaction in a partition."""
         now_ms, tick_ms = self.clock.now_ms(), self.clock.monotonic_ms()
         self.rings.add(key, event(now_ms, tick_ms, "transaction_aborted", fields))
 

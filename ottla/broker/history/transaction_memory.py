@@ -26,7 +26,7 @@ class HeldBack:
             del self._seen[next(iter(self._seen))]
 
     def ago(self, key: tuple[str, str, int], tick_ms: int) -> int | None:
-        """How many ms ago a group was last seen waiting; None if that is more than RELEASED_MS."""
+        """How many ms ago a group was last seen waiting; None if never or over RELEASED_MS ago."""
         seen = self._seen.get(key)
         return None if seen is None or tick_ms - seen > RELEASED_MS else tick_ms - seen
 

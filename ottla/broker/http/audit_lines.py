@@ -13,7 +13,7 @@ LOGGER = "ottla.audit"
 
 
 class AuditLines(logging.Handler):
-    """Keeps the lines of the audit logger, until it is closed."""
+    """Keeps the newest lines of the audit logger, until `close`."""
 
     def __init__(self) -> None:
         super().__init__()

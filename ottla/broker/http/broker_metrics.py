@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.replication.metadata import MetadataImage
 
 CLIENTS_MAX = 1000
-"""Limit on the series of connections by client; further clients are not listed."""
+"""Limit on the series by client, and on the series by quota; further ones are not listed."""
 TOPICS_PER_SLICE = CONNECTIONS_PER_SLICE = 50
 
 

@@ -1,6 +1,6 @@
 """Metrics of a broker's part in a cluster: copying from leaders, elections, ZooKeeper's session.
 
-A standalone broker has these counters too, at 0, as in Apache Kafka.
+Except for the session's, a standalone broker has these metrics too: at 0, as in Apache Kafka.
 """
 
 from __future__ import annotations

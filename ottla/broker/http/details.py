@@ -58,7 +58,7 @@ DETAILS: dict[tuple[str, str], Answer] = {
 
 
 def find(path: str) -> tuple[Answer, str] | None:
-    """The function that answers a path, with the name in the path; None for any other path."""
+    """The function that answers a path, with the name in the path; None if no function does."""
     words = path.removeprefix(PREFIX).split("/") if path.startswith(PREFIX) else []
     answer = DETAILS.get((words[0], words[2])) if len(words) == 3 else None
     return None if answer is None else (answer, unquote(words[1]))

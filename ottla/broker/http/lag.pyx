@@ -38,8 +38,8 @@ class Lag(NamedTuple):
 
 
 cdef class Place:
-    """Where the record with `offset` is: the segment, the position in it, and the record's
-    timestamp in ms, -1 if it has none."""
+    """Where the record with `offset` is: the segment, the position of the record's batch in it, and
+    the record's timestamp in ms, -1 if it has none."""
     cdef int64_t offset, position, timestamp
     cdef Segment segment
 
@@ -195,8 +195,8 @@ cdef Place look_up(PartitionLog log, int64_t offset):
 
 
 cdef int64_t timestamp_at(const uint8_t *head, int64_t offset) noexcept:
-    """An estimate of a record's timestamp, as if the batch's timestamps were evenly spread.
-    Producers that import old records put records of several minutes into one batch."""
+    """An estimate of a record's timestamp, as if the batch's timestamps were evenly spread. The
+    batch's first timestamp may be minutes off if a producer imports old records."""
     cdef int64_t first = batch.base_timestamp(head), newest = batch.max_timestamp(head)
     cdef int64_t delta = offset - batch.base_offset(head), last = batch.last_offset_delta(head)
     if batch.attributes(head) & (batch.LOG_APPEND_TIME | batch.DELETE_HORIZON):

@@ -77,8 +77,8 @@ class Monitor:
 
     def asked_lags(self) -> Lags:
         """The lags for HTTP requests about one group. This `Lags` object caches where each group
-        reads next (`lag.Place`). A round lasts a minute, and a place that was not used in a whole
-        round is dropped."""
+        reads next (`lag.Place`). A round lasts at least a minute, and a place that was not used in
+        a whole round is dropped."""
         now = self.loop.time()
         if now - self._round_at > ROUND_SECONDS:
             self._asked_lags.begin()

@@ -19,8 +19,8 @@ from ottla.replication.roles.follower_replica cimport FollowerReplica
 from ottla.broker.http.exposition import escaped
 
 LED = COUNTERS
-"""The number of the column that has a topic's number of partitions led here. It follows the columns
-of the counters."""
+"""The index of the column with the number of a topic's partitions that are led here. It follows the
+columns of the counters."""
 FIGURES = (
     "size", "start", "end", "segments", "under_min_isr", "in_sync", "replicas", "stable_lag",
     "led_end", "led_start", "led_in_sync", "leader", "preferred", "led_replicas",
@@ -184,7 +184,7 @@ cdef class Reading:
         self.followed = PartitionRows()
 
     def read_more(self, int most):
-        """Read up to `most` more partitions or topics; returns whether some are left."""
+        """Read up to `most` more partitions or topics; returns whether some may be left."""
         cdef Partition partition
         while most > 0:
             most -= 1

@@ -45,8 +45,8 @@ NOT_HTTP = (
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
-"""How long a scrape may block the loop at a time. Other work may block it much longer, but a scrape
-comes every few seconds. A pause between two slices costs 10 µs."""
+"""How long a scrape may block the loop at a time: less than other work may, since a scrape comes
+every few seconds. A pause between two slices costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,
@@ -169,7 +169,7 @@ class HttpServer:
         await _send(writer, pieces)
 
     def close(self) -> None:
-        """Stop listening; requests in progress are aborted."""
+        """Stop listening; requests in progress are cancelled when the loop ends."""
         self.ready = False
         if self.server is not None:
             self.server.close()
@@ -257,6 +257,6 @@ def _head(code: int, kind: str, extra: str) -> bytes:
 
 
 def _family(host: str) -> int:
-    """The address family to listen on: IPv6 only for an IPv6 address, so `localhost` is 127.0.0.1
-    only."""
+    """The address family to listen on: IPv6 if `host` is an IPv6 address, otherwise IPv4. So
+    `localhost` is 127.0.0.1 only."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""The JSON of /api/v1: the broker, connections, groups, clients that push metrics, audit log."""
+"""The JSON of /api/v1: broker, connections, clients, groups, telemetry, audit log, transactions."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ cdef class Channel(Pollable):
     cdef readonly int64_t sent          # bytes
     cdef readonly double opened_at
     cdef readonly double active_at      # the loop time since when the broker waits for the client
-    # States in which the channel does not receive, handle frames or send.
+    # States that keep the channel from receiving, from handling frames, or from sending.
     cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires
     cdef bint paused                    # the channel does not receive

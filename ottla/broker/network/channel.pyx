@@ -2,9 +2,10 @@
 """The flow of bytes on one socket: when it is read, when frames are handled, when replies are sent.
 
 The event loop only reports that the socket is ready; the channel receives and sends by itself.
-Frames are handled in order, at once. A request that has to wait for something is a `Held`
-(promises.pxd lists them): later frames wait until it ends. A produce whose acknowledgement is
-pending (acks=all) does not hold up later frames: its reply waits in the `ReplyQueue`.
+Frames are handled in order, as soon as they have arrived. A request that has to wait for something
+is a `Held` (promises.pxd lists the kinds): later frames wait until it ends. A produce whose
+acknowledgement is pending (acks=all) delays later requests, except produces; its reply waits in the
+`ReplyQueue`.
 
 While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
 can make the broker use. A client above its quota is muted for a while.
@@ -152,7 +153,7 @@ cdef class Channel(Pollable):
         self.watch()
 
     cdef int compact(self) except -1:
-        """Make room in the inbox, and resume receiving if it was stopped."""
+        """Make room in the inbox, and resume receiving if nothing prevents it any longer."""
         if self.closed:
             return 0
         self.inbox.compact()
@@ -201,8 +202,8 @@ cdef class Channel(Pollable):
         if held is not None:
             self.queue.waits()
         if held is not None and self.quotas.timing:
-            # Subtract the time of this moment; `resume` adds the time of its moment. So `in_hand`
-            # grows by the wait, which is not charged to the request.
+            # Subtract the time at which the wait begins; `resume` adds the time at which it ends. So
+            # `in_hand` grows by the wait, which is not charged to the request.
             self.queue.in_hand -= self.poller.clock.monotonic()
         return 0
 
@@ -228,7 +229,8 @@ cdef class Channel(Pollable):
     def mute(self, double seconds):
         """Handle and read nothing for this time (KIP-219); replies are still sent.
 
-        The socket is not watched meanwhile, so that a throttled client costs no more than a timer.
+        The socket is not watched for requests meanwhile, so that a throttled client costs no more
+        than a timer.
         """
         if self.closed:
             return
@@ -246,13 +248,13 @@ cdef class Channel(Pollable):
         self.make_progress()
 
     def promise_kept(self):
-        """The last promise of a queued reply was kept."""
+        """The last promise of a queued reply has ended."""
         self.schedule()
 
     # -- sending ---------------------------------------------------------------------------------
 
     cdef int flush(self) except -1:
-        """Send as much as the socket accepts. If bytes remain, continue once it is writable."""
+        """Send up to SEND_SIZE_PER_TURN. If bytes remain, continue once the socket is writable."""
         cdef Reply out = self.out
         cdef Py_ssize_t sent, budget = SEND_SIZE_PER_TURN
         if self.warming:

@@ -17,7 +17,7 @@ from ottla.wire.byteorder cimport load_int16, load_int32
 from ottla.wire.errors import MalformedMessage
 
 cdef enum:
-    SIZE = 4096                 # of a new inbox; it doubles as bytes arrive
+    SIZE = 4096                 # of a new inbox; the size doubles when the inbox is full
     SIZE_KEPT = 4 << 20         # a larger buffer is freed once its frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
@@ -110,7 +110,8 @@ cdef class Inbox:
 
     cdef int awaited(self, Py_ssize_t got) noexcept:
         """How many further bytes have to arrive before the next wake-up, after a receive of `got`
-        bytes. If the frame arrives slowly, this is the rest of the frame, otherwise 1."""
+        bytes. If the frame arrives slowly and lacks at least PIECE_SIZE bytes, this is the number
+        of missing bytes, up to AWAITED_SIZE_MAX; otherwise 1."""
         cdef Py_ssize_t missing
         if got >= PIECE_SIZE or self.held() < LENGTH_SIZE:
             return 1

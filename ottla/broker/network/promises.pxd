@@ -5,7 +5,7 @@
 #       TaskReply      a handler that is a coroutine
 #     ProduceRequest   waits for its coordinator, or a thread that prepares a batch (api/records)
 #     FetchRequest     waits for bytes, or its timeout (api/records)
-#   PendingReply   a complete reply with open promises (acks=all); later frames do not wait for it
+#   PendingReply   a complete reply with open promises (acks=all); only later produces do not wait
 #   AckPromise     waits until a partition's high watermark is past a batch of such a reply
 #   Wait           watches partitions; calls back at a change or a timeout
 
@@ -19,8 +19,8 @@ from ottla.wire.codec cimport Writer
 cdef class PendingReply:
     cdef Writer frame                   # the whole reply with its length; error codes may change
     cdef int open_promises
-    cdef list promises                  # of AckPromise; None once all are kept
-    cdef list moved                     # of AckPromise: those that a new leader broke, or None
+    cdef list promises                  # of AckPromise; None once all have ended
+    cdef list moved                     # the AckPromises that a new leader broke; None at first
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
     cdef double begun, waits_since      # set by ReplyQueue
@@ -62,7 +62,7 @@ cdef class Held:
 
 cdef class LateReply(Held):
     cdef readonly object response       # a message or an exception; None until it is delivered
-    cdef public object observer         # called with the message before it is sent, or None
+    cdef public object observer         # if not None, called with the response before it is sent
     cdef object context                 # dispatch's RequestContext
     cdef int32_t correlation_id
 

@@ -52,8 +52,8 @@ cdef class PendingReply:
         return 0
 
     cdef int expire(self) except -1:
-        """On timeout: report batches that are not acknowledged as timed out; they may still be
-        committed later."""
+        """On timeout: set the error code REQUEST_TIMED_OUT for batches that are not acknowledged
+        yet; they may still be committed later."""
         cdef AckPromise promise
         if self.promises is None:
             return 0
@@ -73,7 +73,7 @@ cdef class PendingReply:
 cdef class AckPromise(Promise):
     cdef int kept(self, Partition partition) except -1:
         cdef int16_t code
-        if partition.high_watermark < self.required:    # broken: leader or disk is gone
+        if partition.high_watermark < self.required:    # broken, for the reason in `code`
             code = STORAGE_ERROR if partition.log.offline is not None else partition.ended_code
             store_int16(self.reply.frame.data + self.error_at, code)
             if code == NOT_LEADER:

@@ -202,8 +202,8 @@ cdef class Channel(Pollable):
         if held is not None:
             self.queue.waits()
         if held is not None and self.quotas.timing:
-            # Subtract the time at which the wait begins; `resume` adds the time at which it ends. So
-            # `in_hand` grows by the wait, which is not charged to the request.
+            # Subtract the time at which the wait begins; `resume` adds the time at which it ends.
+            # So `in_hand` grows by the wait, which is not charged to the request.
             self.queue.in_hand -= self.poller.clock.monotonic()
         return 0
 

@@ -68,6 +68,23 @@ def test_a_lost_append_has_the_groups_read_again(data: Path) -> None:
         assert answer.topics[0].partitions[0].committed_offset == 7
 
 
+def test_nothing_is_answered_from_records_that_are_not_committed(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next leader may lack them, and would give another answer."""
+    held: list[Any] = []
+    with RunningBroker(data) as broker, WireClient(broker.address) as client:
+        with_a_commit(broker, client)
+        with monkeypatch.context() as patch:
+            patch.setattr(log_coordinator, "when_committed", lambda _, then: held.append(then))
+            lose_an_append(broker)
+            until(lambda: held, "the log is read")
+            assert fetched(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        broker.call(held[0], None)
+        until(lambda: not fetched(client).error_code, "everything is committed")
+        assert fetched(client).topics[0].partitions[0].committed_offset == 7
+
+
 async def make_again(broker: RunningBroker, name: str, partitions: int) -> None:
     """Delete a topic and create it, in one change of the image."""
     metadata = broker.server.metadata_log

@@ -95,7 +95,8 @@ class ClusterClient:
         self._coordinators: dict[tuple[int, str], int] = {}
 
     def any(self) -> Connection:
-        """A connection to any broker: the first bootstrap address that answers."""
+        """A connection to any broker: the first bootstrap address, or other known address, that
+        answers."""
         if self._first is None or not self._first.usable:
             if self._first is not None:
                 self._first.retire()
@@ -248,7 +249,7 @@ class ClusterClient:
         If the controller cannot be reached, returns a connection to any broker, which forwards the
         changes to the next controller. Use `itself` for data that only the controller has: then an
         unknown or unreachable controller raises NotConnected; within `with_retries`, the next
-        controller is found.
+        controller is found. If the only broker cannot be reached, raises NoBroker or TimedOut.
         """
         if self.controller_id < 0:
             self.refresh()
@@ -300,11 +301,11 @@ class ClusterClient:
     def with_retries(
         self, ask: Callable[[], Any], also: Container[ErrorCode] = (), *, again: bool = False
     ) -> Any:
-        """Calls `ask`, and retries while it raises NotConnected, or Refused with a retriable code
-        or a code in `also`.
+        """Calls `ask`, and retries while it raises NotConnected, or Refused with a code in MOVED,
+        EARLY or `also`.
 
-        With `again`, also retries after a broken connection, although the broker may already have
-        executed the request. Raises NoBroker once no broker can be reached.
+        With `again`, also retries after a broken connection or a timeout, although the broker may
+        already have executed the request. NoBroker is raised without a retry.
         """
         deadline = time.monotonic() + self.patience_seconds
         moved = False

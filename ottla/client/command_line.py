@@ -1,7 +1,7 @@
 """The parser of all command lines except those of Kafka's tools. Errors have one line, and name
 similar flags and choices.
 
-Brokers use this module too, so it imports only argparse until there is an error.
+Brokers use this module too, so it imports no other module of Ottla until there is an error.
 """
 
 from __future__ import annotations

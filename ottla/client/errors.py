@@ -146,7 +146,7 @@ def is_running_there(flags: str = "") -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error's text. An OSError's text has no error number: `PATH: no such file or directory`."""
+    """An error's text; for an OSError `PATH: no such file or directory`, without the number."""
     if not isinstance(error, OSError) or error.strerror is None or error.errno is None:
         return str(error)
     text = error.strerror[:1].lower() + error.strerror[1:]

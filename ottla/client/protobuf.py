@@ -26,8 +26,8 @@ def compile_proto(text: str, name: str = "schema.proto") -> bytes:
     """Compiles a .proto text, with its imports of google/protobuf, to the bytes of a
     FileDescriptorSet.
 
-    Raises BadProto if the text does not compile or imports other files; protoc has then written its
-    own message to standard error.
+    Raises BadProto if grpcio-tools is missing, or if protoc refuses the text, for example because
+    it imports other files; protoc itself writes the reason to standard error.
     """
     import tempfile
 

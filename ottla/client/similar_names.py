@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST = 3
 PARTITION = re.compile(r"([\w.-]+)[-:](\d+)$")
-"""The partition in what was refused, such as orders-0."""
+"""Finds the partition in `Refused.what`, such as orders-0."""
 
 
 def similar(name: str, known: Iterable[str], prefix: str = "") -> str:
@@ -44,8 +44,8 @@ def beside(path: str) -> list[os.DirEntry[str]]:
 
 
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:
-    """Adds what exists to the message of an error about an unknown topic, group or transactional
-    id: similar names, or the partitions of the topic."""
+    """Adds suggestions to the message of an error about an unknown topic, partition, group or
+    transactional id: similar names, or the partitions that the topic has."""
     if not isinstance(error, Refused) or error.code not in KINDS or "; similar:" in str(error):
         return
     if found := KINDS[error.code][0].search(str(error)):

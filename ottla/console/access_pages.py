@@ -26,8 +26,8 @@ DESCRIBED_MAX = 500
 OPEN_MS = 60_000
 """The overview lists transactions that have been open this long and hold back records."""
 HELD_MS = 10_000
-"""The records that a younger transaction holds back are not counted, because most transactions end
-soon."""
+"""The records that a transaction younger than this holds back are not counted, because most
+transactions end soon."""
 HELD_PLACES_MAX = 50
 """The producer that holds back records is looked up in at most this many partitions."""
 HANGING_MINUTES = 15
@@ -95,7 +95,7 @@ def transaction_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 def long_open_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
     """The transactions that have been open for more than OPEN_MS, the longest first; none if the
-    cluster refuses the list."""
+    list cannot be read."""
     found: list[Row] = []
     try:
         listed = transactions.list_transactions(cluster, older_ms=OPEN_MS, states=["Ongoing"])
@@ -134,7 +134,7 @@ def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> l
         try:
             _, state = transactions.describe(cluster, row["id"])
         except ClientError:
-            continue                        # the transaction has ended
+            continue                        # the transaction may have ended
         started = state.transaction_start_time_ms
         row |= {
             "epoch": state.producer_epoch,

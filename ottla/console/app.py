@@ -202,7 +202,8 @@ async def download(request: ApiRequest) -> Response:
 def read_one(
     properties: dict[str, str], bootstrap: str, topic: str, partition: int, offset: int
 ) -> Any:
-    """One record. Raises BadRequest if it does not exist, for example after compaction."""
+    """One record. Raises BadRequest if it does not exist, for example after compaction, or has not
+    arrived after READ_SECONDS."""
     stop = threading.Event()
     timer = threading.Timer(READ_SECONDS, stop.set)
     timer.daemon = True

@@ -55,8 +55,8 @@ def addresses(cluster: ClusterClient, memory: Memory) -> dict[int, str]:
 
 
 def reachable(value: str, host: str) -> str | None:
-    """The address of a broker's HTTP listener. If it listens on all interfaces, the host is the one
-    under which clients reach the broker."""
+    """The address of a broker's HTTP listener; None if it cannot be parsed. If the broker listens
+    on all interfaces, the host is the one under which clients reach the broker."""
     text = value.rpartition("://")[2]
     try:
         at, port = parse_address(text if text.rpartition(":")[0] else f"0.0.0.0{text}")

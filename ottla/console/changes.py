@@ -1,6 +1,6 @@
 """POST, PATCH and DELETE: each sends an admin request as the user, and the broker authorizes it.
 
-The field `confirm` of a destructive request repeats the name of the thing that it deletes.
+The field `confirm` of a destructive request repeats a name, such as that of the topic to delete.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ async def change_broker_config(request: ApiRequest) -> Row:
 
 
 async def produce(request: ApiRequest) -> Row:
-    """Send one record; `key` and `value` are texts, or base64 with `encoding`."""
+    """Send one record; `key` and `value` are texts, or base64 if `encoding` is base64."""
     name = request.path("topic")
     encoding = await request.field("encoding", str, "text")
     headers = await request.field("headers", list, [])
@@ -181,8 +181,9 @@ def sent(
 
 async def reset_group(request: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
-    for each partition; with `dry_run` only report what would change. The rows of this report may be
-    sent as `offsets`: then the reset is refused if a committed offset is no longer `old`."""
+    for each partition. With `dry_run`, the default, only report what would change. A row of
+    `offsets` may have the field `old` of this report: then the reset is refused if the committed
+    offset is no longer `old`, or if the partition no longer has the row's `offset`."""
     name = request.path("group")
     dry_run = await request.field("dry_run", bool, True)
     if not dry_run:

@@ -339,8 +339,8 @@ def directory_rows(disks: Disks) -> list[Row]:
 
 
 def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """Partitions that are being moved, with the bytes copied and to copy; None if no broker
-    reports sizes."""
+    """Partitions that are being moved, with the bytes copied and to copy, which are None if no
+    broker reports sizes."""
     moving = partitions.reassignments(cluster)
     nothing: list[partitions.Replica] = []
     moved = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []

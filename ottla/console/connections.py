@@ -1,7 +1,8 @@
 """A user's connections to the cluster, for worker threads.
 
-A `ClusterClient` blocks and serves one thread at a time, so each request takes an idle client. If
-a browser abandons a request, the thread still completes it; only then is the client free again.
+A `ClusterClient` blocks and serves one thread at a time, so each request takes an idle client, or a
+new one if none is idle. If a browser abandons a request, the thread still completes it; only then
+is the client free again.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Connections:
     def _ended(self, running: asyncio.Future[Result]) -> None:
         self.places.release()
         if not running.cancelled():
-            running.exception()             # marks it as seen: the caller may no longer wait
+            running.exception()             # marks the error as seen: nobody may be waiting
 
     def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:

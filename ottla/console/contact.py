@@ -35,8 +35,8 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """If the last request was not answered, connects without a user. So the console notices
-        that a broker answers again, even if there are no requests of users."""
+        """Unless a broker answered the last request, connects without a user. So the console
+        notices that a broker answers again, even if there are no requests of users."""
         if not self.answered:
             try:
                 await asyncio.to_thread(self._connect)

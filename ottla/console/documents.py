@@ -20,7 +20,7 @@ async def encoded(document: Any) -> bytes:
 
 
 def bytes_of(document: Any) -> bytes:
-    """The JSON of a document, encoded at once."""
+    """The JSON of a document, encoded in this thread."""
     return text_of(document).encode()
 
 
@@ -43,10 +43,10 @@ def text_of(document: Any) -> str:
 
 
 def event(name: str, value: Any) -> bytes:
-    """An event with a value as JSON."""
+    """A server-sent event with a value as JSON."""
     return framed(name, bytes_of(value))
 
 
 def framed(name: str, data: bytes) -> bytes:
-    """An event with these bytes as its data."""
+    """A server-sent event with these bytes as its data."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)

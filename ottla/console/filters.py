@@ -121,7 +121,7 @@ def document_in(data: bytes | None, schemas: Schemas | None) -> Any:
 
 
 def path_test(text: str, schemas: Schemas | None = None) -> Test:
-    """Whether the value is a document that has a path, and a comparison holds there."""
+    """Whether the value is a document with this path, where the comparison, if any, holds."""
     steps, rest = steps_of(text.strip())
     compare = comparison(rest) if rest.strip() else None
 

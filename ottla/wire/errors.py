@@ -1,8 +1,8 @@
 """Kafka's error codes, and the exceptions that carry them through the broker.
 
-Errors are raised as ProtocolError where they are detected; dispatch turns them into error codes
-once. MalformedMessage closes the connection instead, since bytes that cannot be parsed as a request
-cannot be answered.
+Errors are raised as ProtocolError where they are detected; handlers and dispatch turn them into
+error codes. MalformedMessage closes the connection instead, since bytes that cannot be parsed as a
+request cannot be answered.
 Reference: Kafka protocol guide, "Error Codes".
 """
 
@@ -332,7 +332,7 @@ class InvalidTopic(ProtocolError):
 
 
 class NotLeaderOrFollower(ProtocolError):
-    """Another broker leads the partition."""
+    """The broker is not the partition's leader or, if any replica may answer, has no replica."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

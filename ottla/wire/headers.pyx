@@ -1,9 +1,9 @@
 """Headers of requests and responses; reference: Kafka protocol guide, "Headers"; KIP-482, KIP-511.
 
-A message's API and version determine its header. Flexible versions have two exceptions. The client
-id keeps its 2-byte length, because a broker has to read it before it knows whether it supports the
-version. An ApiVersions response always has header 0, because a client reads it before it knows the
-broker's versions.
+A message's API and version determine its header. Flexible versions have flexible headers, with two
+exceptions. The client id keeps its 2-byte length, because a broker has to read it before it knows
+whether it supports the version. An ApiVersions response always has header 0, because a client reads
+it before it knows the broker's versions.
 """
 
 from libc.stdint cimport uint8_t

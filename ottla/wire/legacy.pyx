@@ -163,7 +163,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
 
 
 cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
-    """Records, codec and timestamp type of a message set that can become one batch."""
+    """Records and codec of a set that becomes one batch; whether timestamps are append times."""
     cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *end = at + data.shape[0]
     cdef Message message

@@ -9,7 +9,7 @@ cdef class Level:
     cdef Plan plan
     cdef object struct
     cdef int field
-    cdef list values                    # elements of the array that is being encoded, or None
+    cdef list values                    # elements of the array being encoded; None if none is
     cdef Py_ssize_t element
 
 

@@ -1,4 +1,4 @@
-"""The wire format of one version of a struct: the flat form of a schema, made at its first use.
+"""The wire format of one version of a struct, flattened from the schema at the first use.
 
 A Layout belongs to a class and knows at which offset of the class's objects each field's slot is; a
 Plan belongs to a class and a version. `structs` executes plans.

@@ -20,7 +20,7 @@ cdef struct Walk:
     int64_t max_timestamp
     int32_t max_timestamp_at    # offset delta of the first record that has it
     int32_t index               # of the record at which the check stopped
-    int64_t timestamp           # of that record
+    int64_t timestamp           # of that record, if its flaw is TIMESTAMP
     bint without_timestamp      # at least one record has none
 
 

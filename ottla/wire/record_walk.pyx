@@ -29,8 +29,8 @@ cdef str flaw_text(Flaw flaw):
 cdef inline const uint8_t *skip_bytes(
     const uint8_t *at, const uint8_t *end, int32_t *length
 ) noexcept nogil:
-    """Skips bytes with a length prefix, which is -1 for null; returns NULL if the bytes end after
-    `end`."""
+    """Skips bytes with a length prefix, which is -1 for null; returns NULL if the length is
+    malformed or exceeds `end`."""
     at = read_varint(at, end, length)
     if at is NULL or length[0] < -1 or length[0] > end - at:
         return NULL
@@ -63,7 +63,7 @@ cdef Flaw walk_records(
 
     | length | attributes int8 | timestamp delta varlong | offset delta | key length | key
     | value length | value | header count | { key length | key | value length | value } ... |
-    All fields are varints, except the two whose type is given.
+    All numbers are varints, except the two whose type is given.
     """
     cdef int32_t index, length, key_length, offset_delta, previous = -1
     cdef int64_t timestamp

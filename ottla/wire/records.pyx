@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """Reads records from batches, and builds new batches.
 
-Coordinators, the metadata log, tools and tests use this module; produced batches are stored without
-being rebuilt. References: message format v2 and control records KIP-98; delete horizon KIP-534.
+Coordinators, the metadata log, conversions of old message formats, tools and tests use this module;
+produced batches of format v2 are stored without being rebuilt. References: message format v2 and
+control records KIP-98; delete horizon KIP-534.
 """
 
 from cpython.buffer cimport PyBUF_READ

@@ -3,7 +3,7 @@
 A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`)
 or one free-standing struct (`data`). The first line names it. If this broker serves an API, an
 indented second line names the file of `broker/api` that has the handler, and the API's ROLES. A
-section's line may set its own versions:
+section's line may set its own versions. Examples of the first lines:
 
     list_offsets   key 2   versions 0-11   flexible 6+   listeners broker
       served offsets
@@ -107,13 +107,13 @@ class Schema:
     kind: str
     """"key" for an API, "record" for an internal topic's record, "data" for a struct."""
     key: int | None
-    """The API key, or the record's type."""
+    """The API key, or the record's type; None if there is none."""
     versions: range
     flexible_from: int | None
     listeners: tuple[str, ...]
     topic: str
     served_by: str = ""
-    """The module of `ottla.broker.api` with the handler; empty if this broker does not serve it."""
+    """The module of `ottla.broker.api` with the handler; empty if no handler serves the API."""
     roles: frozenset[str] = frozenset()
     sections: dict[str, Section] = dataclass_field(default_factory=dict)
 
@@ -141,7 +141,7 @@ def singular(name: str) -> str:
 
 
 def parse_versions(text: str, within: range) -> range:
-    """`3`, `3-5`, `3+` or `none` as a range within the enclosing versions; ValueError otherwise."""
+    """`3`, `3-5`, `3+` or `none` as a range; ValueError for other texts or outside `within`."""
     if text == "none":
         return range(0)
     if text.endswith("+"):
@@ -293,7 +293,7 @@ class Lines:
 
 
 def parse_section_line(kind: str, words: list[str], schema: Schema) -> Section:
-    """`request`, or `value   versions 0-4   flexible 4+`."""
+    """Parses a section's line: `request`, or `value   versions 0-4   flexible 4+`."""
     if words[0] != kind:
         raise ValueError(f"the line begins with {words[0]!r}, but the section {kind!r} is expected")
     marks = dict(zip(words[1::2], ([mark] for mark in words[2::2]), strict=True))
@@ -363,7 +363,7 @@ def parse_field(words: list[str], within: range) -> Field:
 
 
 def parse_default(text: str | None, field: Field) -> object:
-    """The value of `=text`, or the type's default if there is none."""
+    """The value of `=text`, or the type's default if `text` is None."""
     if text == "null":
         if not field.nullable:
             raise ValueError(f"field {field.name} has default null but is not nullable")

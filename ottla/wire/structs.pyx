@@ -139,7 +139,7 @@ cdef object read_struct(Cursor cursor, Plan plan):
 
 
 cdef int read_rest(Cursor cursor, Plan plan, object struct) except -1:
-    """Read the tagged fields, after the plain ones, and set the absent ones to their defaults."""
+    """Read the tagged fields, after the plain ones. Fields that are not read get their defaults."""
     cdef Op *op = plan.ops + plan.plain
     cdef Op *end = op + plan.tagged + plan.absent
     while op < end:
@@ -283,7 +283,7 @@ cdef int write_array(Writer writer, Op *op, object value, bint compact) except -
 
 
 cdef list array_list(object value):
-    """A tuple or other iterable as a list; str and bytes are rejected, though iterable."""
+    """A tuple or other iterable as a list; str, bytes and dict are rejected, though iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview, dict)):
         raise UnencodableMessage(f"an array must be a list, not {type(value).__name__}")
     return list(value)
@@ -311,8 +311,8 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
 
 
 cdef int write_rest(Writer writer, Plan plan, object struct) except -1:
-    """Write the tagged fields, which follow the plain ones. Raise NotInThisVersion if a field that
-    the version does not have is set."""
+    """Write the tagged fields, which follow the plain ones. Raise NotInThisVersion if a field is
+    set that the version lacks and that must not be dropped."""
     global walking
     cdef Op *op = plan.ops + plan.plain
     cdef Op *end = op + plan.tagged
@@ -358,8 +358,8 @@ cdef int write_tags(Writer writer, Op *first, Op *end, object struct) except -1:
         writer.write_unsigned_varint(op.tag)
         start = writer.size
         write_value(writer, op.code, op, value, True)
-        # The size precedes the value but is known only after it: write it after the value, then
-        # swap.
+        # The size precedes the value but is known only once the value is written: write the size
+        # after the value, then swap the two.
         size = writer.size - start
         writer.write_unsigned_varint(size)
         swap(writer.data + start, size, writer.size - start - size)
@@ -407,7 +407,7 @@ cdef class Struct:
 
 
     def __reduce__(self):
-        # For copy and pickle, which cannot find the slots themselves.
+        # Copy and pickle use this, because they do not find the slots.
         cdef Layout layout = type(self).LAYOUT
         return rebuilt, (type(self), {name: getattr(self, name) for name in layout.names})
 

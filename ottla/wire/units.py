@@ -33,7 +33,7 @@ UNLIMITED = {(1 << 31) - 1, (1 << 63) - 1}
 
 
 class InvalidUnit(ValueError):
-    """A time or a size with an unknown unit, or without a whole number."""
+    """A time or a size without a number, with an unknown unit, or not whole in a setting's unit."""
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
@@ -56,8 +56,8 @@ def size_bytes(text: str) -> int:
 
 
 def number_of(name: str, value: str) -> str:
-    """The value of one setting without its unit. A value without a unit, or of a setting that is
-    neither a time nor a size, stays unchanged. Raises InvalidUnit."""
+    """The value of one setting as a number in the setting's unit. A value without a unit, or of a
+    setting that is neither a time nor a size, stays unchanged. Raises InvalidUnit."""
     match = NUMBER.fullmatch(value.strip())
     if match is None or not match[2]:
         return value
@@ -80,8 +80,8 @@ def number_of(name: str, value: str) -> str:
 
 
 def to_write(name: str, value: str) -> str:
-    """The end of an error message that asks for a number: if the value has a unit, it says which
-    number to write instead. Otherwise it is empty."""
+    """The end of an error message that asks for a number: which number to write instead of a value
+    with a unit. Empty if the value has no unit or cannot be converted."""
     try:
         number = number_of(name, value)
     except InvalidUnit:
@@ -90,8 +90,8 @@ def to_write(name: str, value: str) -> str:
 
 
 def as_typed(name: str, value: str) -> str:
-    """The end of an error message about a number: if the user typed the `value` with a unit, it
-    says which number that is. Otherwise it is empty."""
+    """The end of an error message about a number that the user typed with a unit: which number the
+    `value` is. Empty if the value has no unit."""
     number = number_of(name, value)
     if number == value:
         return ""
@@ -110,8 +110,8 @@ def unit_of(name: str) -> str:
 
 
 def readable(name: str, value: str) -> str:
-    """The value of one setting with units, such as 7 days or 1 GiB; "" if it is neither a time nor
-    a size, or a small one."""
+    """The value of one setting with units, such as 7 days or 1 GiB. Empty if the setting is neither
+    a time nor a size, if the value stands for no limit, or if no larger unit fits."""
     if not value.isdecimal() or len(value) > 19 or int(value) in UNLIMITED:
         return ""
     for suffix, ms in TIME_SUFFIXES.items():

@@ -1,4 +1,4 @@
-# Zigzag integers of variable length inside records: reading them, and their size.
+# Zigzag integers of variable length inside records: reading and writing them, and their size.
 #
 # Seven bits a byte, the lowest first; the highest bit says that another byte follows. The sign is
 # the lowest bit of the value: 0, -1, 1, -2, 2 are encoded as 0, 1, 2, 3, 4.

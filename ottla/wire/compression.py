@@ -19,8 +19,8 @@ from ottla.wire.errors import CorruptMessage, InvalidRecord, UnsupportedCompress
 
 Data = bytes | bytearray | memoryview
 
-# snappy-java: magic, version of the writer, oldest version that can read it; then blocks, each
-# preceded by its length.
+# snappy-java: magic, version of the writer, oldest version that can read the data; then blocks,
+# each preceded by its length.
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_SIZE = 32_768  # what Java's clients write
@@ -55,7 +55,8 @@ class TooMuchInside(InvalidRecord):
 
 
 def compress(codec: int, data: Data, level: int | None = None) -> bytes:
-    """The records `data`, compressed as Java's clients would; `level` is ignored for snappy.
+    """The records `data`, compressed as Java's clients would. `level`: None for the codec's
+    default; ignored for snappy.
 
     Raises UnsupportedCompression for a codec that is unknown or whose package is not installed.
     """
@@ -243,7 +244,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
             break
     else:
         raise CorruptMessage("snappy block does not begin with its length")
-    # The library allocates the announced size, so that size is checked first.
+    # The announced size is checked first, because the library allocates it.
     if announced > SNAPPY_RATIO_MAX * len(block):
         raise CorruptMessage(
             f"snappy block of {len(block)} bytes declares {announced} bytes, more than it can hold"
@@ -319,7 +320,8 @@ def _decompress_frames(context: Any, view: memoryview, size_max: int) -> bytes:
 
 
 def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int]]:
-    """Each frame, its announced size (or None), and the maximum decompressed size of its blocks.
+    """Each frame, the size that it announces (None if it announces none), and the maximum
+    decompressed size of its blocks.
 
     | magic 4 | descriptor 1 | window 0-1 | dictionary 0-4 | content size 0-8 | blocks | crc 0-4 |
     block: | last 1 bit, type 2 bits (raw, run, compressed), size 21 bits; little-endian | content |

@@ -1,8 +1,8 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
 The defaults of topic settings (`log.retention.ms` and the like) are declared with the topic
-settings, in broker/settings/topic.py. If a setting's `default` is a class such as GroupSettings, it
-has the default of the field of the same name in that class.
+settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, a setting has
+the default of the class's field that has the name of the setting's attribute.
 """
 
 from __future__ import annotations

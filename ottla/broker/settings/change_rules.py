@@ -33,7 +33,7 @@ GROUP_SETTINGS = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.i
 GROUP_LIMITS = re.compile(
     r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
 )
-"""Settings of groups that the broker's group.<type>.min.* and .max.* bound."""
+"""Settings of groups whose values the broker's group.<type>.min.* and .max.* limit."""
 
 
 def rules_for(
@@ -45,7 +45,7 @@ def rules_for(
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
-    `known` has the ids of the brokers whose settings the request may change: only this broker for a
+    `known` has the ids of the brokers whose settings a request may change: only this broker for a
     client's request, all brokers for a request that another broker has forwarded. Checks that need
     a broker's own file are only made by that broker, before it forwards the request.
     `check_listeners` raises SettingsError if a listener cannot use the given properties;
@@ -116,8 +116,8 @@ def _check_broker(
     for key in sorted(changed):
         bare = bare_name(key)
         if bare not in known:
-            # A name that Ottla does not know is accepted, as it may be a plugin's setting. A few
-            # settings of Kafka can only be set at run time, and are not in Kafka's table.
+            # A name outside Kafka's table is accepted, as it may be a plugin's setting. The table
+            # also lacks a few settings that Kafka accepts only at run time: check their values.
             if bare in DYNAMIC and key in configs:
                 _check_broker_value(bare, configs[key], BrokerSettings.declared[bare])
             continue
@@ -166,7 +166,8 @@ def _check_topic_default(name: str, text: str) -> None:
 
 
 def without_effect(names: Iterable[str]) -> str | None:
-    """The message about settings of a broker that can be changed but have no effect here.
+    """The message about the broker's settings among `names` that can be changed but have no effect
+    here; None if there are none.
 
     They are accepted, as in Kafka, so that scripts work that set numbers of threads, for example.
     """

@@ -1,4 +1,4 @@
-"""Reads server.properties and overrides into a broker's settings and what follows from them.
+"""Reads a broker's settings from server.properties and overrides, and derives values from them.
 
 Kafka's properties that Ottla does not use are checked against Kafka's own table and accepted with
 one warning; unknown names cause a warning with the nearest known name.
@@ -408,7 +408,8 @@ class BrokerConfig(BrokerSettings):
         return reloaded
 
     def layers(self, image: MetadataImage | None = None) -> Layers:
-        """The layers of the broker's properties: for this node, for all brokers, from the file."""
+        """The layers of the broker's properties: for this node, for all brokers, from the file.
+        Without an `image`, which has the first two, only the last."""
         if image is None:
             return (self.static,)
         mine = image.configs.get(("broker", str(self.node_id)), NOTHING)

@@ -255,8 +255,8 @@ class Settings:
         cls.defaults = {s.attribute: s.default for s in cls.declared.values()}
 
     def __init__(self, texts: Mapping[str, str], problems: Problems | None = None) -> None:
-        """Set the properties in `texts` that are declared here. Errors are added to `problems`, and
-        those settings have their defaults; without `problems`, raises SettingsError."""
+        """Set the properties in `texts` that are declared here. Errors are added to `problems`; a
+        setting with an error has its default. Without `problems`, raises SettingsError."""
         values = self.__dict__
         values.update(self.defaults)
         found = Problems() if problems is None else problems

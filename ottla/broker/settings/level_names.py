@@ -11,7 +11,7 @@ NEAREST = {
 
 
 def level_of(word: str) -> str:
-    """The level of --log-level for a word; another word stays unchanged, in lower case."""
+    """The level of --log-level for a word; an unknown word is returned in lower case."""
     return NEAREST.get(word.lower(), word.lower())
 
 

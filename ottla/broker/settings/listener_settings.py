@@ -205,7 +205,7 @@ def is_secret(name: str) -> bool:
 
 
 def idle(names: Iterable[str], protocols: Mapping[str, str]) -> list[str]:
-    """Settings of listeners without effect, since no listener uses them.
+    """The settings of listeners that have no effect, since no listener uses them.
 
     `protocols` has the security protocol of each listener.
     """

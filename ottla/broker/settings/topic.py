@@ -216,7 +216,7 @@ def convert_unit(text: str, factor: int) -> str:
 
 
 def defaults(layers: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The topic settings that the broker's properties define, as far as these are set."""
+    """The topic settings for which a property of the broker is set, in the topic's unit."""
     layers = [layer for layer in layers if layer]
     values = {name: broker_value(name, layers) for name in TopicConfig.declared} if layers else {}
     return {name: text for name, text in values.items() if text is not None}

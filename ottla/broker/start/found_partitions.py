@@ -38,7 +38,7 @@ class FoundPartitions:
         self.config, self.storage = config, storage
         self.replicas, self.metadata = replicas, metadata
         self.missing: list[str] = []
-        """Partitions of a cluster whose logs were in no log directory."""
+        """In a cluster: the partitions whose logs were in no log directory."""
         self.vanished: dict[Partition, list[LogDirectory]] = {}
         """The missing partitions that had records on the medium, with the directories that had
         them."""
@@ -74,8 +74,8 @@ class FoundPartitions:
             log.info("recovery: no log had to be checked")
 
     def put_strays_aside(self) -> None:
-        """Set aside partitions unknown to the metadata, for example because a crash interrupted
-        their deletion."""
+        """Schedule the removal of earlier strays, and set aside partitions unknown to the metadata,
+        for example because a crash interrupted their deletion."""
         retention_ms = self.config.ottla_stray_retention_ms
         expire_strays(self.storage, retention_ms)
         image = self.metadata.image
@@ -100,8 +100,8 @@ class FoundPartitions:
     # The report of a cluster's member when it registers
 
     async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
-        """What this broker reports when it registers; with `adopts`, this includes the producer id
-        and the leader epoch that the cluster has to outdo. Raises StorageRefused."""
+        """What this broker reports when it registers; with `adopts`, also the lowest producer id
+        and leader epoch that the cluster may assign from now on. Raises StorageRefused."""
         from ottla.broker.cluster.last_run import FoundLogs
 
         held = await self._held(workers) if adopts else None
@@ -123,8 +123,8 @@ class FoundPartitions:
         )
 
     async def _held(self, workers: Workers) -> Held:
-        """The highest producer id and leader epoch in the logs, or of an earlier report, for the
-        adoption of a backup. Raises StorageRefused."""
+        """Bounds above the producer ids and leader epochs in the logs and in earlier reports, for
+        the adoption of a backup. Raises StorageRefused."""
         from ottla.broker.cluster.earlier_reports import ADOPTION, report_above
         from ottla.broker.cluster.held_by_logs import held_by_logs
 

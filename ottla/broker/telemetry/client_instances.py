@@ -153,7 +153,7 @@ def check_push(
     instance: ClientInstance, subscription_id: int, codec: int, terminating: bool,
     size: int, size_max: int, now_ms: float,
 ) -> None:
-    """Raise the ProtocolError with which a push is refused, in the order of Kafka's checks."""
+    """Raise a ProtocolError if a push has to be refused; the checks have Kafka's order."""
     if instance.terminating:
         raise ProtocolError(
             "Client sent request with client already in terminating state.",

@@ -43,7 +43,7 @@ class Flusher:
         self.syncs = PlainSyncs(loop)
 
     def want(self, partition: Partition) -> None:
-        """Flush `partition` soon; frames read in the same turn of the loop join the group."""
+        """Flush `partition` soon, in one group with the others wanted in this turn of the loop."""
         self.waiting[partition] = None
         if not self.running and not self.scheduled:
             self.scheduled = True
@@ -100,7 +100,7 @@ class Flusher:
         try:
             await self._flush_beside(partition, in_thread)
         except StorageFailed as error:
-            if partition.log.offline is None:       # its topic may have been deleted
+            if partition.log.offline is None:       # a deleted topic's log is offline
                 log.error("%r could not be flushed: %s", partition, error)
             self._refused(partition)
 
@@ -112,8 +112,8 @@ class Flusher:
         """
         end = partition.log.log_end_offset
         while partition.log.recovery_point < end:
-            # While an earlier flush runs in another thread, this flush may not move the recovery
-            # point yet.
+            # While an earlier flush runs in another thread, this flush may end without moving the
+            # recovery point.
             task = self.loop.create_task(self._flush_beside(partition, self._in_thread))
             task.add_done_callback(retrieve_error)
             await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Runs flush tasks that need nothing but a few syncs, in a thread without Python."""
+"""Runs flush tasks that need nothing but syncs of a few files, in a thread without Python."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PlainSyncs:
     def begin(self, tasks: list[FlushTask], done: Callable[[], None]) -> bool:
         """Begin to sync. At the end, set the failure of each task and call `done` on the loop.
 
-        Returns False and begins nothing if more than a few syncs are needed.
+        Returns False and begins nothing if the tasks need more than syncs of a few files.
         """
         files = plain_files(tasks)
         if files is None:
@@ -53,7 +53,7 @@ def _nothing() -> None:
 
 
 def plain_files(tasks: Iterable[FlushTask]) -> list[File] | None:
-    """The files of these tasks; None if the tasks need more than a sync of a few files."""
+    """The files of these tasks; None if the tasks need more than syncs of a few files."""
     files: list[File] = []
     for task in tasks:
         if task.directories or task.epochs is not None or not task.files:

@@ -50,7 +50,7 @@ cdef void *run(void *argument) noexcept nogil:
         if work.count == 0:
             break
         pthread_mutex_unlock(&work.lock)
-        # The loop does not touch the rest of `work` until it has read the byte.
+        # No lock is needed: until the loop has read the byte, it changes only `over`.
         for i in range(work.count):
             work.failures[i] = sync_descriptor(work.descriptors[i])
         pthread_mutex_lock(&work.lock)

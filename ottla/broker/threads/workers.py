@@ -67,8 +67,8 @@ class Workers:
                 over.set_result(None)
 
     async def after_rebuilds(self, ask: Callable[..., Result]) -> Result:
-        """The result of `ask(patient=True)`, a method of a log; if an index has to be rebuilt
-        first, `ask` is called again afterwards. Raises OSError, ProtocolError."""
+        """The result of `ask(patient=True)`, which uses a log; whenever `ask` needs a rebuild, it
+        is called again after the rebuild. Raises OSError, ProtocolError."""
         before: Rebuild | None = None
         while True:
             try:

@@ -33,8 +33,8 @@ log = logging.getLogger("ottla.checkpoints")
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     """The content of replication-offset-checkpoint."""
     for partition in replicas:
-        # Between two steps, the partition's topic may have been created again. A damaged log keeps
-        # its previous high watermark, which shows the next start what the log lacks.
+        # Between two steps, the partition's topic may have been created again. For a damaged log,
+        # the file keeps the previous high watermark, which shows the next start what the log lacks.
         current = replicas.partition(partition.topic, partition.index) is partition
         if current and partition.log.damage is None:
             yield (partition.topic, partition.index), partition.high_watermark

@@ -135,7 +135,7 @@ class LogCleaner:
             steps.close()
 
     def _doubt(self, partition: Partition, cleaner: Cleaner, error: Exception) -> None:
-        """Check the segment that a pass was reading, or all segments of the log if it is not
+        """Check the segment that a pass was reading, or all segments of the log if none is
         known."""
         read = cleaner.reading
         self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)

@@ -128,7 +128,7 @@ class Moving:
             try:
                 await self._in_thread(copy.run)
             except OSError:
-                move.check()                    # a truncation has made files shorter
+                move.check()            # raises LogCut if a truncation has made files shorter
                 raise
             move.note(copy)
             # A step takes at most a second, so that a new rate applies soon. With a rate of 0 the

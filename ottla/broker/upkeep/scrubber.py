@@ -49,7 +49,7 @@ class Scrubber:
         self.storage, self.in_thread = storage, in_thread
 
     async def scrub_for_ever(self, start_seconds: float | None = None) -> None:
-        """Scrub round after round until cancelled."""
+        """Scrub round after round until cancelled, after `start_seconds` (None: START_SECONDS)."""
         await asyncio.sleep(START_SECONDS if start_seconds is None else start_seconds)
         await self._run(self._scrub(self.config.ottla_log_scrub_bytes_per_second).steps())
 
@@ -109,10 +109,10 @@ class Scrubber:
 
 
 class DoubtedSegments:
-    """Checks segments after a failed read. Such a read belongs to a client's request, to
-    compaction, to a coordinator that loads, or to a follower. A follower's read has failed if it
-    asks the leader for the same records again and again. Then the bytes may have changed on the
-    leader's disk or on the way, or the follower's disk refuses them."""
+    """Checks segments after a failed read. Such a read belongs to a client's request, to retention,
+    to compaction, to a coordinator that loads, or to a follower. A follower's read has failed if
+    the follower asks the leader for the same records again and again. Then the bytes may have
+    changed on the leader's disk or on the way, or the follower's disk refuses them."""
 
     def __init__(self, scrubber: Scrubber, loop: asyncio.AbstractEventLoop) -> None:
         self.scrubber, self.loop = scrubber, loop
@@ -122,7 +122,7 @@ class DoubtedSegments:
 
     def doubt(self, partition: Partition, error: Exception, offset: int = EVERYWHERE) -> None:
         """Reading a partition's log has failed. Check the segment with this offset, or all segments
-        for EVERYWHERE, if the bytes look wrong. Check it also if the disk refuses to read the bytes
+        for EVERYWHERE, if the bytes look wrong. Do the same if the disk refuses to read the bytes
         and another replica in sync has them: damage is repaired from that replica."""
         refused = isinstance(error, OSError) and not is_passing(error)
         wrong = isinstance(error, CorruptMessage) or (

@@ -1,4 +1,4 @@
-"""Log lines about events that repeat, such as clients' retries: each line is written once, and
+"""Log lines about events that repeat, such as clients' retries: each event is logged once, and
 again if its text has changed or a minute has passed."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The role of a broker: standalone, or a member of a cluster. Both roles have the same interface.
 
-`Alone` decides everything itself. `Clustered` (clustered_start.py) asks the controller and the
-other brokers. Parts call their `Role` without checking which of the two it is.
+`Alone` decides everything itself. `Clustered` (cluster/clustered_start.py) asks the controller and
+the other brokers. Parts call their `Role` without checking which of the two it is.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Role(Protocol):
     async def log_ends(
         self, image: MetadataImage, wanted: Mapping[Key, tuple[int, ...]]
     ) -> Ends | None:
-        """The log ends that replicas report; `wanted` has the node ids to ask for each partition.
+        """The log ends that replicas report; `wanted` has, for each partition, the node ids to ask.
         None if there are no other replicas."""
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
@@ -74,7 +74,8 @@ class Role(Protocol):
         does not answer."""
 
     def has_lost_its_term(self, image: MetadataImage) -> bool:
-        """Whether this broker was the controller and cannot reach ZooKeeper."""
+        """Whether the image still names this broker as the controller although its term has
+        ended."""
 
     def controller_id(self, image: MetadataImage) -> int:
         """The controller's node id, -1 if it is not known."""
@@ -83,7 +84,7 @@ class Role(Protocol):
         """The brokers that serve clients."""
 
     def attainable_factor(self, wanted: int, image: MetadataImage) -> int:
-        """The replication factor that a new topic gets if the setting says `wanted`."""
+        """The replication factor that a new topic gets if `wanted` is configured."""
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
         """The number of partitions without a leader; `counted` is the number according to the

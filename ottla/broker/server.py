@@ -1,4 +1,4 @@
-"""Builds the broker's parts, starts them in order and stops them in the reverse order."""
+"""Builds the broker's parts, starts them in order, and stops them."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ cdef class ReplyQueue:
 
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1:
         """Add a produce's complete reply, which is in `out` from `start` on, or in a writer of its
-        own. `pending` has its promises; None if there are none."""
+        own. `pending` has the acknowledgements (promises) that the reply waits for, or is None."""
         if pending is not None and pending.open_promises == 0:
             pending = None
         if reply is self.out:
             if pending is None:
                 return self.answered(PRODUCE)
-            # A produce with acks=1 may wait for flush.messages; earlier replies are sent meanwhile.
+            # With acks=1, a reply may wait for a flush (flush.messages); earlier ones are sent now.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:
@@ -89,7 +89,7 @@ cdef class ReplyQueue:
         return 0
 
     def due(self):
-        """Answer requests that have timed out; set the timer for the next one."""
+        """Answer requests that have timed out; set the timer again if replies still wait."""
         cdef PendingReply reply
         self.timer = None
         now = self.clock.monotonic()
@@ -115,15 +115,15 @@ cdef class ReplyQueue:
         return 0
 
     cdef int answered(self, int key) except -1:
-        """The current request's reply is ready: count its duration if durations are measured."""
+        """The current request's reply is ready: count its duration if it is measured or logged."""
         if self.counts.timing or self.counts.traced:
             self.free_at = self.count(
                 key, self.began, max(self.began, self.free_at), self.waits_since)
         return 0
 
     cdef double count(self, int key, double began, double begun, double waits_since) except -1:
-        """Count the phases of a request: its handler began to run at `begun`, and to wait at
-        `waits_since`. Returns the current time."""
+        """Count the phases of a request that arrived at `began`: its handler ran from `begun` until
+        `waits_since` (0: until now). Returns the current time."""
         cdef double now = self.clock.monotonic()
         cdef Counts counts = self.counts
         if waits_since == 0:
@@ -147,7 +147,8 @@ cdef class ReplyQueue:
     cdef int throttle(
         self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms
     ) except -1:
-        """Report the throttle time in a reply, and read nothing from the client meanwhile."""
+        """Report the throttle time in the reply (None: there is none), and read nothing from the
+        client for that time."""
         if reply is not None:
             set_throttle_time(reply, body_at, key, version, ms)
         self.counts.throttled += 1

@@ -2,7 +2,7 @@
 
 A thread does the computations (a signature costs a millisecond); the loop only moves bytes. The
 result is a `TlsTransport` or an error. Bytes and time are bounded: the creator of the handshake
-calls `fail` when its time is over.
+calls `fail` or `cancel` when the time is over.
 """
 
 import ssl
@@ -23,7 +23,7 @@ class NotTls(ConnectionError):
 cdef class TlsHandshake(Pollable):
     def __init__(self, loop, workers, sock, wrap, done):
         """`wrap` makes an SSLObject of two MemoryBIOs; `done(self, transport, error)` is called
-        once."""
+        once unless `cancel` is called; either `transport` or `error` is None."""
         self.loop, self.workers, self.sock, self.done = loop, workers, sock, done
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = wrap(self.incoming, self.outgoing)
@@ -70,7 +70,7 @@ cdef class TlsHandshake(Pollable):
         return 0
 
     def compute(self):
-        """Process the received bytes. Runs in the thread; nothing else uses the TLS objects
+        """Process the received bytes. Runs in a thread; nothing else uses the TLS objects
         meanwhile."""
         try:
             self.tls.do_handshake()
@@ -91,7 +91,7 @@ cdef class TlsHandshake(Pollable):
             self.fail(error)
 
     cdef int flush(self) except -1:
-        """Send the bytes of the handshake, or an alert; then wait for the peer's next message."""
+        """Send the bytes of the handshake, or an alert; then wait for the next message, or end."""
         if self.unsent:
             try:
                 self.unsent = self.unsent[self.sock.send(self.unsent):]

@@ -52,7 +52,7 @@ KINDS_WITH_CODES: dict[type, bool] = {}
 class Forwarding:
     """Requests to the current controller.
 
-    `controller_id` returns the controller's node id as far as it is known, otherwise -1; `deciding`
+    `controller_id` returns the controller's node id if it is known, otherwise -1; `deciding`
     returns whether this broker is the controller; `caught_up` returns once this broker's image
     contains what the controller has decided.
     """
@@ -144,8 +144,8 @@ class Forwarding:
     async def _attempt(
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
-        """The response of the broker that seems to be the controller. None if that broker is not
-        the controller or did not answer, or if there is no time to ask."""
+        """The response of the other broker that seems to be the controller. None if none does, if
+        that broker is not the controller or did not answer, or if there is no time to ask."""
         node_id = self.controller_id()
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())

@@ -120,7 +120,7 @@ cdef class FetchLink(PeerLink):
         return 0
 
     cdef int make_room(self, Py_ssize_t wanted) except -1:
-        """Enlarge a buffer that was full, at least to the size of the next batch."""
+        """Enlarge a buffer that is full, or too small for the `wanted` bytes of the next batch."""
         cdef Py_ssize_t size = max(wanted, min(max(2 * self.room, SIZE), SIZE_FULL))
         if size > SIZE_MAX:
             raise MalformedMessage(

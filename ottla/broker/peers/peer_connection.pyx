@@ -43,8 +43,8 @@ class PeerUnavailable(ConnectionError):
 
 
 cdef class PeerConnection(PeerLink):
-    """An open connection. `on_close` is called with the reason when it ends, unless `close` or
-    `hand_over` ended it."""
+    """An open connection. `on_close` is called with the reason when it ends, unless `close`,
+    `retire` or `hand_over` was called before."""
 
     def __init__(self, loop, Transport transport not None, str client_id, str name, on_close):
         self.client_id, self.name, self.on_close = client_id, name, on_close

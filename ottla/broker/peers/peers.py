@@ -224,8 +224,8 @@ class Peers:
         return connection
 
     def _note(self, node_id: int, text: str) -> None:
-        """Log why a broker cannot be reached although something listens there: once, and again if
-        the reason has changed or a minute has passed."""
+        """Log why a broker cannot be reached (refused connections are not logged): once, and again
+        if the reason has changed or a minute has passed."""
         before, noted_at = self.noted.get(node_id, ("", 0.0))
         now = self.loop.time()
         if text != before or now - noted_at >= NOTED_AGAIN_SECONDS:
@@ -289,9 +289,9 @@ class Peers:
                 await asyncio.sleep(KEPT_AGAIN_SECONDS)
 
     async def _look_again(self, node_id: int) -> None:
-        """Find out whether a node's process has ended, after its kept connection broke. It has
-        ended if it refuses two new connections: a process that is ending may still accept one
-        connection, which is then reset."""
+        """Find out, after a node's kept connection broke, whether its process has ended: it has if
+        two new connections are refused. Up to LOOKS_MAX are tried, since a process that is ending
+        may still accept one, which is then reset."""
         refused = 0
         for look in range(LOOKS_MAX):
             await asyncio.sleep(REFUSED_AGAIN_SECONDS if look else 0.0)

@@ -51,7 +51,7 @@ class Source:
 
 class ReplicaFetchers:
     """The fetchers of one broker. `changed` is called with every partition whose leader, epoch or
-    role has changed, `follow` with the image."""
+    role has changed, `follow` with each new image."""
 
     def __init__(
         self, config: BrokerConfig, peers: Peers, checkpoints: Checkpoints,
@@ -164,7 +164,7 @@ class ReplicaFetchers:
             self.keeping = self.loop.create_task(self._keep_starts())
 
     def repaired(self, partition: Partition) -> None:
-        """The damaged end of a log was put aside: fetch those records again, once a checkpoint has
+        """The damaged end of a log was put aside: fetch its records again, once a checkpoint has
         the new end of the log."""
         reached("a repaired log waits for its checkpoint")
         self.cut[partition] = None

@@ -41,8 +41,8 @@ class ConnectionRates:
         self.listeners: dict[str, Rate] = {}
         """The rates of those listeners that have a limit."""
         self.exempt = config.listener_of_brokers_alone()
-        """The inter-broker listener, if clients use another one: clients do not delay connections
-        to it, since only its own limit applies."""
+        """The inter-broker listener if clients use other listeners, otherwise None. Clients do not
+        delay connections to it, since only its own limit applies."""
         self.pauses = self.closed = 0
         self.pause_seconds = 0.0
 
@@ -81,7 +81,7 @@ class ConnectionRates:
 
     def held(self, host: str, now: float) -> float:
         """How many seconds a new connection is held before it is closed; 0 if it may be served.
-        Only a connection that may be served is counted."""
+        Only a connection that may be served counts towards the rate."""
         limit = self.limits.get(host, self.limits.get(None))
         if limit is None:
             return 0.0

@@ -1,7 +1,7 @@
 """Which quota applies to a client, and which clients share it.
 
-As in Kafka (KIP-55), the quota of the most specific entity applies, and a user's quota goes before
-that of a client id.
+As in Kafka (KIP-55), the quota of the most specific entity applies, and a user's quota takes
+precedence over that of a client id.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ottla.replication.principals import CLIENT_ID, USER, Entity
 
 DEFAULT: Final = None
 Scope = tuple[str, str]
-"""The user and the client id whose requests share a quota. Either is empty if the quota is shared
-by all users, or by all client ids."""
+"""The user and the client id whose requests share a quota. The user is empty if all users share the
+quota, the client id if all client ids do."""
 
 
 def quota_of(

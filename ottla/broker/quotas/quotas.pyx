@@ -121,9 +121,9 @@ cdef class Quotas:
         return in_ms(wait)
 
     cdef int32_t would_throttle(self, Client client, Py_ssize_t size, double now) except -1:
-        """The throttle time that `charge` would return for a fetch of `size` bytes.
+        """The throttle time in ms of a fetch of `size` bytes, by the byte rate alone.
 
-        A fetch that is throttled returns no records and is not charged (KIP-219).
+        Nothing is charged: a fetch that is throttled returns no records (KIP-219).
         """
         cdef Rate rate = self.of(client).fetched
         return 0 if rate is None else in_ms(rate.would_wait(<double>size, now))
@@ -136,8 +136,8 @@ cdef class Quotas:
         return max(1, <int64_t>min(rate.bound * (self.samples - 1) * self.sample_seconds, 1e15))
 
     def throttled(self):
-        """The quotas in use: key, user, client id, limit, number of throttles, and the sum of their
-        seconds."""
+        """The rates in use: key, user, client id, limit, number of throttles, and the sum of the
+        throttle times in seconds."""
         return [
             (key, *scope, window.bound, window.throttles, window.throttled)
             for (key, scope), window in self.kept.items() if isinstance(window, Rate)
@@ -166,7 +166,7 @@ cdef class Mutations:
         self.taken = self.throttle_ms = 0
 
     def take(self, int partitions):
-        """Count partitions. Raises ThrottlingQuotaExceeded if `strict`."""
+        """Count partitions. Raises ThrottlingQuotaExceeded if `strict` and tokens are owed."""
         cdef double now = self.clock.monotonic()
         cdef double wait = self.bucket.wait(now)
         if self.strict and wait > 0:

@@ -65,7 +65,7 @@ cdef bint is_flexible(int key, int version) except -1:
 
 
 cdef int place_of(int key, int version) except -4:
-    """The position of the field in the body, or how to find it."""
+    """The position of the field in the body; or ABSENT, LAST or ELSEWHERE."""
     place = places.get((key, version))
     if place is None:
         place = places[key, version] = find_place(key, version)

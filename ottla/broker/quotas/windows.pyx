@@ -1,10 +1,10 @@
 """The sliding windows and token buckets of Kafka's quotas.
 
-A rate is the sum of samples of one second each (`quota.window.num`, `quota.window.size.seconds`)
-divided by the time that they cover. The divisor is at least the whole window less one sample, ten
-seconds by default, even if counting has only begun. So a client may send ten seconds' worth of its
-quota at once, and is throttled afterwards (KIP-13, KIP-219). Controller mutations use a token
-bucket, which does not penalize a burst twice (KIP-599).
+A rate is the sum of samples (`quota.window.num`) of one second each by default
+(`quota.window.size.seconds`), divided by the time that they cover. The divisor is at least the
+whole window less one sample, ten seconds by default, even if counting has only begun. So a client
+may send ten seconds' worth of its quota at once, and is throttled afterwards (KIP-13, KIP-219).
+Controller mutations use a token bucket, which does not penalize a burst twice (KIP-599).
 """
 
 from libc.stdlib cimport calloc, free
@@ -107,7 +107,7 @@ cdef class Rate:
 
 
 cdef class TokenBucket:
-    """Tokens are added at a steady rate, up to a burst; taking more than exist makes a debt."""
+    """Tokens are added steadily until the bucket is full; taking more than exist makes a debt."""
 
     def __init__(self, int samples, double sample_seconds, double bound, double now):
         self.burst_seconds = samples * sample_seconds

@@ -65,8 +65,8 @@ class TransactionRefused(ProtocolError):
 class Access:
     """What one client may do, according to the authorizer and the current metadata.
 
-    Each negative result is logged as a refusal of the request with `api_key`; nothing is logged if
-    `api_key` is None (`quiet`).
+    Each negative result of `may` is logged as a refusal of the request with `api_key`; nothing is
+    logged if `api_key` is None (`quiet`).
     """
 
     __slots__ = ("api_key", "authorizer", "client", "image")

@@ -4,7 +4,7 @@ ANONYMOUS = "User:ANONYMOUS"
 """The principal of clients of a listener that does not authenticate."""
 
 cdef enum:
-    ALLOWED_MAX = 1000              # topics kept for each client, to write to and to read
+    ALLOWED_MAX = 1000              # cached per client: topics it may write to, and as many to read
     SAMPLED_MAX = 100               # topics noted for each client, written and read
     SAMPLES_KEPT = 24               # a topic is forgotten after this many samples without it
 

@@ -62,9 +62,9 @@ def client_id_of(node_id: int) -> str:
 
 def asks_as_a_broker(context: RequestContext) -> bool:
     """Whether the sender is another broker that acts on its own behalf: it uses the inter-broker
-    listener, has CLUSTER_ACTION, and the request was not forwarded. A client that is no
-    broker passes, too, if it has CLUSTER_ACTION there; with that right it may forward requests on
-    behalf of any user anyway."""
+    listener, has CLUSTER_ACTION, and the request was not forwarded. A client that is not a broker
+    also passes if it uses that listener and has CLUSTER_ACTION; with this right it may forward
+    requests on behalf of any user anyway."""
     inside = context.broker.role.listener == context.client.listener
     return inside and not context.forwarded and context.access.quiet.cluster(
         Operation.CLUSTER_ACTION)

@@ -1,7 +1,7 @@
 """The audit of refusals by ACLs: a line of `ottla.audit` for each refused request.
 
 A refusal that is repeated within WINDOW_SECONDS is only counted, and the count is logged at the end
-of that time. So a client's retries do not fill the disk. Administrative requests are not noted
+of that time. So a client's retries do not fill the disk. Administrative requests are not logged
 here: `audit` logs each of them with its outcome. Lines are written after the response, a few at a
 time.
 """
@@ -25,8 +25,8 @@ log = logging.getLogger("ottla.audit")
 
 WINDOW_SECONDS = 10.0
 KEPT_MAX = 2000
-"""How many different refusals are listed in a window; of further refusals, only the number is
-logged."""
+"""How many different refusals are logged one by one in a window; of further refusals, only the
+number is logged."""
 NAME_SIZE_MAX = 250
 
 

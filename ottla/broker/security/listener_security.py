@@ -67,7 +67,7 @@ class ListenerSecurity:
 
     @property
     def certificate(self) -> Certificate | None:
-        """The listener's own certificate."""
+        """The listener's own certificate; None without TLS."""
         return None if self.tls is None else self.tls.certificate
 
     def check_identity(self, former: ListenerSecurity) -> None:

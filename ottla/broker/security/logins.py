@@ -28,7 +28,7 @@ class Logins:
         self._logged = self._not_logged = 0
 
     def success(self, principal: str, host: str, peer: str, mechanism: str, again: bool) -> None:
-        """Count a login of `principal` from `host`, and log it if it is the first one."""
+        """Count a login, and log it; at INFO only the first of each user, address and mechanism."""
         self._count("successful", again)
         who = principal, host, mechanism
         news = who not in self.known and not again
@@ -53,7 +53,7 @@ class Logins:
         self.counts[f"{outcome}_{'re' * again}authentication"] += 1
 
     def sweep(self) -> None:
-        """Log how many logins were not listed since the last sweep."""
+        """Log how many first logins were not logged at INFO since the last sweep."""
         if self._not_logged:
             log.info(
                 "listener %s: %d more users or addresses have authenticated",

@@ -28,14 +28,14 @@ class SecuredListeners:
         return self.current[listener]
 
     def check(self, texts: Mapping[str, str]) -> None:
-        """Raise SettingsError if the listeners could not use these properties, or if clients would
-        no longer recognise their certificates."""
+        """Raise SettingsError if the listeners could not use these properties, or if clients might
+        refuse the listeners' new certificates."""
         for name, each in listeners_security(self.config, texts).items():
             each.check_identity(self.current[name])
 
     def renew(self, texts: Mapping[str, str]) -> bool:
         """Use these properties and the present files; returns whether anything has changed. Raises
-        SettingsError and then changes nothing."""
+        SettingsError, and nothing has changed in that case."""
         former, self.current = self.current, listeners_security(self.config, texts)
         changes = [
             f"listener {name}: new connections use {what}"

@@ -1,4 +1,4 @@
-"""One connection's authentication over SASL: which requests are allowed next, and its end.
+"""One connection's authentication over SASL: which requests are allowed next, and when it ends.
 
     FIRST       ApiVersions, SaslHandshake
     VERSIONS    SaslHandshake               ApiVersions has been answered
@@ -79,7 +79,7 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether the connection ends once its reply is sent."""
+        """Whether authentication has failed, so that the connection ends after the reply."""
         return self.state is State.FAILED
 
     @property

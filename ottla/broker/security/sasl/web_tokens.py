@@ -23,7 +23,7 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALGORITHMS = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 ]
-"""Only signatures with a private key: with a shared secret or "none" clients could sign tokens
+"""Only signatures with a private key: with a shared secret or "none", clients could sign tokens
 themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0

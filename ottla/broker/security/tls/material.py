@@ -68,7 +68,7 @@ def blocks(text: str) -> Iterator[tuple[str, str, str]]:
 def pem_blocks(setting: str, text: str) -> str:
     """The PEM blocks of a text, with line breaks restored.
 
-    In a properties file they are often one long line. Raises SettingsError if there is none.
+    In a properties file they are often one long line. Raises SettingsError if the text has none.
     """
     normalized = []
     for kind, headers, body in blocks(text):

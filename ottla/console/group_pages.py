@@ -193,7 +193,7 @@ def coordinator_of(cluster: ClusterClient, name: str) -> int | None:
 
 
 def partition_reports(cluster: ClusterClient, memory: Memory, name: str) -> dict[Place, Row]:
-    """A group's lag in bytes and seconds of each partition, from its coordinator."""
+    """A group's lag in bytes and seconds in each partition, reported by the group's coordinator."""
     answers = read_all(cluster, memory, f"{of_name('/api/v1/groups', name)}/lag").values()
     return {(row["topic"], row["partition"]): row for rows in answers for row in rows}
 
@@ -260,7 +260,7 @@ def seen_topics(cluster: ClusterClient, names: set[str]) -> set[str]:
 
 
 def without_transaction(one: Row) -> Row:
-    """A report about an open transaction that does not say whose it is."""
+    """A report about an open transaction, without what identifies its producer."""
     text = f"a transaction is open since offset {one['stable_offset']}"
     place = f"{one['topic']}-{one['partition']}: " if "topic" in one else ""
     names: tuple[str, ...] = ("kind", "topic", "partition", "stable_offset")

@@ -2,7 +2,8 @@
 
 - The Host header names this console: a foreign name that resolves to its address (DNS rebinding)
   is refused.
-- Origin and Sec-Fetch-Site, if a browser sends them, are this console's own.
+- Origin and Sec-Fetch-Site, if a browser sends them, are this console's own; links from other sites
+  are allowed.
 - The content security policy has no exceptions: scripts and styles are files of this console.
 """
 

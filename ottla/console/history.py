@@ -1,5 +1,5 @@
-"""The last week in SQLite: a point every 10 s for an hour, every minute for a day, every ten
-minutes for a week.
+"""The last week in SQLite: a point every 10 s of the last hour, every minute of the last day, every
+ten minutes of the week.
 
 A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
 of their interval. A series is deleted if it has had no new point for a week. Each cluster has at
@@ -74,7 +74,7 @@ class History:
                     self.ids[row[:3]] = row[3]
 
     def write(self, samples: Iterable[Sample], now: float | None = None) -> None:
-        """Add a point to each series."""
+        """Adds each sample to its series as a point."""
         moment = int(time.time() if now is None else now)
         with self.lock, self.connection:
             rows, silent = [], self._silent(moment)
@@ -90,7 +90,7 @@ class History:
                 {(moment, row[0]) for row in rows})
 
     def _silent(self, moment: int) -> Iterator[Key]:
-        """The series that are not written any more, the longest silent first."""
+        """The series without a new point for SILENT_SECONDS, the longest silent first."""
         yield from self.connection.execute(
             "select kind, name, measure from series where cluster = ? and written < ?"
             " order by written", (self.cluster, moment - SILENT_SECONDS)).fetchall()

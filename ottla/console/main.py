@@ -78,7 +78,7 @@ def history_path() -> Path:
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of file descriptors to serve as many connections as allowed."""
+    """Raises the limit of open files to FILES_WANTED, or to the hard limit if that is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
     if soft < wanted:
@@ -96,7 +96,8 @@ def share_one_heap() -> None:
 
 
 async def serve(target: Target, options: Options, with_parent: bool) -> int:
-    """Serves until a signal, then returns 0. Raises OSError, ClientError."""
+    """Serves until a signal or, with `with_parent`, until the parent process has ended; returns 0.
+    Raises OSError, ClientError."""
     from ottla.console.app import application
     from ottla.console.web_server import listening_socket, server
 

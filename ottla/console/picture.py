@@ -37,9 +37,9 @@ partitions, so that a request has 12 KB, or 30 KB if each topic has one partitio
 PARTITION_SIZE = 12
 """Bytes of a partition in a request for offsets."""
 SENT_AHEAD = 2
-"""Requests for offsets that brokers work on while the console decodes an answer. So few requests
-fit into a socket's buffers. More could block the console: a broker that waits for the console to
-receive an answer may read no requests meanwhile."""
+"""Requests for offsets that brokers work on while the console decodes an answer. More requests
+might not fit into a socket's buffers, which could block the console: a broker that waits for the
+console to receive an answer may read no requests meanwhile."""
 WITHOUT_EPOCHS = 3
 """The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
 offset, a broker has to read files of partitions that it has not used since its start."""
@@ -279,7 +279,7 @@ Asked = dict[int, tuple["Connection", "Sent"]]
 
 
 def ask_disks(cluster: ClusterClient, members: Members, notes: list[str]) -> Asked:
-    """Asks all brokers for their log directories, so that they work at the same time."""
+    """Asks all unfenced brokers for their log directories, so that they work at the same time."""
     found: dict[int, Connection] = {}
     for one in members.brokers:
         if one.broker_id not in members.fenced:

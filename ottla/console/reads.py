@@ -40,13 +40,14 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.topics import leaders
 
 SEARCHES_MAX = 2
-"""The most searches of one user at a time."""
+"""The most searches of one user at a time. Without authentication all visitors are one user, who
+may have ten times as many."""
 KINDS = ("total", "topic", "group")
 MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset", "bytes", "records_per_second")
 ISOLATIONS = ("read_uncommitted", "read_committed")
 BUSY_SECONDS = 2.0
 LOOK_SECONDS = 0.2
-"""How often a search looks whether its browser has gone."""
+"""How often a search checks whether its browser has disconnected."""
 TIME_MAX = 10**18
 """A timestamp after every record's."""
 EVENTS, EVENTS_HEADERS = "text/event-stream", {
@@ -268,7 +269,7 @@ async def history(request: ApiRequest) -> Row:
 
 
 async def exists(request: ApiRequest, kind: str, name: str) -> bool:
-    """Whether there is such a topic or group that the user may see."""
+    """Whether there is such a topic or group that the user may see. A total has no name."""
     if kind == "topic":
         return name in (await request.part(picture.take)).topics.by_name
     if kind == "group":
@@ -366,7 +367,7 @@ async def place_free(visitor: Any) -> None:
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
-    """Notes the end of a search; its caller may no longer wait for the result."""
+    """Notes the end of a search. Also fetches its error, since its caller may no longer wait."""
     visitor.searches -= 1
     if not done.cancelled():
         done.exception()

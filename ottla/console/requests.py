@@ -38,8 +38,8 @@ class BadRequest(ClientError):
 
 
 class ApiRequest:
-    """One request to the API. If `waits` is false, it is answered at once with the data known so
-    far; streams do this, because they repeat their requests."""
+    """One request to the API. If `waits` is false, it is answered soon, with the data known by
+    then; streams do this, because they repeat their requests."""
 
     def __init__(
         self, request: Request, service: Service, visitor: Visitor, *, waits: bool = True
@@ -75,7 +75,7 @@ class ApiRequest:
         return text
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter is `true`."""
+        """Whether a parameter is `true`, `1` or `yes`."""
         return self.query(name) in ("true", "1", "yes")
 
     async def view(self, read: Callable[..., Any], *arguments: Hashable) -> Any:

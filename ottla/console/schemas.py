@@ -24,7 +24,7 @@ from ottla.client.schema_registry import get
 
 PREFIX = 5
 DECODED_MAX = 1 << 20
-"""The largest value in bytes that is decoded."""
+"""The size in bytes of the largest value that is decoded."""
 SCHEMAS_MAX = 1000
 MISSING_SECONDS = 30.0
 """After this time a missing schema is requested again."""
@@ -35,7 +35,7 @@ Reader = Callable[[bytes], Any]
 
 
 class NotDecoded(ClientError):
-    """A value has a schema, but cannot be read with it."""
+    """A value names a schema that is unknown or invalid, or that the value does not match."""
 
 
 class Decoded(NamedTuple):

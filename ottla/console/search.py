@@ -1,8 +1,8 @@
 """Records of a topic, found on the server within a budget of records, bytes and seconds.
 
-The budget limits the cost of a search for the cluster. The answer says what was searched and why
-the search ended. Unless the search began at the newest records, the answer has the offsets at which
-the next search continues.
+The budget limits what a search costs the cluster. The answer says what was searched and why the
+search ended. Unless the search began at the newest records, the answer has the offsets at which the
+next search continues.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Spent:
                 "seconds": round(time.monotonic() - self.began, 3), "outside": self.outside}
 
     def over(self, budget: Budget) -> str | None:
-        """Which part of the budget is used up, or None. Tells from time to time what was read."""
+        """The part of the budget that is used up, or None. Calls `tell` from time to time."""
         if (now := time.monotonic()) - self.told > TELL_SECONDS:
             self.told = now
             self.tell(self.so_far())
@@ -164,9 +164,9 @@ class Reader:
         self, topic: str, ranges: Mapping[int, tuple[int, int]], stop: threading.Event,
         *, endless: bool = False, passed: Test = lambda _: False,
     ) -> Iterator[Any]:
-        """The records of these partitions between two offsets, as they arrive; None after a moment
-        without records. An endless read waits for records that are not written yet. A partition
-        ends early at a record for which `passed` holds."""
+        """Yields the records of these partitions between two offsets, as they arrive, and None
+        after a moment without records. An endless read waits for records that are not written yet.
+        The read of a partition ends early at a record for which `passed` holds."""
         from confluent_kafka import KafkaError, TopicPartition
 
         remaining = {index: end for index, (begin, end) in ranges.items() if begin < end}
@@ -210,8 +210,8 @@ def search(
     reader: Reader, stop: threading.Event, tell: Tell = lambda _: None,
 ) -> dict[str, Any]:
     """Search for records. `bounds` has the first and next offset of each partition. `begins` has
-    the offset where a search starts, unless it starts at the newest records: such a search has no
-    place where another one could continue."""
+    the offset in each partition at which the search starts. A search for the newest records ignores
+    `begins`, and its answer has no offsets at which another search could continue."""
     tests, spent = wanted.filters.tests(wanted.schemas), Spent(tell=tell)
     following: dict[int, int] = {}
     if wanted.start == "newest":

@@ -2,10 +2,10 @@
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
 on the broker's machine for the processor. A process gets its tasks pickled on standard input, and
-writes what it has read so far and the results to standard output, each pickled after its length. It
-ends if the console has ended. It imports the code of a search only after it has lowered its
-priority; because the start itself disturbs other clients, a process stays for some time after its
-search, and takes the next one.
+writes what it has read so far and the results to standard output, each pickled, with its length in
+front. It ends if the console has ended. It imports the code of a search only after it has lowered
+its priority; because the start itself disturbs other clients, a process stays for some time after
+its search, and takes the next one.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from ottla.console.search import Tell, Wanted
 
 STOP_SECONDS = 0.2
-"""A search ends this soon after its browser has closed the connection."""
+"""A search ends this soon after its `stop` is set."""
 NICENESS = 19
 IDLE_SECONDS = 60.0
 """A process without a search ends after this time."""
 IDLE_MAX = 2
-"""This many processes wait for a search at most."""
+"""At most this many processes wait for a search."""
 LENGTH = 8
 """Bytes of the length before a message."""
 Process = subprocess.Popen[bytes]
@@ -55,7 +55,7 @@ class Task:
 
 
 class SearchProcesses:
-    """The processes of one console. Threads may share it."""
+    """The processes of one console. Safe for use by threads."""
 
     def __init__(self, idle_seconds: float = IDLE_SECONDS) -> None:
         self.idle_seconds = idle_seconds
@@ -66,7 +66,7 @@ class SearchProcesses:
     def run(
         self, task: Task, stop: threading.Event, tell: Tell = lambda _: None
     ) -> dict[str, Any]:
-        """The result of a search; its process is killed after `stop`. Raises ClientError."""
+        """The result of a search; its process is killed once `stop` is set. Raises ClientError."""
         process = self._taken()
         try:
             failed, result = answer(process, task, stop, tell)
@@ -80,7 +80,7 @@ class SearchProcesses:
         return result
 
     def _taken(self) -> Process:
-        """A process without a task: the one that waited last, or a new one."""
+        """A process without a task: the one that began to wait last, or a new one."""
         with self._lock:
             while self._idle:
                 process, timer = self._idle.pop()
@@ -94,7 +94,7 @@ class SearchProcesses:
         )
 
     def _keep(self, process: Process) -> None:
-        """Lets the process wait for a task, if not enough others do."""
+        """Lets the process wait for a task, or ends it if IDLE_MAX others wait or after `close`."""
         with self._lock:
             if keep := not self._closed and len(self._idle) < IDLE_MAX:
                 timer = threading.Timer(self.idle_seconds, self._expire, [process])
@@ -125,8 +125,8 @@ class SearchProcesses:
 def answer(
     process: Process, task: Task, stop: threading.Event, tell: Tell
 ) -> tuple[str, dict[str, Any]]:
-    """The process's answer to the task: why it failed, or the result. Raises ClientError if the
-    process has ended; it is killed after `stop`."""
+    """The process's answer to the task: why it failed, or the result. Once `stop` is set, kills the
+    process. Raises ClientError if the process has ended."""
     schemas = task.wanted.schemas
     source = schemas.source if schemas is not None else None
     alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)
@@ -145,7 +145,7 @@ def answer(
 
 
 def messages(process: Process, stop: threading.Event) -> Iterator[Any]:
-    """What the process says, until it ends; it is killed after `stop`."""
+    """What the process says, until it ends; it is killed once `stop` is set."""
     assert process.stdout is not None
     said, data = select.poll(), bytearray()
     said.register(process.stdout)
@@ -200,9 +200,9 @@ def perform(
 
 def give_way() -> None:
     """Let every other process have the processor first. Linux weighs sessions (autogroups) before
-    it looks at the niceness of their processes. A process that wakes up may still have to wait a
-    moment for a search. So all searches of a machine share one processor, and the other processors
-    stay free."""
+    it looks at the niceness of their processes. Another process that wakes up may still have to
+    wait a moment until a search yields the processor. So all searches of a machine share one
+    processor, and the other processors stay free."""
     os.nice(NICENESS)
     with contextlib.suppress(OSError):          # only Linux has these two
         Path("/proc/self/autogroup").write_text(str(NICENESS))

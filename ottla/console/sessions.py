@@ -33,7 +33,7 @@ OBSERVERS_MAX = 5
 
 
 class LoginRefused(ClientError):
-    """The broker does not accept a user's password, or there were too many attempts."""
+    """The broker or the console refused a login; `later` if the user may try again later."""
 
     def __init__(self, message: str, *, later: bool = False) -> None:
         super().__init__(message)
@@ -93,7 +93,8 @@ class Sessions:
             self.recorder = Visitor(None, target, target.properties, threads)
 
     def find(self, token: str | None) -> Visitor | None:
-        """The visitor of a cookie; None if there is no such session, or it has expired."""
+        """The visitor of a cookie; None if there is no such session, or it has expired. Without
+        logins, always the anonymous visitor."""
         if self.nameless is not None:
             return self.nameless
         session = self.by_hash.get(hashed(token)) if token else None

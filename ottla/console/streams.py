@@ -121,7 +121,7 @@ async def change(path: str, old: Any, new: Any) -> bytes:
 
 
 def change_of(path: str, old: Any, new: Any) -> bytes:
-    """The event with the changes of a path, encoded at once."""
+    """The event with the changes of a path, encoded by the calling thread."""
     return framed("change", bytes_of({"path": path, **difference(old, new)}))
 
 
@@ -149,7 +149,7 @@ async def tail(request: ApiRequest) -> StreamingResponse:
 async def tailed(
     request: ApiRequest, wanted: Wanted, bounds: dict[int, tuple[int, int]], bootstrap: str
 ) -> AsyncIterator[bytes]:
-    """An event every half second, with the new rows."""
+    """Events with the new rows, at most one every half second."""
     stop, rows, counts = threading.Event(), deque[Any](maxlen=TAIL_ROWS_MAX), [0, 0]
     ranges = {index: (end, ENDLESS) for index, (_, end) in bounds.items()}
     failure: list[str] = []

@@ -19,7 +19,7 @@ Brokers = tuple[int, ...]
 
 
 class Topic(NamedTuple):
-    """A topic: `first` is the index of its partition 0, `partitions` their number."""
+    """A topic: `first` is the index of its partition 0, `partitions` is how many it has."""
 
     name: str
     id: bytes

@@ -1,5 +1,5 @@
-"""Checks of the values that a test gives to `Broker`: otherwise a wrong one would have no effect,
-or fail in another process."""
+"""Checks of the values that a test gives to `Broker`: without these checks, a wrong value would
+have no effect, or fail in another process."""
 
 from __future__ import annotations
 

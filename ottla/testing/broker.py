@@ -439,7 +439,7 @@ class Broker:
             self._paused = False
 
     def heal(self) -> None:
-        """Restore the state before a test: no faults, a disk with room, a running process."""
+        """Restore the state before a test: no faults, a writable disk, a running process."""
         self._proxied().ask("clear")
         if self.is_running:
             self.resume()

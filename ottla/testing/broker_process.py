@@ -62,7 +62,7 @@ class BrokerProcess:
         await self.server.start()
         Garbage().begin()
         commands = {"advance": self.advance, "disk_room": self.disk_room}
-        # The test process has ended, so nobody needs a clean stop.
+        # `on_end`: the test process has ended, so nobody needs a clean stop.
         control = Control(loop, commands, parent_pid, on_end=lambda: os._exit(0))
         control.say({"ready": self.server.listeners[0].port})
         waiting = asyncio.create_task(stopped.wait())

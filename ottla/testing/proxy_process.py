@@ -3,8 +3,8 @@
     python -m ottla.testing.proxy_process PARENT_PID HOST PORT LOCK_FD DIRECTORY
 
 The proxy's port stays the same when the broker restarts. While the broker is stopped, the port
-refuses connections. When the test process has ended, the proxy kills the broker and removes the
-directory.
+refuses connections. When the test process has ended, the proxy kills the broker and removes
+DIRECTORY, which is empty text if the test has chosen the broker's directory.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class Feature(NamedTuple):
-    """A feature: the levels that brokers support, and the cluster's finalized level, or None."""
+    """A feature: the levels that brokers support, and the finalized level (None: not finalized)."""
 
     name: str
     lowest: int
@@ -57,7 +57,7 @@ def unregister(cluster: ClusterClient, broker_id: int) -> None:
 
 
 def features(cluster: ClusterClient) -> tuple[int, list[Feature]]:
-    """The epoch of the finalized features, -1 for none, and all features by name."""
+    """The epoch of the finalized features (-1 if there are none), and all features by name."""
     connection = cluster.any()
     version = connection.version_of(ApiKey.API_VERSIONS)
     response = connection.call(Frames.hello(), version)

@@ -38,7 +38,7 @@ class ListedOffset(NamedTuple):
 
     @property
     def known(self) -> int | None:
-        """The offset, None after an error."""
+        """The offset; None after an error."""
         return None if self.error else self.offset
 
 
@@ -140,7 +140,7 @@ def required(
 
     Waits while a leader is being elected. With `created`, also waits for partitions that were
     created a moment ago, which a broker may not know yet. Raises Refused for a partition whose
-    offset is still unknown. -1 means that no record has this timestamp or a later one.
+    offset is still unknown. An offset of -1 means that no record has this timestamp or a later one.
     """
 
     def ask() -> dict[Place, int]:

@@ -154,7 +154,7 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
     if isinstance(message, messages.TransactionLogValue):
         known = {each.value: each.label for each in TransactionState}
         status = body["transactionStatus"]
-        body["transactionStatus"] = known.get(status, status)      # the name since Kafka 4.4
+        body["transactionStatus"] = known.get(status, status)      # Kafka prints the name since 4.4
     return {"version": str(version), "data": body}
 
 

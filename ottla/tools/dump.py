@@ -80,7 +80,7 @@ def positive(text: str) -> int:
 
 
 def decoder_of(options: Namespace) -> Decoder | None:
-    """The function that turns records into text; None if they are not printed. Raises
+    """The function that turns keys and values into text; None if they are not printed. Raises
     ValueError."""
     for option, topic in TOPIC_DECODERS.items():
         if getattr(options, option):
@@ -116,7 +116,7 @@ def _segments(directory: Path) -> list[Path]:
 
 
 def run(options: Namespace) -> int:
-    """Print the files; returns 1 if a file could not be read to its end."""
+    """Prints the files. Returns 1 if a file could not be read to its end, 2 for wrong flags."""
     from ottla.tools.dump_indexes import dump_index, dump_time_index
     from ottla.tools.dump_log import dump_log
     from ottla.tools.dump_small import dump_checkpoint, dump_snapshot, dump_transactions

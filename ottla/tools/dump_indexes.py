@@ -94,7 +94,7 @@ def dump_index(path: str, options: Namespace, findings: list[str]) -> Iterator[s
 
 
 def batch_at(log: str, position: int, size_max: int) -> Batch | None:
-    """The batch that begins at a position, None if there is none."""
+    """The batch of at most `size_max` bytes that begins at a position; None if there is none."""
     if not 0 <= position <= os.stat(log).st_size:
         return None
     return next((batch for _, batch in read_batches(log, None, position, size_max)), None)

@@ -37,8 +37,8 @@ def java_optional(value: int | None) -> str:
 def dump_log(
     path: str, options: Namespace, decoder: Decoder | None, findings: list[str]
 ) -> Iterator[str]:
-    """Every batch, and with --deep-iteration or a decoder every record. Raises OSError,
-    DamagedFile.
+    """Every batch, and with --deep-iteration or a decoder every record. Raises OSError, ValueError,
+    DamagedFile, NotDecodable.
 
     Unreadable batches and offsets that are not consecutive go to `findings`.
     """
@@ -115,7 +115,7 @@ def batch_line(batch: Batch, position: int) -> str:
 def record_line(
     batch: Batch, record: Record, without_metadata: bool, decoder: Decoder | None
 ) -> str:
-    """A record: its position and size, then its content."""
+    """A record: its metadata, unless `without_metadata`, then its key and value."""
     line = "" if without_metadata else "| " + record_metadata(batch, record)
     if decoder is None or (isinstance(batch, BatchView) and batch.control):
         return line

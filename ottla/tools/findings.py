@@ -18,7 +18,7 @@ RESTORE = (
 )
 READ_AGAIN = "nothing to do: the last stop was not clean, and the next start rebuilds"
 NAMED_MAX = 3
-"""How many files a note names of those that the next start rebuilds."""
+"""The note about files to be rebuilt names at most this many besides the first."""
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 CREATED_AGAIN = "start the broker: a start rebuilds the file from the segments"
 PROGRESS_SECONDS = 5.0
@@ -51,7 +51,7 @@ class Finding:
 
 class Repeats:
     """Findings that may occur in each batch of a partition: the first of each kind is reported,
-    with the number of the others. The files that the next start rebuilds are one note."""
+    with the number of the others. The files that the next start rebuilds share one note."""
 
     def __init__(self) -> None:
         self._rebuilt: dict[str, str] = {}
@@ -72,7 +72,7 @@ class Repeats:
         self._rebuilt.setdefault(path, what)
 
     def tell(self, report: Report) -> None:
-        """Reports the first finding of each kind."""
+        """Reports the rebuilt files in one note, and the first finding of each kind."""
         if self._rebuilt:
             path, *more_paths = self._rebuilt
             what, files = self._rebuilt[path], "the file"

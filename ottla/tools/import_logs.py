@@ -1,6 +1,6 @@
 """`ottla log import`: turns log directories that Apache Kafka wrote into an Ottla data directory.
 
-The command checks everything first, and adds all topics at once at the end. It only reads the
+The command checks everything first, and adds all topics in one step at the end. It only reads the
 source, except that --move finally removes the adopted partitions from the source.
 """
 

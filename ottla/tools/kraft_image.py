@@ -124,8 +124,8 @@ def fold(
 ) -> list[Any] | None:
     """Applies the records of one file from offset `start` on.
 
-    `held` are the records of a transaction that an earlier file began; pass the result on with the
-    next file.
+    `held` has the records of a transaction that an earlier file began and did not end; None without
+    such a transaction. The result is `held` for the next file.
     """
     try:
         for position, batch in read_batches(path):

@@ -84,8 +84,8 @@ def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
 
 
 def parted_at(adopted: Adopted, other: Adopted) -> int:
-    """The first offset of `other` at which the adopted log has no record of the same leader epoch.
-    If there is none, the end of `other`."""
+    """The first offset of `other`, from the adopted log's start on, at which the adopted log has no
+    record of the same leader epoch. If there is none, the end of `other`."""
     start = max(adopted.start_offset, other.start_offset)
     end = min(adopted.end_offset, other.end_offset)
     begins = {offset for _, offset in (*adopted.epochs.entries, *other.epochs.entries)}

@@ -10,7 +10,7 @@ class WrongUsage(ClientError):
 
 
 def one_of(**flags: object) -> None:
-    """Raises WrongUsage if more than one of these flags is given: their values by their names."""
+    """Raises WrongUsage if more than one flag is given. `flags` has their values by their names."""
     given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if is_given(value)]
     if len(given) > 1:
         raise WrongUsage(f"{given[0]} and {given[1]} exclude each other: give one of them")

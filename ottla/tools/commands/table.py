@@ -15,6 +15,7 @@ lines below it are:
     --flag VALUE       a flag; its help follows after two spaces
     TOPIC              a positional argument; `TOPIC +` takes one or more values, `TOPIC ?` at most
                        one, `TOPIC *` any number
+    : text             more about the command, for its page
     $ example          a command line that a test runs
     cluster            the command connects to brokers
     prints             the command has `--output`
@@ -22,7 +23,8 @@ lines below it are:
     destroys           the command has `--dry-run`, and asks for confirmation
     actions A B …      the command needs exactly one of these flags
 
-The last five are called marks. A line that begins with two spaces continues the line above it.
+`cluster` to `destroys` are called marks. A line that begins with two spaces continues
+the line above it.
 
 The table defines `ottla`'s commands, Kafka's tools, the shell completion and `docs/commands.md`.
 """
@@ -122,7 +124,7 @@ def add_line(command: Command, line: str) -> None:
 
 
 def parse_flag(line: str) -> Flag:
-    """One flag: names, the value's name, a mark of repetition, two spaces, help."""
+    """One flag: names, the value's name or choices, `*`, `+` or `?`, two spaces, help."""
     spec, _, explained = line.strip().partition("  ")
     flag = Flag([], help=explained.strip())
     for word in spec.split():

@@ -253,7 +253,7 @@ def remove(options: Options, cluster: ClusterClient) -> None:
 
 
 def confirmed(options: Options, question: str) -> bool:
-    """Whether the user agrees."""
+    """Whether the user agrees, now or by --force."""
     if options.has("force"):
         return True
     print(question)

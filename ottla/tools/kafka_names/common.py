@@ -101,7 +101,7 @@ def java_regex(pattern: str) -> re.Pattern[str]:
 
 
 def matching(pattern: str | None, names: list[str]) -> list[str]:
-    """The names that match a pattern as a whole; all of them for None."""
+    """The names that match a pattern as a whole; all names if the pattern is None."""
     if pattern is None:
         return names
     fits = java_regex(pattern).fullmatch

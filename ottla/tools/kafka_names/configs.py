@@ -97,7 +97,7 @@ def entities_of(options: Options) -> list[Entity]:
 
 
 def named(arguments: list[str]) -> list[str]:
-    """The values of --entity-name and --entity-default in their order."""
+    """The values of --entity-name, and "" for each --entity-default, in their order."""
     names = []
     for place, word in enumerate(arguments):
         if word == "--entity-default":

@@ -1,4 +1,4 @@
-"""kafka-consumer-groups: flags, listing and deletion as Apache Kafka's ConsumerGroupCommand."""
+"""kafka-consumer-groups: flags, listing and deletion as in Apache Kafka's ConsumerGroupCommand."""
 
 from __future__ import annotations
 

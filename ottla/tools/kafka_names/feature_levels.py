@@ -1,6 +1,7 @@
 """The feature levels of each release, which the tools show without a connection to a broker.
 
-The tables are those of Apache Kafka 4.4: `metadata.version` by release, and each feature's default.
+The tables are those of Apache Kafka 4.4: the release of each `metadata.version`, and each feature's
+default levels.
 """
 
 from __future__ import annotations

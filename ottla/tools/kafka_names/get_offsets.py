@@ -1,4 +1,4 @@
-"""kafka-get-offsets: `topic:partition:offset` lines, as Apache Kafka's GetOffsetShell."""
+"""kafka-get-offsets: the `topic:partition:offset` lines of Apache Kafka's GetOffsetShell."""
 
 from __future__ import annotations
 

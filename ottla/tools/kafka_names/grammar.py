@@ -31,7 +31,7 @@ MOST = dict.fromkeys(INTEGERS, INT32_MOST) | {"producer-epoch": INT16_MOST}
 
 
 def java_integer(text: str, most: int = INT64_MOST) -> int:
-    """Parses a number. Raises ValueError, also for a number that is greater than `most`."""
+    """Parses a number. Raises ValueError, also for a number outside of -`most` - 1 to `most`."""
     number = int(text) if len(text) <= DIGITS_MOST else most + 1
     if not -most - 1 <= number <= most:
         raise ValueError(f"{text} is not in {-most - 1} to {most}")
@@ -72,7 +72,7 @@ class Options:
 
     def number(self, name: str, default: int) -> int:
         """The value of a flag as an integer. Raises UsageError if the value is not an integer, or
-        has more bits than Java's."""
+        does not fit Java's int or long."""
         if not self.all(name):
             return default
         text = self.one(name)
@@ -88,7 +88,7 @@ class Options:
                 self.number(flag.name, 0)
 
     def only_with(self, allowed: str, *names: str) -> None:
-        """Raises UsageError if one of `names` was given and the action is not `allowed`."""
+        """Raises UsageError if one of `names` was given with an action not in `allowed`."""
         for name in names:
             if self.has(name) and not any(self.has(one) for one in allowed.split()):
                 [action] = [one for one in self.command.actions if self.has(one)] or [allowed]

@@ -23,5 +23,5 @@ def chosen(options: Options, cluster: ClusterClient) -> list[str]:
 
 
 def show_error(text: str) -> None:
-    """Prints an error as Kafka's tool does: on stdout, with exit status 0."""
+    """Prints an error as Kafka's tool does: on stdout. The exit status stays 0."""
     print(f"\nError: {text}")

@@ -13,7 +13,7 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 
 
 def pid_folder() -> Path:
-    """The folder with a file for each broker started here, named by the broker's process id."""
+    """The folder with one file per broker that this tool started, under the broker's process id."""
     base = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"     # both are per user
     return Path(base) / "ottla-kafka-server"
 
@@ -39,7 +39,7 @@ def run(options: Options) -> int:
         held.write(node_id(options.positional[0], options.all("override")))
         held.flush()
         try:
-            return min(main(arguments), 1)      # as Apache Kafka's after every failure
+            return min(main(arguments), 1)      # Kafka's tool, too, returns 1 after any failure
         finally:
             note.unlink(missing_ok=True)
 

@@ -56,7 +56,7 @@ def run(options: Options) -> int:
 
 
 def names(options: Options, flag: str) -> list[str]:
-    """Topics with commas between them."""
+    """The topics in the values of a flag, which separates them with commas."""
     return [name.strip() for text in options.all(flag) for name in text.split(",") if name.strip()]
 
 

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         print(f"% ERROR: {too_large(wrong)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 0                # as kcat: Ctrl-C is the usual end of a consumer
+        return 0                # as in kcat: Ctrl-C is the usual end of a consumer
 
 
 def run(chosen: Chosen) -> None:
@@ -164,7 +164,7 @@ def from_file(name: str) -> list[str]:
 
 
 def default_file() -> list[str]:
-    """$KCAT_CONFIG, or kcat's own file if it exists."""
+    """The settings in $KCAT_CONFIG, or else in kcat's own file if it exists."""
     named = os.environ.get("KCAT_CONFIG")
     usual = Path.home() / ".config" / "kcat.conf"
     if named or usual.is_file():

@@ -236,7 +236,7 @@ class Consumer:
     # Records
 
     def poll(self, seconds: float) -> list[Any]:
-        """The available messages; waits for the first one. Raises ClientError.
+        """The available messages; waits up to `seconds` for the first one. Raises ClientError.
 
         Each message is returned once, in the order of its partition. Before the next poll, call
         `advance` for each processed message. A message whose `error()` is None is a record. Other
@@ -321,7 +321,7 @@ class Consumer:
         return changed
 
     def close(self) -> None:
-        """Commit settled positions, and leave the group. Raises ClientError."""
+        """Leave the group; if commits are automatic, commit before. Raises ClientError."""
         try:
             if self.commits:
                 self._commit_last()

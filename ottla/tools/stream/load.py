@@ -1,4 +1,4 @@
-"""Load for measurements: batches that are built once and sent repeatedly, fetches that are only
+"""Load for measurements: batches that are built once and sent repeatedly, and fetches that are only
 counted.
 
 The client does as little as possible, so that the figures show the broker's speed. Requests are

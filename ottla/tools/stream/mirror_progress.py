@@ -6,8 +6,8 @@ after the committed position. The next mirror counts them, and skips the same nu
 the source. It skips none if the target has refused a record, since later records may have been
 written without the refused one.
 
-Records keep their order, so between two gaps, source and target offsets differ by a constant. The
-offsets between two gaps are called a run.
+Records keep their order, so between two gaps in the offsets, source and target offsets differ by
+a constant. The offsets between two gaps are called a run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Progress:
     target: int
     runs: list[tuple[int, int]] = field(default_factory=list)
     skip: int = 0
-    """How many records after `source` the target has already."""
+    """How many of the source's records, from offset `source` on, are already in the target."""
     copied: int = 0
     torn: bool = False
     """Whether the target has refused a record, and may have written later ones."""
@@ -52,8 +52,8 @@ class Progress:
         """Continues at `first`, the first offset that the source still has.
 
         The target may have copies of the expired records, which `skip` counts. So `skip` is reduced
-        by the number of expired offsets. If these offsets had gaps, it is reduced too far: then
-        some records are copied twice, but none is lost.
+        by the number of expired offsets. If these offsets had gaps, `skip` is reduced too far:
+        then some records are copied twice, but none is lost.
         """
         gone = min(self.skip, first - self.source)
         self.skip -= gone

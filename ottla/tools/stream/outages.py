@@ -1,6 +1,6 @@
 """Prints one line on stderr when a librdkafka client has lost all brokers, while it retries.
 
-librdkafka reports every failed attempt, several a second, and every 10 s that all brokers are down.
+librdkafka reports every failed attempt, several a second, and, every 10 s, that no broker is up.
 An outage has ended once librdkafka has reported nothing for QUIET_SECONDS.
 """
 

@@ -54,7 +54,7 @@ Show = Callable[[ConsumedRecord], bytes]
 class Reading:
     """What to read: where each partition begins, where it ends, when to stop.
 
-    `start` is EARLIEST, LATEST or an offset; `ends` are offsets at which a partition is done.
+    `start` is EARLIEST, LATEST or an offset; `ends` are the offsets at which partitions are done.
     """
 
     topics: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Reading:
     idle_ms: int | None = None
     """Stop after this time without records."""
     group_ends: dict[Place, int] = field(default_factory=dict)
-    """A member of a group does not stop as idle before it has joined, and has read its partitions
+    """After `idle_ms`, a member of a group stops only if it has joined, and has read its partitions
     up to these offsets."""
     taken: int = 0
     """How many records were printed."""
@@ -129,7 +129,7 @@ class RecordPrinter:
         self.subscribed: list[str] = []
         self.looked_at = 0.0
         self.since = 0.0
-        """When the last record arrived, or the position last moved."""
+        """When the last record arrived, or a position last moved."""
         self.at: dict[Place, int] = {}
         self.joined = self.told = False
         """Whether the member has joined, and whether its waiting was reported."""
@@ -233,7 +233,7 @@ class RecordPrinter:
         if wanted.ends is not None and not wanted.group:
             for place in list(self.ends):
                 here = positions[place]
-                if here != self.at.get(place):      # moves past skipped records too
+                if here != self.at.get(place):      # a position also passes skipped records
                     self.at[place], self.since = here, now
                 if here >= self.ends[place] or place in self.finished:
                     del self.ends[place]

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 FULL = 1 << 18
 PIECE = select.PIPE_BUF
-"""The bytes that a ready pipe accepts at once."""
+"""The number of bytes that a ready pipe accepts without blocking."""
 WAIT_MS = 200
 CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 """All control characters except tab and line feed: C0, DEL, and C1 in UTF-8."""

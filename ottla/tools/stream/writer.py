@@ -37,11 +37,11 @@ AT_LEAST_ONCE = {
     "enable.idempotence", "request.required.acks", "retries", "message.send.max.retries",
     "max.in.flight", "max.in.flight.requests.per.connection", "queuing.strategy",
 }
-"""Settings that may contradict idempotence: if one of them is given, idempotence is not set."""
+"""Settings that may contradict idempotence: if one of them is given, idempotence is not enabled."""
 BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 FATAL_SECONDS = 1.0
-"""How long to wait for a fatal error after a record that it has failed."""
+"""How long to wait for a fatal error after it has made a record fail."""
 CLOSE_SECONDS = 60
 STALL_SECONDS = 5.0
 """After this time without an acknowledgement, the writer prints which command shows the reason.
@@ -79,14 +79,13 @@ class Failure:
 
     @property
     def is_purge(self) -> bool:
-        """Whether a fatal error has failed the record; the fatal error itself arrives a moment
-        later."""
+        """Whether the record failed because of a fatal error, which arrives a moment later."""
         return self.error.code() in (self.error._PURGE_QUEUE, self.error._PURGE_INFLIGHT)
 
     @property
     def refusal(self) -> ErrorCode | None:
-        """The error code if the user may not write. An idempotent producer needs the right to write
-        any topic (KIP-679)."""
+        """The error code if the user may not write, None for other errors. An idempotent producer
+        needs the right to write at least one topic (KIP-679)."""
         code = (ErrorCode.TOPIC_AUTHORIZATION_FAILED if self.topic
                 else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return code if self.error.code() == code else None
@@ -209,7 +208,7 @@ class Writer:
 
     def _serve(self, serve: Callable[[float], object], seconds: float) -> None:
         """Makes librdkafka call its callbacks. confluent-kafka raises a fatal error here, and does
-        not call `error_cb`. A fatal error fails all records that are not acknowledged."""
+        not call `error_cb`. A fatal error makes all unacknowledged records fail."""
         try:
             serve(seconds)
         except (self._library.KafkaException, SystemError) as failed:
@@ -241,8 +240,8 @@ class Writer:
         return f"`ottla topic why {self._topic}` shows what is wrong with the topic"
 
     def flush(self) -> None:
-        """Wait until everything is acknowledged; raises ClientError for the first record that was
-        not acknowledged."""
+        """Wait up to CLOSE_SECONDS for all acknowledgements; raises ClientError with the first
+        failure, or if records are still unanswered."""
         self._moved_at = time.monotonic()
         deadline = self._moved_at + CLOSE_SECONDS
         while (left := self.left(0.5)) and time.monotonic() < deadline:

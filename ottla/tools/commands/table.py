@@ -15,7 +15,7 @@ lines below it are:
     --flag VALUE       a flag; its help follows after two spaces
     TOPIC              a positional argument; `TOPIC +` takes one or more values, `TOPIC ?` at most
                        one, `TOPIC *` any number
-    : text             more about the command, for its page
+    : text             more about the command; not shown anywhere yet
     $ example          a command line that a test runs
     cluster            the command connects to brokers
     prints             the command has `--output`
@@ -23,8 +23,8 @@ lines below it are:
     destroys           the command has `--dry-run`, and asks for confirmation
     actions A B …      the command needs exactly one of these flags
 
-`cluster` to `destroys` are called marks. A line that begins with two spaces continues
-the line above it.
+`cluster` to `destroys` are called marks. A line that begins with two spaces continues the
+line above it.
 
 The table defines `ottla`'s commands, Kafka's tools, the shell completion and `docs/commands.md`.
 """
@@ -74,7 +74,7 @@ class Command:
     marks: set[str] = field(default_factory=set)
     examples: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Lines of the table that begin with `:`: more about the command, for its page."""
+    """Lines of the table that begin with `:`: more about the command; not shown anywhere yet."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag of this long or short name, given without dashes."""

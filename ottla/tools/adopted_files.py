@@ -5,9 +5,9 @@
     checkpoints                  recovery points, log starts
     __ottla_metadata-0           one batch adds the topics: after a crash, all exist or none
 
-A crash leaves the source as it was and the target without the topics; running the import again
-starts over. Closed segments may be hard links to the source's files, since nothing writes to closed
-segments any more. The last segment and all small files are always copied.
+A crash before that batch leaves the source as it was and the target without the topics; running the
+import again starts over. Closed segments may be hard links to the source's files, since nothing
+writes to closed segments any more. The last segment and all small files are always copied.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ Say = Callable[[str], None]
 
 
 def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[KraftTopic]:
-    """Adopts all planned partitions; returns the new topics. Raises ImportRefused, OSError."""
+    """Adopts the planned topics that the target lacks, and returns them. Raises ImportRefused,
+    OSError."""
     disk = Disk()
     new = not os.path.exists(f"{target}/meta.properties")
     try:

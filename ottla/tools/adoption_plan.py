@@ -203,7 +203,7 @@ def adopt_topic(
         chosen = choose(partition, replicas)
         plan.partitions[key] = chosen
         plan.left_out += left_out(chosen, replicas)
-        # The partition's new leader epoch must be above all epochs in its log.
+        # `records_of` adds 1, so the new leader epoch is above all epochs in the replicas' logs.
         epochs = [each.epochs.latest for each in replicas]
         partition.leader_epoch = max(partition.leader_epoch, *epochs)
         ids = [each.producer_id_max for each in replicas]

@@ -21,7 +21,7 @@ from ottla.wire.legacy import read_message_set
 if TYPE_CHECKING:
     from ottla.wire.records import Record
 
-START = struct.Struct(">qiiBI")         # offset, length, epoch or checksum, magic
+START = struct.Struct(">qiiBI")         # offset, length, epoch or checksum, magic, unused
 START_SIZE = 17
 LOG_OVERHEAD = 12
 LEGACY_OVERHEAD = 14
@@ -94,8 +94,8 @@ def read_batches(
 ) -> Iterator[tuple[int, Batch]]:
     """The batches of a file with their positions, up to an incomplete batch.
 
-    Reads only within the first `size_max` bytes of the file, and `slice_max` bytes from `position`.
-    Raises OSError, or DamagedFile for bytes that cannot be a batch.
+    Begins at `position` and reads up to `slice_max` bytes, all within the first `size_max` bytes of
+    the file; None means no limit. Raises OSError, or DamagedFile for bytes that cannot be a batch.
     """
     with open(path, "rb", buffering=BUFFER_BYTES) as file:
         end = os.fstat(file.fileno()).st_size

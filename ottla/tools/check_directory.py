@@ -176,7 +176,7 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
 
 
 def read_closed_logs(found: LogDirectoryCheck, report: Report) -> None:
-    """Reads the state of logs from a clean stop, without entries that the next start ignores."""
+    """Reads the logs' states that a clean stop saved, except those that the next start ignores."""
     path, points = f"{found.path}/{CLOSED_LOGS}", found.offsets[RECOVERY_POINTS]
     try:
         closed = read_closed(path)

@@ -39,13 +39,14 @@ class RememberedPartition:
     log_start: int | None = None
     cleaned: bool = False
     online: bool = False
-    """Whether a broker may have the log open: then only closed and durable segments are checked."""
+    """Whether a broker may have the log open. If so, only closed, durable segments are checked."""
     clean: bool = True
-    """Whether the last stop was clean: then the next start does not read any of the log again."""
+    """Whether the last stop was clean. If so, the next start does not read the log again."""
 
     @property
     def reread_from(self) -> int | None:
-        """The offset from which the next start reads the log again, None if it reads nothing."""
+        """The offset from which the next start reads the log again; None if it reads nothing again,
+        or if a broker may have the log open."""
         return None if self.clean or self.online else self.recovery_point or 0
 
 

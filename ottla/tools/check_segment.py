@@ -42,7 +42,7 @@ def open_to_read(path: str) -> File:
 
 
 class SegmentCheck:
-    """Checks one segment; afterwards `end_offset` is the offset after its last good batch."""
+    """Checks one segment. After `run`, `end_offset` is the offset after the last sound batch."""
 
     def __init__(
         self,
@@ -57,7 +57,8 @@ class SegmentCheck:
         repeats: Repeats,
         report: Report,
     ) -> None:
-        """`reread_from` is the offset from which the next start reads the log again, or None."""
+        """`reread_from` is the offset from which the next start reads the log again; None if it
+        reads nothing again, or if a broker may have the log open."""
         self.path, self.base_offset, self.size = path, base_offset, size
         self.reread_from, self.repeats = reread_from, repeats
         self.producers, self.epochs = producers, epochs
@@ -105,7 +106,7 @@ class SegmentCheck:
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                # A segment with few batches needs no index: both files may be missing.
+                # No index is needed if the last batch begins early: both files may be missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
                         self.end_index(index)
@@ -162,7 +163,7 @@ class SegmentCheck:
             self.check_contents(batch, data, position)
 
     def check_contents(self, batch: BatchView, data: bytes, position: int) -> None:
-        """Checks a good batch against the batches before it."""
+        """Compares a sound batch with the batches before it; `deep` also checks its records."""
         if batch.base_offset > self.end_offset and not self.cleaned and self.batches:
             self.tell(
                 f"offsets {self.end_offset} to {batch.base_offset - 1} are missing before it",
@@ -239,8 +240,8 @@ class SegmentCheck:
             )  # fmt: skip
 
     def check_transactions(self) -> None:
-        """Checks that the index lists all aborted transactions. The records of an unlisted
-        transaction would look committed."""
+        """Checks that the transaction index lists all aborted transactions. The records of an
+        unlisted transaction would look committed."""
         path = self.path.removesuffix(".log") + ".txnindex"
         try:
             with open(path, "rb") as file:

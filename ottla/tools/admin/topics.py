@@ -29,7 +29,8 @@ PARTITIONS_PER_RESPONSE = 2000
 
 @dataclass
 class Partition:
-    """One partition. Brokers are given by their ids; `leader` is -1 if there is no leader."""
+    """One partition. Brokers are given by their ids; `leader` is -1 if there is no leader. `elr`
+    and `last_known_elr` are None if the broker does not report them."""
 
     index: int
     leader: int
@@ -84,8 +85,11 @@ def describe(
     limit: int = 0,
     asked: Connection | None = None,
 ) -> list[Topic]:
-    """The named topics, or all, sorted by name; unknown topics have an `error`. The request goes to
-    `asked` or, without it, to any broker."""
+    """The named topics, or all, sorted by name; unknown topics have an `error`.
+
+    Asks the broker `asked`; any broker if it is None, or if brokers lack DescribeTopicPartitions.
+    A response has up to `limit` partitions; 0 means PARTITIONS_PER_RESPONSE.
+    """
     if wanted is None and asked is not None:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         wanted = [topic.name or "" for topic in asked.call(request).topics]
@@ -184,7 +188,7 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
 def _led_by(cluster: ClusterClient, name: str) -> dict[int, tuple[int, int]]:
     """The leader and the leader epoch of each partition; raises Refused if a partition has no
     leader."""
-    [topic] = cluster.metadata([name]).topics       # no partitions if not authorized
+    [topic] = cluster.metadata([name]).topics       # has no partitions if the user may not see it
     for part in topic.partitions:
         if part.leader_id < 0:
             what = f"{name}-{part.partition_index}"

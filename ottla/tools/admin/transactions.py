@@ -35,7 +35,7 @@ class Listed(NamedTuple):
 
 
 class Hanging(NamedTuple):
-    """An open transaction that no coordinator knows."""
+    """A transaction that is open in a partition, but that no coordinator lists there."""
 
     place: Place
     producer: Any
@@ -50,7 +50,7 @@ def list_transactions(
     producer_ids: Sequence[int] = (),
     states: Sequence[str] = (),
 ) -> list[Listed]:
-    """The transactional ids of all coordinators, sorted."""
+    """The transactional ids of all coordinators, sorted. -1, None and () do not filter."""
     request = ListTransactionsRequest(
         state_filters=list(states),
         producer_id_filters=list(producer_ids),

@@ -56,8 +56,8 @@ class Page:
         self.bounds = bounds[self.place[1]]
 
     def go(self, text: str) -> None:
-        """Show the records from a place on: `beginning`, `end`, an offset N, -N (the last N
-        records), @TIME, or s@TIME as in kcat."""
+        """Show the records from a place on: `beginning`, `end`, an offset N, -N (N offsets before
+        the end), @TIME, or s@TIME as in kcat."""
         self.refresh()
         check_offset(text, "offset", ("beginning", "end"))
         first, end = self.bounds
@@ -74,9 +74,9 @@ class Page:
             self.show_from(max(first, min(end + number if text[0] == "-" else number, end)))
 
     def show_from(self, offset: int) -> None:
-        """Selects the record at an offset, or the next existing record.
+        """Selects the record at an offset; if it does not exist, the next record or else the last.
 
-        If the records after it do not fill the screen, earlier records are shown above it.
+        If that record and those after it do not fill the screen, earlier ones are shown above.
         """
         self.following = False
         fetched = self.source.after(self.place, max(offset, self.bounds.first), self.height)

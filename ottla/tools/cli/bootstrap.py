@@ -1,4 +1,5 @@
-"""The cluster that a command connects to: flags, then the environment, then localhost."""
+"""The cluster that a command connects to: from flags or properties, or else from the environment,
+or else localhost."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def departures(
 ) -> dict[int, Departure]:
     """The times at which brokers left, as far as they are known. A broker that was running when
     another broker left knows the time. A broker that started later knows only that the other had
-    left before this start. The controller is asked first."""
+    left before its own start. The controller is asked first."""
     known: dict[int, Departure] = {}
     for node in (None, *sorted(alive - {cluster.controller_id})):
         if all(one in known and not known[one].at_the_latest for one in nodes):

@@ -134,7 +134,7 @@ def ask(options: Namespace, creation: Creation) -> bool:
 
 
 class Creation:
-    """The creation of a cluster from a broker whose log directories are locked here."""
+    """The creation of a cluster from a broker whose log directories the caller has locked."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Creation:
         """Whether an earlier run has done everything."""
         self.begun = None if self.is_finished else member_marks.begun(directories)
         self.image: MetadataImage | None = None
-        """The metadata to write to ZooKeeper; None once it is there."""
+        """The metadata to write, set by `_look`; None if ZooKeeper has the metadata already."""
         if self.begun not in (None, config.zookeeper_connect):
             raise StorageRefused(
                 f"an earlier run used --zookeeper {self.begun}, which may have the metadata"

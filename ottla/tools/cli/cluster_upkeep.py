@@ -52,7 +52,7 @@ class Kept(Protocol):
 
     @property
     def question(self) -> tuple[tuple[str, int], bytes] | None:
-        """An address of the process, and something that it answers; None if nothing is known."""
+        """An address of the process, and a request that it answers; None if nothing is asked."""
 
     @property
     def held(self) -> bool:

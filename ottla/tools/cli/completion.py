@@ -1,7 +1,8 @@
 """`ottla completion SHELL`: scripts that contain the words of the command table.
 
-Only topics and groups are requested from a broker, with a deadline of 0.3 s and a cache of ten
-seconds, so that an unreachable broker does not hang a shell.
+Only the names of topics and groups are requested from a broker. So that a broker does not hang the
+shell, a request tries for 0.3 s to reach one, and ends after 2 s. bash and zsh then use the result
+for ten seconds.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def entities_of(command: Command) -> list[str]:
 
 
 def pipelines() -> list[str]:
-    """The names of `ottla pipeline`; none if Spark is not installed."""
+    """The verbs of `ottla pipeline`; none if Spark is not installed."""
     try:
         steps = import_module(COMMANDS["pipeline"][0].replace("command", "steps"))
     except ImportError:

@@ -147,7 +147,8 @@ def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> 
 
 
 def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
-    """Reads the records that the group would read next, without joining the group or committing."""
+    """Changes `wanted` to the records that the group would read next, but without the group, so
+    that the command neither joins it nor commits."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
     if wanted.group_ends:       # read all partitions, also those of the group's other members

@@ -61,8 +61,8 @@ def with_unit(
 
 
 def nonempty(text: str) -> str:
-    """The argparse type of a text. An empty one comes from a variable that a script did not set:
-    without it, a command would do more than was meant."""
+    """The argparse type of a text. An empty text may come from a variable that a script did not
+    set: a command that ignored it might do more than was meant."""
     if not text:
         raise argparse.ArgumentTypeError("'' is empty: give a value, or leave it out")
     return text

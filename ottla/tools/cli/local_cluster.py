@@ -141,8 +141,8 @@ class LocalBroker:
 class LocalCluster:
     """ZooKeeper, unless `zookeeper` names a running one, and brokers 1 to `brokers`.
 
-    `port` is the port of the first broker; the next brokers have the next ports. 0 chooses free
-    ports, which stay the same for the lifetime of this object.
+    `port` is the port of the first broker; the next brokers have the next ports. Port 0 chooses
+    free ports, which stay the same for the lifetime of this object.
     """
 
     def __init__(
@@ -198,8 +198,8 @@ class LocalCluster:
             broker.wait_ready()
 
     def stop(self) -> None:
-        """Stops the brokers, then ZooKeeper: one after the other, so that each broker can hand over
-        its leaderships."""
+        """Stops the brokers one after the other, so that each can hand over its leaderships, and
+        then ZooKeeper."""
         for broker in self.brokers.values():
             broker.stop(self._cut_off)
         if self.zookeeper is not None:

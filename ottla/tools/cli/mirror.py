@@ -119,12 +119,12 @@ class Mirror:
         self.ids: dict[str, str] = {}
         """The ids of the source's topics, by name."""
         self.left_out: set[str] = set()
-        """Topics that are not copied and were reported as such."""
+        """Topics that are not copied. Those that match --topics were reported."""
         self.progress: dict[Place, Progress] = {}
         self.dry_run = options.dry_run
         self.group = ""
         self.carried: dict[tuple[str, Place], int] = {}
-        """The last offsets committed in the target, by group and partition of the copy."""
+        """The offsets last translated for the target, by group and partition of the copy."""
         self.not_carried: dict[str, str] = {}
         """Why the offsets of a group could not be committed."""
         self.remembered: dict[Place, float] = {}

@@ -74,8 +74,8 @@ delete and alter include describe."""
 
 def with_next_step(line: str, failed: Exception, flags: str = "", command: str = "") -> str:
     """The line about an error. Adds the next step if it is known and the line names none.
-    `flags` are the command's flags for the brokers' address. `command` is its name, such as
-    "topic describe"."""
+    `flags` are the command's flags for the brokers' address. `command` is the command's name, such
+    as "topic describe"."""
     if isinstance(failed, NoBroker) and failed.refused:
         return f"{line}; {is_running_there(flags)}"
     if isinstance(failed, LoginFailed):

@@ -170,7 +170,8 @@ Sent = tuple[str, bytes | None, bytes | None, Headers, int | None, int | None]
 def records(
     options: Namespace, file: BinaryIO, target: TargetTopic | None = None
 ) -> Iterator[Sent]:
-    """Topic, key, value, headers, partition and timestamp of each record."""
+    """Topic, key, value, headers, partition and timestamp of each record. With `target`, checks the
+    partitions that lines of JSON name."""
     kind = options.input or "lines"
     topic, partition, key = options.topic, options.partition, fixed_key(options)
     headers = headers_of(options)
@@ -220,8 +221,8 @@ def json_records(
 
 
 def copied_records(file: BinaryIO, delimiter: bytes, every: bool) -> Copied:
-    """What a whole file says about its records, or the beginning of a pipe; the file is read from
-    the same place afterwards. Parses the lines that name partitions, or every line."""
+    """The topics and partitions that the records of a file, or of the beginning of a pipe, name.
+    The next read begins at the same place. Parses lines with partitions; `every` parses all."""
     if file.seekable():
         here, lines, whole = file.tell(), file, True
     else:

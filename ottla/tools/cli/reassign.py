@@ -159,7 +159,7 @@ def elect(options: Namespace) -> int:
 def rehearse_election(
     options: Namespace, cluster: ClusterClient, places: list[Place] | None
 ) -> int:
-    """Print the leaders after an election, from the replicas that are in sync now."""
+    """Print the leaders that an election would choose now."""
     wanted = None if places is None else {name for name, _ in places}
     rows = []
     for topic in topics.describe(cluster, wanted):
@@ -180,7 +180,7 @@ def rehearse_election(
 
 
 def winner(part: topics.Partition, *, unclean: bool) -> int:
-    """The leader after an election; the present leader if no election is needed."""
+    """The leader after an election; the present leader if no election is needed or possible."""
     if unclean:
         if part.leader >= 0:
             return part.leader

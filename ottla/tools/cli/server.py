@@ -113,7 +113,7 @@ def config(options: Namespace) -> None:
 
 
 def dev(options: Namespace) -> int:
-    """Runs a broker on temporary data, until standard input, Ctrl-C or SIGTERM ends it."""
+    """Runs a broker on temporary data until standard input ends, or until Ctrl-C or SIGTERM."""
     from ottla.broker.settings.hazards import FOR_A_WHILE
 
     wanted = [topic_of(text) for text in options.topic]

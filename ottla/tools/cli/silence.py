@@ -67,7 +67,7 @@ class Silence:
         self.due = math.inf if self._is_reported else now + SILENT_SECONDS
 
     def arrived(self, now: float) -> None:
-        """The connection is made, or something has arrived: an answer, or its end."""
+        """The connection was made, has brought an answer, or has ended."""
         assert self._one.question is not None
         if self._socket is None:    # the process has ended at the same moment
             return
@@ -78,7 +78,7 @@ class Silence:
                 self._is_sent = True
                 return
             answers = bool(self._socket.recv(1))
-        except OSError:             # it does not listen yet, or the kernel has given up
+        except OSError:             # the process does not listen yet, or the connection broke
             answers = False
         if answers and self._is_reported:
             self._say(f"{self._one.name} (pid {self._pid}) answers again")

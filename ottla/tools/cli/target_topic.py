@@ -30,7 +30,8 @@ AUTO_CREATE = "auto.create.topics.enable"
 
 class Copied(NamedTuple):
     """What is known of records before they are sent: whether this is about all of them, the topics
-    that they come from, and how many partitions a topic needs that has each partition they name."""
+    that they come from, and how many partitions the topic needs to have all those that they name.
+    """
 
     whole: bool
     topics: frozenset[str] = frozenset()
@@ -89,9 +90,10 @@ class TargetTopic:
             raise ClientError(f"line {number}: {wrong}: {more}{sent or ''}") from None
 
     def check_copy(self, copied: Copied) -> None:
-        """Raises ClientError if this topic lacks a partition that the records name. Unless all of
-        them are known, they may name each partition of the topics that they come from. A new topic
-        gets as many partitions as these topics have in this cluster."""
+        """Raises ClientError if this topic lacks a partition that the records name. Unless all
+        records are known, they may name any partition of the topics that they come from. A new
+        topic gets as many partitions as the largest of these topics in this cluster, or as the
+        records need, if that is more."""
         others = copied.topics - {self.name}
         found = self.cluster.metadata(sorted(others)).topics if others else []
         largest, origin = max(

@@ -27,7 +27,7 @@ def size_bytes(text: str) -> int:
 
 
 def number_of(name: str, value: str) -> str:
-    """The value of one setting without its unit. Raises WrongUsage."""
+    """The value of one setting as the number that brokers expect. Raises WrongUsage."""
     with _wrong_usage():
         return units.number_of(name, value)
 
@@ -106,6 +106,7 @@ def overrides_without_units(words: Sequence[str]) -> tuple[list[str], dict[str, 
 
 
 def setting_without_unit(setting: str) -> str:
-    """`name=value` without the value's unit; anything else stays unchanged. Raises WrongUsage."""
+    """`name=value` with the number that brokers expect as the value; anything without a unit stays
+    unchanged. Raises WrongUsage."""
     name, equals, value = setting.partition("=")
     return name + equals + number_of(name.strip(), value)

@@ -122,8 +122,8 @@ def end_jvm(interrupted: KeyboardInterrupt) -> None:
     """Ends the JVM that was starting, which would otherwise stay.
 
     The JVM ignores Ctrl-C. Normally it ends when its standard input is closed. Here it never reads
-    that input, because it fails earlier: pyspark has removed the directory to which the JVM writes
-    its port number.
+    that input, because its main thread fails earlier: pyspark has removed the directory to which
+    the JVM writes its port number.
 
     A frame of the traceback has the process: pyspark's `launch_gateway`, or a method of Popen if
     Ctrl-C came before Popen returned.
@@ -138,7 +138,7 @@ def end_jvm(interrupted: KeyboardInterrupt) -> None:
 
 
 def spark_version() -> str:
-    """The version of the installed pyspark; SparkUnavailable without one."""
+    """The version of the installed pyspark; raises SparkUnavailable without one."""
     try:
         import pyspark
     except ImportError as error:
@@ -150,7 +150,7 @@ def spark_version() -> str:
 
 
 def java_version() -> int:
-    """The major version of the Java that Spark will start; SparkUnavailable below 17."""
+    """The major version of the Java that Spark will start; raises SparkUnavailable below 17."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -281,7 +281,7 @@ def _home_of_its_own(home: Path) -> Iterator[None]:
 
 
 def _checked(spark: SparkSession, version: str) -> SparkSession:
-    """The session, if the JVM behind it can load the Kafka source."""
+    """The session. Raises SparkUnavailable unless its JVM can load the Kafka source."""
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:

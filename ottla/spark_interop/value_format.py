@@ -61,7 +61,7 @@ class Format:
 
     @property
     def text(self) -> str:
-        """The schema as text; from its file if it is a path."""
+        """The schema as text, read from the file if `schema` is a path."""
         given = self.schema
         if isinstance(given, Path) or (
             isinstance(given, str) and given.endswith((".avsc", ".proto", ".ddl", ".json"))

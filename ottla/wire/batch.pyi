@@ -140,7 +140,7 @@ class BatchView(BatchHeader):
         """The same batch in another codec; raises the errors of read_records."""
 
     def records(self, size_max: int = ...) -> list[Record]:
-        """Its records; raises the errors of ottla.wire.records.read_records."""
+        """The batch's records as a list; raises the errors of read_records."""
 
 def batches(data: bytes | bytearray | memoryview) -> Iterator[BatchView]:
     """Views of the consecutive batches in `data`, up to the first one that is cut off.

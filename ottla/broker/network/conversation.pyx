@@ -35,7 +35,7 @@ cdef class Conversation:
     # -- requests --------------------------------------------------------------------------------
 
     def expect_tokens(self, bint expected):
-        """Set whether the next frames are SASL tokens, without headers and of any size."""
+        """Set whether the next frames are SASL tokens, which have no header and may be empty."""
         self.in_tokens = expected
         self.inbox.frame_size_min = 0 if expected else HEADER_SIZE_MIN
 

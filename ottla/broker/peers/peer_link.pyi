@@ -1,4 +1,4 @@
-"""What the connections to other brokers have in common."""
+"""The common part of connections to other brokers."""
 
 class PeerLink:
     heard_at: float

@@ -20,7 +20,7 @@ class File:
     def close(self) -> None: ...
 
 class DelegatingFile(File):
-    """A File whose reads and writes go to the Python methods of a subclass."""
+    """A File whose reads and writes call the Python methods `pwrite` and `pread` of a subclass."""
 
 class Disk:
     """The directories and files of this machine."""

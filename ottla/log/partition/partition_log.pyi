@@ -1,4 +1,4 @@
-"""One partition's log on disk: opening, truncation, closing, moving."""
+"""One partition's log on disk: opening, truncation, removal of old segments, closing, moving."""
 
 from collections.abc import Callable, Mapping
 

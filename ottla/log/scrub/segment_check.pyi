@@ -1,4 +1,4 @@
-"""Checks one sealed segment: every checksum, and that batches follow each other."""
+"""Checks one sealed segment: every checksum, and that offsets and epochs are in order."""
 
 from ottla.log.files.disk import File
 

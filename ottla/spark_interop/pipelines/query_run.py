@@ -22,12 +22,12 @@ from ottla.wire.wording import counted
 
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
-POLL_SECONDS = 0.5  # a query that ends earlier is noticed at once
-SILENT_SECONDS = 8.0  # a longer wait is explained; the check of a changed topic id takes 5 s
+POLL_SECONDS = 0.5  # the wait ends earlier if the query ends
+SILENT_SECONDS = 8.0  # a longer wait is explained; more than the 5 s that `check_ids` may take
 TICK_SECONDS = 1.0
 JOIN_SECONDS = 1.0
-LOOK_SECONDS = 2.0  # how often a running query tries whether a broker accepts connections
-LOOKS_SHARE = 0.1  # at most this share of the time: a look is long if an address drops packets
+LOOK_SECONDS = 2.0  # the interval at which Contact tries whether a broker accepts connections
+LOOKS_SHARE = 0.1  # tries take at most this share: one takes long if an address drops packets
 AWAY_SECONDS = 3.0  # a shorter outage is not worth a line
 # The two minutes are PATIENCE_SECONDS.
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
@@ -35,7 +35,7 @@ BACK = "the brokers answer again"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
 IDLE = "(no new records yet)"
 LOST = "Some data may have been lost"
-# What a user can do about lost records, for a query without a checkpoint and for one with one.
+# What a user can do about lost records: without a checkpoint RUN_AGAIN, with one ALLOW_GAPS.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
 ALLOW_GAPS = "To continue with the remaining records, run it again with allow_gaps (--allow-gaps)"
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
@@ -80,11 +80,12 @@ class Outage:
 
 
 class Progress:
-    """One line on a terminal that is overwritten; no line if standard error is not a terminal.
+    """One progress line on a terminal, overwritten by each update.
 
-    Long waits are explained even without a terminal, unless `show` is false. `interrupted` is
-    whether the user ended a query that would run for ever. While `querying`, only `run` looks for
-    outages. Several threads may show and say something.
+    By default (`show` None) the line is shown if standard error is a terminal. Long waits are
+    explained even without a terminal, unless `show` is false. `interrupted` is whether the user
+    ended a query that would run for ever. While `querying`, only `run`, and `looking` with
+    `beside_query`, look for outages. Several threads may show and say something.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
@@ -124,7 +125,7 @@ class Progress:
 
     @contextmanager
     def explaining(self, why: str) -> Iterator[threading.Event]:
-        """Prints `why` if the block takes longer than SILENT_SECONDS, and then sets the event."""
+        """Prints `why` and sets the yielded event if the block runs longer than SILENT_SECONDS."""
         printed = threading.Event()
 
         def explain() -> None:
@@ -143,7 +144,7 @@ class Progress:
                 timer.join()    # `explain` may be printing
 
     def say(self, text: str) -> None:
-        """Prints a line above the progress line, if there is one."""
+        """Prints a line, above the progress line if there is one."""
         line = f"{self.what}: {text}"
         with self._lock:
             if self._line:
@@ -206,7 +207,7 @@ class Contact:
             self._watched = time.monotonic()
 
     def _there(self) -> bool:
-        """Whether a broker accepted the last connection."""
+        """Whether the last try reached a broker; tries again if that is due."""
         begun, outage = time.monotonic(), self._outage
         if self._reach is None or begun < self._next:
             return outage.since is None
@@ -242,8 +243,8 @@ class Contact:
 def telling(
     what: str, show: bool | None, *where: str | Cluster | None
 ) -> Iterator[Progress]:
-    """The Progress of the pipeline that the block runs. Outages of these clusters are reported even
-    while no query runs."""
+    """The Progress of the pipeline that the block runs. Outages of the clusters at `where` are
+    reported even while no query runs."""
     clusters = [Cluster.of(one) for one in where if one is not None]
 
     def reach() -> None:
@@ -260,9 +261,9 @@ def looking(
     progress: Progress, reach: Callable[[], None], *, beside_query: bool = False
 ) -> Iterator[None]:
     """While the block runs, a thread reports when no broker answers, and when brokers answer again.
-    The block itself has to wait for the brokers or raise an error. The thread pauses while a query
-    runs, since `run` then reports outages, unless `beside_query` is set: for brokers that the query
-    does not read from."""
+    The block itself has to wait for the brokers or raise an error. While a query runs, the thread
+    pauses, since `run` then reports outages. With `beside_query`, which is for brokers that the
+    query does not read from, the thread does not pause."""
     ended = threading.Event()
     outage = Outage() if beside_query else progress.outage
     contact = Contact(progress, reach, None, outage, ended)
@@ -328,7 +329,7 @@ def _ticking(progress: Progress, tick: Callable[[threading.Event], None]) -> Ite
 
 
 def trigger_of(every: str | None) -> dict[str, Any]:
-    """The trigger of a stream: None ends when all is read, `10 seconds` runs for ever."""
+    """A stream's trigger: with None the stream ends when all is read, else it runs for ever."""
     return {"availableNow": True} if every is None else {"processingTime": every}
 
 
@@ -343,16 +344,16 @@ def drain(
     after_loss: str = ALLOW_GAPS,
     reach: Callable[[], None] | None = None,
 ) -> int:
-    """Starts a query with a checkpoint and runs it to its end; returns the rows it read.
+    """Starts a query with a checkpoint and runs it to its end; returns the number of rows read.
 
     `watch` raises if the query may not continue; it is called periodically, and at the end.
     `after_loss` says what a user can do if records were deleted before they were read. `reach`
     raises NoBroker if no broker accepts connections; outages are reported while the query runs.
 
     A batch that a killed run had begun is run first, in a separate query: after partitions were
-    added, Spark refuses to run such a batch with the trigger availableNow. Spark 4.1.1 commits such
-    a batch with any trigger, but then fails to report it; its figures are read from the query's
-    plan instead.
+    added, Spark refuses to run such a batch with the trigger availableNow. With any trigger, Spark
+    4.1.1 fails to report such a batch after committing it, so the batch's figures are read from the
+    query's plan.
 
     KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If something
     else stops a query inside a batch, PipelineError is raised.
@@ -470,7 +471,7 @@ def run(
         progress.earlier += rows
         progress.done()
     if progress.interrupted:
-        return rows     # a query that was stopped inside a batch has an error
+        return rows     # a stop inside a batch sets the query's exception: not an error here
     failed = query.exception()
     if failed is not None:
         raise explained(failed, after_loss)

@@ -1,6 +1,6 @@
 """The part of `preflight` that compares a run with what earlier runs recorded at its path.
 
-The pipelines compare the same facts again when they run, for paths that only Spark can read. A fact
+The pipelines compare the same facts when they run, also for paths that only Spark can read. A fact
 that is not recorded, or is about a topic that does not exist yet, is not compared.
 """
 
@@ -135,8 +135,8 @@ def _check_schema(place: Path, known: Mapping[str, Any], options: Mapping[str, A
 
 
 def _same_columns(before: str, given: Format) -> bool:
-    """Whether the recorded schema of JSON has the names of the given one. Only Spark can compare
-    the types of all schemas."""
+    """Whether a recorded schema of JSON has the column names of the given one; true also if only
+    Spark can tell. Types are not compared: only Spark can compare those of all schemas."""
     found = columns.columns_of(given)
     names = [] if found is None else found[: -len(OWN)]
     quoted = not all(re.fullmatch(r"\w+", name) for name in names)
@@ -192,7 +192,7 @@ def check_checkpoint(place: Path, step: Step, given: Mapping[str, Any]) -> None:
 
 
 def _check_topics(place: Path, topic: str) -> None:
-    """Raises PipelineError if another query's checkpoint reads other topics."""
+    """Raises PipelineError if a checkpoint is of a query that reads other topics."""
     if not any((place / "commits").glob("[0-9]*")):
         return
     read = sorted(offsets_from_checkpoint(place))

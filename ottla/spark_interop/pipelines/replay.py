@@ -117,8 +117,8 @@ def _write(
 
 
 def growth(to: transactional.Destination, lanes: list[int]) -> Callable[[], int]:
-    """Returns how many offsets of these partitions have been committed since this call: the records
-    of all writers, and one marker for each transaction."""
+    """A function that counts the offsets of these partitions that were committed since the call of
+    `growth`: the records of all writers, and one marker for each transaction."""
     begun = to.cluster.ends(to.topic, committed=False, partitions=lanes)
     asking = replace(to.cluster, patience_seconds=0)
 

@@ -31,7 +31,7 @@ LAYOUT = 1
 META, COMMITS, STAGING = "_ottla/table.json", "_ottla/commits", "_ottla/staging"
 NOTES = "_ottla/notes"
 LOCK = "_ottla/writer.lock"
-LABELS = {  # what errors call them
+LABELS = {  # the names of recorded properties in errors
     "to": "the target", "dead_letters": "the dead letters' topic", "by": "`by`",
 }  # fmt: skip
 SETTINGS = "settings"  # a note: the topic's settings when the table was created
@@ -70,7 +70,8 @@ class Table:
 
     @classmethod
     def open(cls, files: Files, kind: str) -> Table:
-        """The table at a path, read-only. Raises PipelineError if there is none of that kind."""
+        """The table at a path, read-only. Raises PipelineError if there is none of that kind, or if
+        a newer ottla wrote it."""
         if not files.exists(META):
             raise PipelineError(f"{files.root} is not a table of `{kind}`: it has no {META}")
         about = json.loads(files.read(META))
@@ -183,7 +184,8 @@ class Table:
     ) -> None:
         """Adds files to the table and removes others, in one step; then deletes the removed files.
 
-        Raises PipelineError if the topic of a batch was created again meanwhile.
+        Raises PipelineError if another process also writes to the table, or, for a batch, if the
+        topic was created again since the pipeline began.
         """
         if batches and self.origin is not None:
             self.origin.check()
@@ -223,7 +225,8 @@ class Table:
         ]
 
     def read(self, spark: Any) -> Any:
-        """The live files as a frame. Raises DataLost if one is missing or has another size."""
+        """The live files as a frame. Raises DataLost if one is missing or has another size, and
+        PipelineError if there are none."""
         problems = self.check_files()
         if problems:
             raise DataLost(
@@ -258,7 +261,7 @@ def target_ids(to: transactional.Destination) -> dict[str, str | None]:
 
 
 def check_targets(files: Readable, known: dict[str, Any], to: transactional.Destination) -> None:
-    """Raises PipelineError if a topic that was written to has been created again since."""
+    """Raises PipelineError if a topic was deleted, or created again, after it was written to."""
     if TARGETS not in known:
         return
     for name, now in target_ids(to).items():
@@ -272,7 +275,7 @@ def check_targets(files: Readable, known: dict[str, Any], to: transactional.Dest
 
 
 def check_same(files: Readable, known: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raises PipelineError if a directory belongs to another topic than this run.
+    """Raises PipelineError if a directory was written from another topic, or with other options.
 
     Properties that an older version did not record are not compared.
     """

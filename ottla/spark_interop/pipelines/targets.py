@@ -53,9 +53,9 @@ def prepare(
 ) -> None:
     """Creates a topic with these settings, or checks one that exists.
 
-    `has_older` is None for records that get the present time. Raises PipelineError for too few
-    partitions, compaction that the source does not have, a retention below the age of the records,
-    and a topic that replaces timestamps.
+    `has_older` is None for records that get the present time. Raises PipelineError for a topic that
+    is missing (unless `create`), too few partitions, compaction that the source does not have, a
+    retention below the age of the records, and a topic that replaces timestamps.
     """
     if not cluster.exists(topic):
         if create:
@@ -119,7 +119,7 @@ def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
 
 
 def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> RetentionCheck:
-    """The check for the records of a topic, from these offsets on or from the log's beginning."""
+    """A check of a topic's records: from the offsets `begin` on; in other partitions, of all."""
 
     def has_older(timestamp_ms: int) -> bool:
         starts, newer = cluster.starts(topic), cluster.at_time(topic, timestamp_ms)

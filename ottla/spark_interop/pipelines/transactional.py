@@ -62,8 +62,8 @@ class Destination:
     the id of the origin's cluster. `aside` is a second topic, for rows whose column `aside` is
     true. Before each commit, `origin` and the ids of the destination topics are checked. The ids
     must equal `known` or, if it is None, the ids when `write` began. `rate` limits the records per
-    second of one task; None is no limit. `map_topic` gets one record per transaction, with the
-    source offset and the offset of the transaction's last record.
+    second of one task; None is no limit. `map_topic`, if any, gets one record per transaction, with
+    the offsets of the last record of the transaction in the source and in `topic`.
     """
 
     cluster: Cluster
@@ -91,7 +91,7 @@ class Destination:
 
     def reach(self) -> None:
         """Raises NoBroker if no broker of the origin accepts connections. The destination is not
-        checked: it is needed only while records are written, and a write waits for it."""
+        checked, except without an origin: only writes need it, and a write waits for it."""
         (self.cluster if self.origin is None else self.origin.cluster).reach()
 
     def transactional_id(self, lane: int) -> str:
@@ -105,7 +105,7 @@ class Destination:
 
     @property
     def partition(self) -> int:
-        """The partition of the progress topic."""
+        """The partition of the progress topic in which the progress is kept."""
         return progress.partition_of(self.writer, self.source_cluster, self.topic)
 
 
@@ -124,15 +124,16 @@ class Begun:
 
 
 def positions(to: Destination) -> dict[int, int]:
-    """The committed position of each lane that has one. Raises PipelineError as for `begin`."""
+    """The committed position of each lane that has one. Raises PipelineError as `begin` does."""
     if None in to.cluster.topic_ids([progress.TOPIC, to.topic]).values():
         return {}
     return begin(to).positions
 
 
 def begin(to: Destination) -> Begun:
-    """Reads the progress. Progress about earlier topics of the same names is ignored. PipelineError
-    if the progress belongs to another source, or if only one of two topics was created again."""
+    """Reads the progress. Progress about earlier topics of the same names is ignored. Raises
+    PipelineError if a topic is missing or no longer has its id in `to.known`, if the progress
+    belongs to another source, or if only one of two topics was created again."""
     progress.prepare(to.cluster)
     if to.known is not None:
         check_ids(to.cluster, to.known)
@@ -287,7 +288,7 @@ class Lane:
                     "compression.type": to.compression,
                     "partitioner": "murmur2_random",
                     "linger.ms": 20,
-                    # The topic's limit applies to a batch; a larger record has its own batch.
+                    # The topic's limit applies to a batch; a record above batch.size gets its own.
                     "batch.size": max(min(BATCH_BYTES_MAX, begun.batch_bytes_max), 1),
                     "message.max.bytes": LIBRDKAFKA_RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
@@ -310,7 +311,7 @@ class Lane:
         self.written = self.aside = self.skipped = self.transactions = self.restamped = 0
 
     def add(self, row: dict[str, Any]) -> None:
-        """Writes a row unless it was written before; commits large or old transactions first."""
+        """Writes a row unless it was written before; first commits a large or old transaction."""
         position = row["position"]
         if position <= self._done:
             self.skipped += 1
@@ -448,7 +449,7 @@ class Lane:
         return None
 
     def _check_topics(self) -> None:
-        """Check that all rows so far were read from and written to the topics with these ids."""
+        """Checks by ids that all rows so far were read from and written to the same topics."""
         self._to.check()
         check_ids(self._to.cluster, self._topics)
 
@@ -473,7 +474,7 @@ class Lane:
 
 
 def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
-    """Raises PipelineError if a topic was created again since the beginning.
+    """Raises PipelineError if a topic no longer has its known id: deleted, or created again.
 
     A broker that has just started may not know every topic yet, so a difference counts only if it
     is still there after SETTLED_SECONDS.
@@ -495,7 +496,8 @@ def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
 
 
 def _while_away(call: Callable[[], Any]) -> Any:
-    """Retries while no broker answers; each attempt waits for an answer."""
+    """Retries for up to PATIENCE_SECONDS while no broker answers. There is no pause: each attempt
+    waits for an answer."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -172,9 +172,9 @@ def check_final(
 
 
 def _close_all(target: Table) -> bool:
-    """Puts an empty batch with a watermark after every window into the checkpoint. The next query
-    runs it like a batch that a killed driver had begun. Returns False if there is nothing to close.
-    """
+    """Puts an empty batch into the checkpoint, with a watermark later than every window. The next
+    query runs it like a batch that a killed driver had begun. Returns False if there is nothing to
+    close."""
     last = query_run.newest(target.files, CHECKPOINT, "offsets")
     if last is None:
         return False
@@ -194,7 +194,7 @@ def known_watermark(files: Readable) -> str | None:
 
     A batch begins with the watermark in `offsets`, and ends with the one in `commits`. Spark's
     report of a batch has only the watermark in `offsets`; the next batch reports the other one. But
-    no batch may follow the batch that a killed run had begun.
+    after the batch that a killed run had begun there may be no next one, so the files are read.
     """
     last = query_run.newest(files, CHECKPOINT, "offsets")
     found = [0]
@@ -236,7 +236,7 @@ def check_options(
 
 
 def _counting(report: dict[str, Any]) -> Any:
-    """Adds the figures of each batch's progress to the report."""
+    """Returns a function that adds the figures of each batch's progress to the report."""
 
     def count(told: dict[str, Any]) -> None:
         seen = told.get("observedMetrics", {}).get("input")

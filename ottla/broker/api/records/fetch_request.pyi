@@ -1,7 +1,7 @@
 """One Fetch request of a connection.
 
-The request is answered at once if there are enough bytes. Otherwise it waits until there are, at
-most until its timeout.
+The request is answered at once if the reply is due, for example because there are enough bytes.
+Otherwise it waits until the reply is due, at most until its timeout.
 """
 
 from typing import Any

@@ -40,7 +40,7 @@ RETRIABLE = {
 """Errors of leaders, controllers, coordinators and connections that a retry may end; librdkafka
 marks only some of them as retriable. `_DESTROY_BROKER`: the broker left the metadata while a
 request waited for its answer."""
-# librdkafka's names of the properties that both clients need; the Java names follow from them.
+# librdkafka's login properties. The Java client has one property for both: sasl.jaas.config.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -281,8 +281,8 @@ class Cluster:
         return dict(topics[topic].partitions)
 
     def reach(self) -> None:
-        """Raises PipelineError at once if no address of the cluster accepts connections. Unlike
-        `meet`, it may be called every few seconds."""
+        """Tries each address once. Raises NoBroker if none accepts a connection, PipelineError for
+        a text that is not an address. Unlike `meet`, it may be called every few seconds."""
         reasons, refused = [], True
         for address in self.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")
@@ -392,7 +392,8 @@ class Cluster:
         partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
         """The result of ListOffsets by partition, for an OffsetSpec of confluent-kafka; -1 if no
-        offset fits. `partitions` are all partitions by default.
+        offset fits. With `committed`, the isolation level is read_committed. `partitions` are all
+        partitions by default.
 
         Raises PipelineError if the election of a leader takes too long.
         """

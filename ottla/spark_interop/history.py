@@ -30,10 +30,10 @@ def check_history_file(
 ) -> dict[str, Any]:
     """Check the history in a file: JSON lines, or Parquet whose `mops` column is JSON text.
 
-    `small` checks without Spark. Returns {"valid", "anomalies": {rule: count}, "rules": {rule: what
-    breaks it}, "examples": {rule: [{"where", "what"}], at most 32}, "operations": {type: count},
-    "doubts": [text]}. Raises PipelineError for a file that is not a history, or inconsistent
-    events.
+    Does not use Spark if `small` is true or `spark` is None. With `not_idempotent`, duplicates are
+    legal. Returns {"valid", "anomalies": {rule: count}, "rules": {rule: what breaks it},
+    "examples": {rule: [{"where", "what"}], at most 32}, "operations": {type: count}, "doubts":
+    [text]}. Raises PipelineError for a file that is not a history, or inconsistent events.
     """
     if not Path(path).exists():
         raise PipelineError(f"history {path} not found")

@@ -17,6 +17,7 @@ mops      depending on f: ["send", key, value, offset or null], ["poll", key, [[
           offset] (offset is null or -1 if the group has committed none), ["end", key, epoch,
           offset], ["leader", key, epoch, broker]
 key       one topic-partition, any text or number; values are unique within a key
+rebalance keys that a rebalance gave to the process or took from it since its last poll
 final     true if the operation reads the whole key, from the beginning to its end, after all
           faults have ended; if such a poll has an empty list, the key is empty
 """
@@ -96,7 +97,7 @@ class Poll:
     in_txn: bool
     committed_only: bool
     final: bool
-    session: int  # a new number after each assign, subscribe, seek, rebalance or final read
+    session: int  # each assign, subscribe, seek, rebalance and final read begins a new one
     began: int
     ended: int
     offsets: list[int]
@@ -113,8 +114,8 @@ def completed(events: Iterable[dict[str, Any]]) -> Iterator[Operation]:
     """Pairs the `invoke` of each operation with its completion; yields the operation when it
     completes. Operations that never completed are `info` and come last.
 
-    `events` has all events of its processes. Raises HistoryError for an event that lacks a field,
-    and for a completion without an `invoke`.
+    All events of a process must be in the same `events`. Raises HistoryError for an event with a
+    missing or wrong field, for a second `invoke`, and for a completion without an `invoke`.
     """
     open_: dict[tuple[Hashable, int], dict[str, Any]] = {}
     last = 0

@@ -1,7 +1,7 @@
 """The rules for a history's end offsets, committed offsets, owners, epochs and leaders.
 
 Each rule checks a list of plain rows. A row has the values, and for most rules the times, of one
-operation; `history_events.spread` makes the rows of a group.
+operation; `history_events.spread` makes the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
-    """An end offset must not be below an end offset that was reported before its request."""
+    """An end offset must not be lower than any that was reported before its own request."""
     found, reported, highest = [], sorted(rows, key=lambda r: r[2]), -1
     done = 0
     for offset, began, _, op in sorted(rows, key=lambda r: r[1]):

@@ -1,8 +1,8 @@
 """The rules for a history of sends, polls and transactions, without Spark.
 
-`history_events` defines a history. The definitions follow Elle and Jepsen's workload for Kafka:
-write-write cycles are legal, since Kafka does not isolate writes. `check` is for small histories.
-For large ones `history.check_history` applies the same functions to groups of rows in Spark:
+`history_events` defines a history. The rules follow Elle and Jepsen's workload for Kafka:
+write-write cycles are legal, since Kafka does not isolate writes. `check` runs in this process.
+For large histories `history.check_history` applies the same functions to groups of rows in Spark:
 `spread` needs only the operations of one process, `judge_key` the rows of one key,
 `history_lists.judge_lists` the rows of one group, and `judge_transactions` a few facts about all
 transactions.
@@ -70,7 +70,7 @@ RULES = {
 
 @dataclass
 class KeyFacts:
-    """A key's data for the rules over transactions, which are checked at the end."""
+    """A key's anomalies, and its data for the rules over several keys, which are checked last."""
 
     anomalies: list[Anomaly]
     seen: dict[tuple[Hashable, int], tuple[int, int]]  # writing txn: values seen, values lost
@@ -276,8 +276,7 @@ def _lacking(
 def _certain(
     must: dict[Any, int | None], good: list[Poll], writer: dict[Any, Sends]
 ) -> dict[Any, float]:
-    """The time since which each write was certain: its acknowledgement or, if the outcome was
-    unknown, its first read."""
+    """When each write became certain: at its acknowledgement or first read, whichever was first."""
     certain = {
         value: writer[value].ended if writer[value].kind == "ok" else math.inf for value in must
     }
@@ -313,7 +312,7 @@ def _polls(
     versions: Versions,
     order: list[int],
 ) -> list[Anomaly]:
-    """Finds skipped offsets and steps back, within a poll and between polls of one session."""
+    """Finds readers that skip offsets or go back, within a poll or between polls of a session."""
     # For each offset, the next offset whose write certainly happened: readers must not skip it.
     due: dict[int, float] = {}
     upcoming = math.inf

@@ -147,7 +147,7 @@ def _sources(progress: Any) -> list[Any]:
 
 
 def _is_batch(progress: Any) -> bool:
-    """Whether a report of progress is of a batch that ran, and not of an idle trigger."""
+    """Whether a progress report is about a batch that ran, and not about an idle trigger."""
     return bool(progress.numInputRows) or "addBatch" in progress.durationMs
 
 

@@ -64,7 +64,7 @@ class Aborted:
 def partition_directory(
     log_dirs: list[str], topic: str, partition: int, in_sync: Collection[int]
 ) -> Path | None:
-    """The directory of a partition, in the first log directory that belongs to an in-sync replica.
+    """A partition's directory, in the first log directory of an in-sync replica; None without one.
 
     Directories of other replicas may lack committed records, and have uncommitted records.
     """
@@ -158,10 +158,10 @@ def committed_batches(
     """The batches with offsets from `start` to `end`, except control and aborted batches.
 
     Reads chunks of CHUNK_BYTES, or one batch if it is larger. Raises SegmentGone if the file is
-    missing or a growing segment ends before `end`; CorruptMessage if a length is impossible or the
-    file ends inside a batch; UnindexedAbort if a marker shows that yielded batches were aborted
-    although the transaction index does not list them. A broker that was killed, or whose disk was
-    full, may not have written the index entry.
+    missing, a growing segment ends before `end`, or a batch has a format before v2; CorruptMessage
+    if a length is impossible or the file ends inside a batch; UnindexedAbort if a marker shows that
+    yielded batches were aborted although the transaction index does not list their transaction. A
+    broker that was killed, or whose disk was full, may not have written the index entry.
     """
     undecided: set[int] = set()             # producers with batches since their last marker
     dropped: dict[int, list[Aborted]] = {}

@@ -17,8 +17,8 @@ Only committed records are read. Options:
     failOnDataLoss            false continues if records were deleted, or if the log ends before the
                               named offsets
 
-A query may not start at latest or end at earliest, as with Spark's own source. Spark does not pass
-the columns that a query needs to a Python source. To create only some columns, name them with
+A query may not start at latest or end at earliest, as with Spark's own source. Spark does not tell
+a Python source which columns a query needs. To create only some columns, name them with
 `.schema("partition INT, offset LONG")` or with `read_in_place(columns=…)`.
 """
 
@@ -136,7 +136,7 @@ class OttlaDataSource(DataSource):
 
 @dataclass
 class Piece:
-    """A range of offsets of a partition, read from a segment or over the wire."""
+    """A range of offsets of a partition, read from `segment`, or from the brokers if it is None."""
 
     start: int
     end: int
@@ -183,7 +183,7 @@ class InPlaceReader(DataSourceReader):
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks: ranges of each partition that are in a segment or in no file."""
+        """The tasks, each with consecutive pieces of one partition."""
         # The bounds are read before the replicas and the files: see `segments_below`.
         starts, ends = self._bounds()
         in_sync = self.cluster.in_sync(self.topic) if self.log_dirs else {}
@@ -231,7 +231,7 @@ class InPlaceReader(DataSourceReader):
             )
 
     def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Start and end offsets by partition; never beyond the committed records."""
+        """Start and end offsets by partition; no end is beyond the last stable offset."""
         first, last = self.cluster.starts(self.topic), self.cluster.ends(self.topic)
         starts = self._resolve("starting", first, last)
         ends = self._resolve("ending", first, last)
@@ -327,8 +327,8 @@ class InPlaceReader(DataSourceReader):
             yield from self._read_piece(partition.partition, piece)
 
     def _read_piece(self, partition: int, piece: Piece) -> Iterator[Any]:
-        """Tries the ways to read a piece in turn. If one raises SegmentGone, the next way
-        continues at the same offset."""
+        """Tries the ways to read a piece in turn. If one raises SegmentGone, the next way continues
+        after the rows that were returned."""
         done = piece.start
         for batches in self._ways(partition, piece):
             try:

@@ -73,8 +73,8 @@ def committed_batches(
 
 
 def _fetch(cluster: ClusterClient, topic: str, partition: int, offset: int) -> Answer:
-    """The answer of one Fetch for the partition. Raises Refused for an error that may be
-    retried."""
+    """The answer of one Fetch for the partition. Raises DataLost if the offset no longer exists,
+    Refused for other error codes."""
     described = cluster.metadata([topic]).topics[0]
     check(described.error_code, what=topic)
     leaders = {each.partition_index: each.leader_id for each in described.partitions}

@@ -186,7 +186,7 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
 
 
 def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Where a batch begins (included) and ends (excluded), by partition, from its checkpoint."""
+    """Where a batch begins (included) and ends (excluded), by partition, from the checkpoint."""
     ended = _logged(files.read(f"{CHECKPOINT}/offsets/{number}"))
     if number:
         return _logged(files.read(f"{CHECKPOINT}/offsets/{number - 1}")), ended
@@ -430,7 +430,7 @@ def _broken_ranges(target: Table) -> list[str]:
 
 
 def _content() -> Any:
-    """A checksum over all columns of the records; to compute it, Spark must read every byte."""
+    """A checksum over all columns but the topic; to compute it, Spark must read all their bytes."""
     from pyspark.sql import functions as f
 
     columns = ["key", "value", "headers", "partition", "offset", "timestamp", "timestampType"]

@@ -124,7 +124,7 @@ def _check_function(name: str, where: str) -> None:
 
 
 def _names_of_json(text: str) -> list[str] | None:
-    """The fields of a schema as JSON, Spark's or Avro's; None if it has none."""
+    """The field names of a schema in JSON, Spark's or Avro's; None if they cannot be read."""
     try:
         fields = json.loads(text).get("fields")
     except ValueError:

@@ -179,7 +179,7 @@ def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
 def _logged_in(
     todo: list[tuple[Step, dict[str, Any]]], config: str | None
 ) -> list[tuple[Step, dict[str, Any]]]:
-    """Replaces addresses by clusters with the security properties of the file, if given."""
+    """Unless `config` is None, replaces addresses by clusters with the properties in that file."""
     if config is None:
         return todo
     return [

@@ -1,4 +1,4 @@
-"""Dead letters: good records go to one topic; records that fail to another, with the reason.
+"""Dead letters: good records go to one topic, bad records go to another, with the reason.
 
 A dead letter is the unchanged record with these additional headers (text, UTF-8):
 
@@ -208,7 +208,7 @@ def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
     """A check whether records that are not written yet are older than a target's retention."""
-    # With `allow_gaps` such records may be lost, so this reports none.
+    # With `allow_gaps` an existing target may delete such records, so this reports none.
     if allow_gaps and cluster.exists(into.topic):
         return lambda _: False
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))

@@ -125,9 +125,10 @@ class Files:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Holds a lock that ends with this process. Raises PipelineError if another process has it.
+        """Holds a lock while the block runs; a kill also releases it. Raises PipelineError if
+        another process has it.
 
-        Locks only on local disks: other file systems have no lock that a kill releases.
+        Does nothing on file systems that are not local: they have no lock that a kill releases.
         """
         if not self._local:
             yield

@@ -1,9 +1,9 @@
 """Mirror: a topic into a topic of another cluster, each record exactly once.
 
 Partition, key, value, timestamp and headers are kept. Offsets cannot be kept: the destination
-assigns its own, also to transaction markers. An offset map relates the two: each transaction writes
-a record to the topic `DESTINATION.offsets`, with key `CLUSTER/TOPIC/PARTITION` and value
-`{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
+assigns its own, also to transaction markers. An offset map relates them to the source's: each
+transaction writes a record to the topic `DESTINATION.offsets`, with key `CLUSTER/TOPIC/PARTITION`
+and value `{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
 
 Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
 A record whose path has the destination's name came from there and is skipped, so two clusters may
@@ -169,7 +169,7 @@ def _lag_at_the_end(
 
 
 def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
-    """Offsets of the source after the last batch."""
+    """By partition, how many offsets of the source follow the last batch."""
     ends = here.ends(topic)
     done = read_offsets(checkpoint, "")
     return {p: end - done.get(str(p), 0) for p, end in sorted(ends.items())}
@@ -209,8 +209,8 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
-    # `looped` is computed from the received headers. This mirror adds the source's name to the
-    # path, and within one cluster the destination has the same name.
+    # `looped` is computed from the received headers, because this mirror adds the source's name to
+    # the path, and within one cluster that is also the destination's name.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

@@ -1,4 +1,4 @@
-"""Checks before a JVM starts: brokers, topics, rights and paths of every step, in their order.
+"""Checks before a JVM starts: brokers, topics, rights and paths of each step, in the steps' order.
 
 A step may read what an earlier step writes, so topics and paths that an earlier step will create
 count as existing. Spark checks paths on other file systems than the local one.
@@ -62,7 +62,8 @@ class Made:
 
 
 def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> None:
-    """Raises PipelineError for the first step that cannot run, with its number in the file."""
+    """Raises PipelineError for the first step that cannot run, with its number if `where`, the
+    name of the file of steps, is given."""
     made = Made()
     for number, (step, given) in enumerate(todo, 1):
         try:
@@ -255,7 +256,7 @@ def _same(path: Any) -> str:
 
 
 def _check_writable(place: Path, made: bool = True) -> None:
-    """Check that a directory may be written to, or created."""
+    """Check that a directory may be written to or, if `made`, can be created."""
     there = place
     while made and not there.exists():
         there = there.parent

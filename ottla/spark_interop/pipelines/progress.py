@@ -1,7 +1,7 @@
 """Progress: the position up to which each pipeline has written, in a topic of the destination.
 
 A group's offsets would expire (offsets.retention.minutes); a compacted topic keeps the newest
-record of each key for ever. The record is written in the same transaction as the rows (KIP-98):
+record of each key for ever. Progress is written in the same transaction as the rows (KIP-98):
 
     key    {"pipeline": its name, "from": the source's cluster, "to": the topic, "lane": a number}
     value  {"position": a number, "source": the rows' origin, "topics": {name: id} written to}
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call of `consume`
 POLL_SECONDS = 0.05
 FETCH_WAIT_MS_MAX = 10  # so that the end of the partition is noticed soon
-# Temporary errors, and one of the coordinator: a consumer with assigned partitions needs none.
+# Temporary errors, and one of the coordinator, which a consumer without group management ignores.
 PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
 _fit: set[str] = set()  # ids of progress topics that `prepare` has checked
 

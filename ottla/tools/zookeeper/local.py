@@ -33,7 +33,7 @@ would be 10 s, with the TICK_MS above."""
 
 
 class ZooKeeperFailed(Exception):
-    """ZooKeeper cannot run here; the text says what is missing, or ends with ZooKeeper's output."""
+    """ZooKeeper cannot run here; the text says why, or ends with output of Maven or ZooKeeper."""
 
 
 def java() -> str:
@@ -140,7 +140,7 @@ class LocalZooKeeper:
 
     @property
     def left_behind(self) -> str:
-        """The id of the process that uses the directory, from its lock; "" if there is none."""
+        """The id of the process that uses the directory, from the lock file; "" if none uses it."""
         try:
             with (self.directory / LOCK).open() as lock:
                 pid = lock.read()
@@ -191,7 +191,7 @@ class LocalZooKeeper:
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
         command += ["-cp", f"{jars()}/*", MAIN, str(self.settings_file)]
         with self.log.open("ab") as log:
-            # In its own session, so that a Ctrl-C reaches the brokers first.
+            # In its own session: Ctrl-C reaches only `ottla cluster start`, which stops it last.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 pass_fds=(lock,),

@@ -15,7 +15,6 @@ lines below it are:
     --flag VALUE       a flag; its help follows after two spaces
     TOPIC              a positional argument; `TOPIC +` takes one or more values, `TOPIC ?` at most
                        one, `TOPIC *` any number
-    : text             more about the command; not shown anywhere yet
     $ example          a command line that a test runs
     cluster            the command connects to brokers
     prints             the command has `--output`
@@ -73,8 +72,6 @@ class Command:
     actions: list[str] = field(default_factory=list)
     marks: set[str] = field(default_factory=set)
     examples: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    """Lines of the table that begin with `:`: more about the command; not shown anywhere yet."""
 
     def flag(self, name: str) -> Flag | None:
         """The flag of this long or short name, given without dashes."""
@@ -115,8 +112,6 @@ def add_line(command: Command, line: str) -> None:
         command.actions = line.split()[1:]
     elif first == "$":
         command.examples.append(line[2:].strip())
-    elif first == ":":
-        command.notes.append(line[2:].strip())
     elif first.startswith("-") or (first.isupper() and len(first) > 1):
         command.flags.append(parse_flag(line))
     else:

@@ -52,8 +52,8 @@ def quality_report(
     - "records", "tombstones", "without_key", "bad" (not in the format): counts of records;
     - "reasons": {error text: count}, the most frequent errors of bad records, at most 8;
     - "columns": {name: {"nulls" (share of the good records, 0 to 1), "distinct" (approximate number
-      of values), "least" and "most" (the smallest and the largest value)}}; a column of structs, arrays or
-      maps has only "nulls";
+      of values), "least" and "most" (the smallest and the largest value)}}; a column of structs,
+      arrays or maps has only "nulls";
     - "duplicate_keys": the number of keys with more than one record;
     - "partitions": {p: {"records", "first" and "last" (offsets), "gaps" (number of offsets without
       a record, which includes transaction markers), "twice" (records with a repeated offset)}};

@@ -102,13 +102,14 @@ class FirstSnapshot:
         belongs to another cluster or system."""
         await self.coordination.sync()
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
-            raise ClusterRefused("the path contains /brokers/topics, so Apache Kafka uses it")
+            raise ClusterRefused("ZooKeeper's path (chroot) contains /brokers/topics, so Apache Kafka uses it")
         try:
             data, _ = await self.coordination.get(CLUSTER_ID)
         except NoNode:
             if await self.coordination.exists(NEWEST) is not None or await self._has_entries():
                 raise ClusterRefused(
-                    f"the path has metadata but no {CLUSTER_ID}, so it was changed by hand"
+                    f"ZooKeeper's path (chroot) has metadata but no {CLUSTER_ID}: its nodes were"
+                    " changed by hand"
                 ) from None
             return Root.EMPTY
         existing_id = id_of_cluster(data)

@@ -312,7 +312,8 @@ cdef class Partition:
         """End all waits for this partition: end the promises and notify the watchers. With the code
         TOO_FEW_AFTER_APPEND, promises with `outlasts_isr` continue.
 
-        `code` is the error with which promises end: the outcome of their batches is unknown.
+        Producers that wait for an acknowledgement get the error `code`. Their batches may still be
+        committed.
         """
         self.ended_code = code
         promises, self.promises = self.promises, []
@@ -332,7 +333,8 @@ cdef class Partition:
 
     def start_moved(self):
         """Retention has moved the log start: notify readers and the other replicas."""
-        self.kept_start = self.log.log_start_offset     # the files before it are gone
+        # The older files are deleted, so a restart finds this log start even without a checkpoint.
+        self.kept_start = self.log.log_start_offset
         assert self.kept_start <= self.high_watermark, "uncommitted records were deleted"
         self.wake()
         self.wake_followers()

@@ -95,7 +95,7 @@ def no_duration(unnamed: Sequence[object], others: Mapping[str, object]) -> str:
 
 
 def no_topic(name: str, topics: Iterable[Any]) -> str:
-    """The message about a topic that does not exist; `topics` are those that do, of Metadata."""
+    """The message about a topic that does not exist. `topics`: a Metadata response's topics."""
     from ottla.client.similar_names import similar
 
     return f"topic {name!r} not found{similar(name, [one.name for one in topics])}"

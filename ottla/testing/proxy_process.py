@@ -91,7 +91,8 @@ class Proxy:
             self.rules[number].count = 0
 
     async def hits(self, number: int) -> int:
-        """The number of requests to which a rule was applied; 0 for a removed rule."""
+        """The number of requests to which a rule was applied, also if the rule has ended; 0 after
+        `clear`."""
         return self.rules[number].hits if number in self.rules else 0
 
     async def clear(self) -> None:
@@ -104,7 +105,7 @@ class Proxy:
         self.recorder = FrameWriter(path)
 
     async def stop_recording(self) -> int:
-        """End the recording; returns how many frames did not fit."""
+        """End the recording. Returns how many frames the file lacks, because it was full."""
         recorder, self.recorder = self.recorder, None
         if recorder is None:
             return 0

@@ -131,7 +131,7 @@ cdef class EncodedInParts(Message):
 
     cdef int encode_into(self, Writer writer, int version) except -1:
         if self.levels:
-            raise AssertionError("only a part of the message is encoded")
+            raise AssertionError("the message is not encoded completely yet")
         return writer.write_raw(self.writer.data, self.writer.size)
 
 

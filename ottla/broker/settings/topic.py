@@ -145,7 +145,8 @@ class TopicConfig(Settings):
         help="Minimum time before a record is compacted.")
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
-        help="In-sync replicas that acks=all requires; all replicas if the topic has fewer.")
+        help="How many replicas must be in sync for a write with acks=all; if the topic has"
+             " fewer replicas, all of them.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
         help="Reserve the space of a segment when it is created.")

@@ -238,8 +238,8 @@ class InPlaceReader(DataSourceReader):
         lost = {p: o for p, o in starts.items() if o < first[p]}
         if lost and self.fail_on_loss:
             raise DataLost(
-                f"{self.topic} now begins at {first} (partition: offset), but the query asked for"
-                f" {lost}"
+                f"records of {self.topic} were deleted: the query asked for {lost}, but the"
+                f" partitions begin at {first} (partition: offset)"
             )
         for offsets in (starts, ends) if self.fail_on_loss else ():
             self._check_end(offsets, last)

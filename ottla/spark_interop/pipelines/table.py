@@ -76,7 +76,7 @@ class Table:
             raise PipelineError(f"{files.root} is not a table of `{kind}`: it has no {META}")
         about = json.loads(files.read(META))
         if about["kind"] != kind:
-            raise PipelineError(f"{files.root} is a table of `{about['kind']}`, not of `{kind}`")
+            raise PipelineError(f"{files.root} was written by `{about['kind']}`, not by `{kind}`")
         if about["layout"] > LAYOUT:
             raise PipelineError(
                 f"{files.root} has layout {about['layout']}, but this ottla reads only layouts up "

@@ -85,8 +85,8 @@ def choose_offset(options: Namespace) -> None:
         raise WrongUsage("--offset stored needs --group")
     if options.group and options.offset not in ("stored", *BEGINNING, *END):
         raise WrongUsage(
-            "with --group, --offset must be stored, beginning or end; the last two apply to"
-            " partitions without a committed offset"
+            "with --group, the value of --offset must be `stored`, `beginning` or `end`; the last"
+            " two are only for partitions without a committed offset"
         )
 
 

@@ -102,7 +102,8 @@ class FirstSnapshot:
         belongs to another cluster or system."""
         await self.coordination.sync()
         if await self.coordination.exists(KAFKAS_TOPICS) is not None:
-            raise ClusterRefused("ZooKeeper's path (chroot) contains /brokers/topics, so Apache Kafka uses it")
+            raise ClusterRefused(
+                "ZooKeeper's path (chroot) contains /brokers/topics, so Apache Kafka uses it")
         try:
             data, _ = await self.coordination.get(CLUSTER_ID)
         except NoNode:

@@ -298,6 +298,28 @@ def test_a_signal_is_a_commands_status_and_a_sentence_whatever_breaks_by_it(
     assert not told.out
 
 
+@pytest.mark.parametrize("step, given, writes", [
+    ("replay", {"topic": "t"}, True), ("mirror", {"topic": "t"}, True),
+    ("dead-letter", {"to": "a", "dead_letters": "b"}, True), ("windows", {"to": "t"}, True),
+    ("windows", {"path": "p"}, False), ("archive", {"topic": "t"}, False),
+])
+def test_who_is_interrupted_in_a_transaction_says_how_to_read_the_topic(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    step: str, given: dict[str, Any], writes: bool,
+) -> None:
+    def interrupted(*_: Any) -> Iterator[dict[str, Any]]:
+        signal.raise_signal(signal.SIGINT)
+        yield {}
+
+    monkeypatch.setattr(command, "_run", interrupted)
+    monkeypatch.setattr(preflight, "check", lambda *_: None)
+    monkeypatch.setattr(command, "given_to", lambda *_: given)
+    words = [word for option in command.BY_NAME[step].options if option.required
+             for word in (f"--{option.name.replace('_', '-')}", "a = b")]
+    assert command.main(["pipeline", step, *words]) == 130
+    assert ("isolation.level=read_committed" in capsys.readouterr().err) is writes
+
+
 def test_a_long_wait_for_brokers_and_for_spark_is_explained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,10 @@ from ottla.wire.wording import counted
 
 ADDRESSES = ("bootstrap", "source", "destination")
 WITHOUT_PROGRESS = {"compact", "check-history"}
+IN_TRANSACTIONS = (
+    "Read the topic that it writes with isolation.level=read_committed (`ottla consume"
+    " --committed`): other readers also see the records of the aborted transaction"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,6 +115,7 @@ def main(arguments: list[str]) -> int:
 def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
     is_file = options.command == "run"
     reports: list[dict[str, Any]] = []
+    todo: list[tuple[Step, dict[str, Any]]] = []
     try:
         if is_file:
             todo = steps.load_file(options.file, options.bootstrap)
@@ -146,7 +151,10 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
         return 1
     except KeyboardInterrupt as ended:
         _print(reports, is_file)
-        print("ottla pipeline: interrupted; run the same command again", file=sys.stderr)
+        told = "interrupted; run the same command again"
+        if any(step.writes_topic(given) for step, given in todo):
+            told += f". {IN_TRANSACTIONS}"
+        print(f"ottla pipeline: {told}", file=sys.stderr)
         return status_of(ended)
     _print(reports, is_file)
     bad = any(r.get("ok") is False or r.get("valid") is False for r in reports)

@@ -42,6 +42,11 @@ class Step:
     example: str
     options: tuple[Option, ...] = field(default=())
 
+    def writes_topic(self, given: Mapping[str, Any]) -> bool:
+        """Whether the step writes to a topic with these options, in transactions as they all do."""
+        return self.name == "mirror" or any(
+            option.creates_topic and given.get(option.name) for option in self.options)
+
     def run(self, spark: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         """Call the function with the options that were given."""
         function = getattr(import_module(self.module), self.function)
@@ -100,7 +105,8 @@ STEPS = (
     Step(
         "replay", AT + "replay", "replay", "write an archive back into a topic",
         f"ottla pipeline replay {LOCAL} --path flights-archive --topic flights-again --create",
-        (ARCHIVE, BOOTSTRAP, Option("topic", "the topic to write", "text", True, True), NAME, SINCE,
+        (ARCHIVE, BOOTSTRAP,
+         Option("topic", "the topic to write, in transactions", "text", True, True), NAME, SINCE,
          UNTIL, ZONE, Option("rate", "the maximum number of records per second", "number"),
          Option("timestamps", "original (default) or now"),
          Option("create", "create the topic if it does not exist", "flag"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.errors import check
+from ottla.replication.networks import parse_network
 from ottla.wire.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 if TYPE_CHECKING:
@@ -67,6 +69,22 @@ class Rule(NamedTuple):
 
 ANY_RULE = Rule(None, None, "ANY", "ANY")
 ANY_PATTERN = Pattern("ANY", None, "ANY")
+
+
+def why_for_nobody(principal: str, host: str = "*") -> str:
+    """Why a rule would match no client: its principal or its host is mistyped. "" if it may match.
+    The broker accepts such rules, as Apache Kafka's does."""
+    kind, _, name = principal.partition(":")
+    if kind != "User" or not name.strip():
+        return f"principal {principal!r}: expected User:NAME, or User:* for every user"
+    try:
+        if host != "*":
+            (parse_network if "/" in host else ip_address)(host)
+    except ValueError as wrong:
+        why = f" ({wrong})" if "/" in host else ""
+        return (f"host {host!r}: expected an IP address, a network such as 10.0.0.0/8, or * for"
+                f" every client{why}")
+    return ""
 
 
 def describe(

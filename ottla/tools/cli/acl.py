@@ -83,11 +83,10 @@ def operation_of(text: str, allowed: Collection[str]) -> str:
 
 def add(options: Namespace) -> None:
     operation = operation_of(options.operation, [one for one in acls.OPERATIONS if one != "ANY"])
-    if ":" not in options.principal:
-        raise WrongUsage(f"principal {options.principal!r}: expected User:NAME")
-    rule = Rule(
-        options.principal, options.host or "*", operation, "DENY" if options.deny else "ALLOW"
-    )
+    host = options.host or "*"
+    if why := acls.why_for_nobody(options.principal, host):
+        raise WrongUsage(why)
+    rule = Rule(options.principal, host, operation, "DENY" if options.deny else "ALLOW")
     pattern = pattern_of(options.resource)
     if not options.dry_run:
         with connect(options) as cluster:

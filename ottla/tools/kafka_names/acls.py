@@ -13,7 +13,7 @@ from ottla.tools.admin.acls import CLUSTER_NAME, Pattern, Rule
 from ottla.tools.kafka_names.common import connect
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.java import exception_of
-from ottla.tools.kafka_names.main import Failed
+from ottla.tools.kafka_names.main import Failed, complain
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -230,6 +230,11 @@ def add(options: Options, cluster: ClusterClient) -> None:
         lines = "\n".join(f"\t{line(rule)}" for rule in its_rules)
         print(f"Adding ACLs for resource `{about(pattern)}`: \n {lines}\n")
     acls.create(cluster, [(pattern, rule) for pattern, its in chosen.items() for rule in its])
+    # Kafka's tool adds these rules too, and says nothing.
+    every = [(rule.principal or "", rule.host or "") for its in chosen.values() for rule in its]
+    for why in dict.fromkeys(acls.why_for_nobody(*each) for each in every):
+        if why:
+            complain("kafka-acls", f"an added rule matches no client: {why}")
 
 
 def remove(options: Options, cluster: ClusterClient) -> None:

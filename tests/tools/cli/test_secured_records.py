@@ -175,10 +175,56 @@ def test_kafka_acls_with_an_empty_host_is_refused_and_does_not_mean_every_host(
 ) -> None:
     with RunningBroker(tmp_path / "data", **OVERRIDES) as running:
         ottla = Ottla(f"127.0.0.1:{running.port}")
+        for hosts in ("--allow-host ''", "--allow-host ' '",
+                      "--deny-principal User:eve --deny-host ''"):
+            done = ottla(f"kafka-acls --bootstrap-server {ottla.address} --add --topic letters"
+                         f" --allow-principal User:bob {hosts} --operation Read")
+            assert done.status == 1, done
+            assert "Host pattern cannot be null or empty" in done.out + done.err
+            assert "eve" not in ottla.ok("acl list -o jsonl")
         done = ottla(f"kafka-acls --bootstrap-server {ottla.address} --add --topic letters"
-                     " --allow-principal User:bob --allow-host '' --operation Read")
-        assert done.status == 1 and "Host pattern cannot be null or empty" in done.out + done.err
-        assert ottla.ok("acl list -o jsonl") == ""
+                     " --allow-principal User:bob --deny-host '' --operation Read")
+        assert done.status == 1 and "must specify principals where you specify hosts" in done.err
+
+
+NOBODY = [
+    ("User:", "*", "principal 'User:': expected User:NAME, or User:* for every user"),
+    ("User: ", "*", "principal 'User: ': expected User:NAME"),
+    (":bob", "*", "principal ':bob': expected User:NAME"),
+    ("user:bob", "*", "principal 'user:bob': expected User:NAME"),
+    ("User:bob", " ", "host ' ': expected an IP address, a network such as 10.0.0.0/8, or * for"),
+    ("User:bob", "foo", "host 'foo': expected an IP address"),
+    ("User:bob", "10.0.0", "host '10.0.0': expected an IP address"),
+    ("User:bob", "10.0.0.0/99", "every client (the prefix length 99 is greater than 32)"),
+]
+
+
+@pytest.mark.parametrize(("principal", "host", "said"), NOBODY)
+def test_an_acl_that_matches_no_client_is_refused(principal: str, host: str, said: str) -> None:
+    """A mistyped deny rule would protect nothing."""
+    done = Ottla("127.0.0.1:1")(f"acl add '{principal}' read topic/t --deny --host '{host}'")
+    assert done.status == 2 and said in done.err and len(done.err.splitlines()) == 1, done
+
+
+def test_kafka_acls_adds_such_a_rule_as_kafkas_tool_does_and_says_that_it_matches_no_client(
+    tmp_path: Path,
+) -> None:
+    with RunningBroker(tmp_path / "data", **OVERRIDES) as running:
+        ottla = Ottla(f"127.0.0.1:{running.port}")
+        for principal, host, said in NOBODY:
+            if host.strip() and "/" not in host:        # the broker refuses the others
+                done = ottla(f"kafka-acls --bootstrap-server {ottla.address} --add --topic letters"
+                             f" --deny-principal '{principal}' --deny-host '{host}'"
+                             " --operation Read --operation Write")
+                said = said.replace("'User: '", "'User:'")      # Kafka's tool strips principals
+                assert done.status == 0 and said in done.err, done
+                assert done.err.startswith("kafka-acls: an added rule matches no client: ")
+                assert len(done.err.splitlines()) == 1, done
+        for host in ("*", "192.0.2.1", "0:0:0:0:0:0:0:1", "10.0.0.0/8", "2001:db8::/32"):
+            done = ottla(f"kafka-acls --bootstrap-server {ottla.address} --add --topic letters"
+                         f" --deny-principal User:bob --deny-host '{host}' --operation Read")
+            assert (done.status, done.err) == (0, ""), done
+            ottla.ok(f"acl add User:bob read topic/letters --deny --host '{host}'")
 
 
 def test_a_user_without_a_right_reads_which_one_and_how_to_get_it() -> None:

@@ -26,7 +26,7 @@ from ottla.broker.settings.topic import TopicConfig
 from ottla.log.files.disk import Disk
 from ottla.log.storage.log_directory import StorageRefused
 from ottla.replication.cluster_store import ClusterRefused
-from ottla.replication.coordination import Coordination, CoordinationError
+from ottla.replication.coordination import Coordination, CoordinationError, SessionState
 from ottla.replication.election import Election
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.records import UnreadableMetadata
@@ -242,6 +242,7 @@ class PeerSide:
             self.peers,
             controller_id=lambda: metadata.image.controller_id,
             deciding=lambda: metadata.is_controller,
+            connected=lambda: session.coordination.state is SessionState.CONNECTED,
             caught_up=session.caught_up,
         )
         self.leader_throttle = Throttle(

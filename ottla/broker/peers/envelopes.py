@@ -53,8 +53,9 @@ class Forwarding:
     """Requests to the current controller.
 
     `controller_id` returns the controller's node id if it is known, otherwise -1; `deciding`
-    returns whether this broker is the controller; `caught_up` returns once this broker's image
-    contains what the controller has decided.
+    returns whether this broker is the controller; `connected` returns whether this broker reaches
+    ZooKeeper; `caught_up` returns once this broker's image contains what the controller has
+    decided.
     """
 
     def __init__(
@@ -62,10 +63,12 @@ class Forwarding:
         peers: Peers,
         controller_id: Callable[[], int],
         deciding: Callable[[], bool],
+        connected: Callable[[], bool],
         caught_up: Callable[[], Awaitable[None]],
     ) -> None:
         self.peers, self.loop = peers, peers.loop
-        self.controller_id, self.deciding, self.caught_up = controller_id, deciding, caught_up
+        self.controller_id, self.deciding = controller_id, deciding
+        self.connected, self.caught_up = connected, caught_up
         self.notes = Notes(self.loop.time)
 
     async def forward(self, context: RequestContext, body: bytes) -> Message:
@@ -185,8 +188,19 @@ class Forwarding:
 
     async def _pause(self, deadline: float, what: str) -> None:
         if self.loop.time() >= deadline:
-            raise RequestTimedOut(f"no controller answered {what} in time; ask again")
+            raise RequestTimedOut(f"no controller answered {what} in time: {self._why_none()}")
         await asyncio.sleep(PAUSE_SECONDS)
+
+    def _why_none(self) -> str:
+        """What this broker knows about the controller that did not answer."""
+        node_id, end = self.controller_id(), ". The change may still be made: look before you retry"
+        who = f"broker {node_id} was the controller"
+        if node_id < 0:
+            who, end = "this broker knows of no controller", "; ask again"
+        elif node_id == self.peers.node_id:
+            who = f"this broker, {node_id}, was the controller"
+        cut = "" if self.connected() else "; this broker does not reach ZooKeeper"
+        return who + cut + end
 
 
 def patience(context: RequestContext, body: bytes) -> float:

@@ -145,9 +145,40 @@ def test_every_item_of_a_request_without_a_controller_times_out(
                 told.pop(0)                 # only later versions have one for the whole request
             assert [code for code, _ in told] == [TIMED_OUT] * count, answer
             texts = [text for _, text in told if text is not None]
-            assert texts and all("no controller answered" in text for text in texts), answer
+            assert texts and all(
+                text.startswith("no controller answered ")
+                and text.endswith(" in time: this broker knows of no controller; ask again")
+                for text in texts
+            ), answer
     assert changeable(asked) == before
     assert {record.name for record in caplog.records} == {"ottla.audit"}
+
+
+@pytest.mark.parametrize(("controller", "said"), [
+    (2, "broker 2 was the controller"), (1, "this broker, 1, was the controller"),
+])
+def test_the_answer_names_the_last_controller_and_whether_zookeeper_is_reached(
+    asked: RunningCluster, monkeypatch: pytest.MonkeyPatch, controller: int, said: str
+) -> None:
+    forwarding = clustered(asked.servers[1]).forwarding
+
+    async def silent(*_: Any) -> None:
+        pass
+
+    async def connected(here: bool) -> None:
+        session = asked.sessions[1]
+        session.join() if here else session.cut()
+
+    end = ". The change may still be made: look before you retry"
+    with asked.client(1) as client, monkeypatch.context() as patch:
+        patch.setattr(forwarding, "controller_id", lambda: controller)
+        patch.setattr(forwarding, "_attempt", silent)
+        for more in ("", "; this broker does not reach ZooKeeper"):
+            asked.run(connected(not more))
+            answer = client.call(*REQUESTS[0][:2])
+            asked.run(connected(True))
+            assert set(codes(answer)) == {
+                (TIMED_OUT, f"no controller answered CreateTopics in time: {said}{more}{end}")}
 
 
 def test_a_request_that_the_controller_refuses_whole_is_answered_by_item(

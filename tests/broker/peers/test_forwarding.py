@@ -80,7 +80,7 @@ class Pair:
             node_id, self.image, LISTENER, TcpNetwork(), broker.loop)
         context.role = context.producer_ids.role = Forwards(node_id, Forwarding(
             peers, lambda: self.controller_id, lambda: self.decides.get(node_id, False),
-            self.catch_up,
+            lambda: True, self.catch_up,
         ))
 
     def image(self) -> MetadataImage:

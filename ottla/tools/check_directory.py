@@ -110,10 +110,13 @@ def may_be_partition(path: str) -> bool:
 
 def why_no_log_directory(path: str) -> str:
     """What a directory is instead of a log directory; "" if it is one."""
-    if os.path.exists(f"{path}/{META}") or partitions_in(path):
+    if os.path.exists(f"{path}/{META}"):
         return ""
+    partitions = partitions_in(path)
     if inside := held_directories(path):
-        return f"{path} has no partitions; {inside}"
+        return f"{path} has no {META if partitions else 'partitions'}; {inside}"
+    if partitions:
+        return ""
     return f"{path} has no partitions and no {META}: it is not a data directory"
 
 

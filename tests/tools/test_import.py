@@ -289,6 +289,11 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
                           if path.is_dir() and path.name != "broker-1")],
         "it holds data directories: name ",
     ),
+    "a directory of data directories and of an empty one": (
+        lambda source: [shutil.copytree(source, source / "broker-1"),
+                        (source / "meta.properties").unlink(), (source / "orders-0").mkdir()],
+        "has no meta.properties; it holds data directories: name ",
+    ),
     "an unfinished list": (
         lambda source: write_metadata(
             source,

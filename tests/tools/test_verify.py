@@ -290,6 +290,11 @@ def test_a_directory_of_data_directories_names_them(data: Path, capsys: Capture)
     assert status == 2 and printed == (
         f"ottla log verify: {data}/all has no partitions; it holds data directories: name "
         f"{inside[0]} {inside[1]}\n")
+    (data / "all" / "orders-0").mkdir()
+    status, printed = verified(capsys, data / "all")
+    assert status == 2 and printed == (
+        f"ottla log verify: {data}/all has no meta.properties; it holds data directories: name "
+        f"{inside[0]} {inside[1]}\n")
     inside[0].rename(data / "broker-1")
     status, printed = verified(capsys, data)
     assert status == 0 and "1 partition, " in printed, "t-0"

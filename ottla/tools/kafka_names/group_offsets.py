@@ -13,7 +13,7 @@ from ottla.tools.admin import groups, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.admin.times import duration_ms, milliseconds_of
 from ottla.tools.kafka_names.common import padded
-from ottla.tools.kafka_names.grammar import java_integer
+from ottla.tools.kafka_names.grammar import UsageError, java_integer
 from ottla.tools.kafka_names.group_choice import chosen, show_error
 from ottla.tools.kafka_names.java import exception_of, message_of
 from ottla.tools.kafka_names.main import complain, followed_by
@@ -121,7 +121,7 @@ def by_time(options: Options, cluster: ClusterClient, places: list[Place]) -> Pl
 
 def places_of(cluster: ClusterClient, text: str) -> list[Place]:
     """The partitions in `topic` or `topic:0,1`. Raises ClientError for a partition that does not
-    exist."""
+    exist, UsageError for a wrong text."""
     name, colon, _ = text.partition(":")
     described = [topic for topic in topics.describe(cluster, [name]) if not topic.error]
     known = [part.index for topic in described for part in topic.partitions]
@@ -140,11 +140,17 @@ def places_of(cluster: ClusterClient, text: str) -> list[Place]:
 
 
 def indexes_of(text: str) -> list[int]:
-    """The partitions in `topic:0,1`. Raises ClientError."""
-    try:
-        return [java_integer(part, INT32_MOST) for part in text.partition(":")[2].split(",")]
-    except ValueError:
-        raise ClientError(f"bad partitions in {text!r}: expected topic:0,1") from None
+    """The partitions in `topic:0,1`. Raises UsageError."""
+    indexes = []
+    for part in text.partition(":")[2].split(","):
+        try:
+            indexes.append(java_integer(part, INT32_MOST))
+        except ValueError:
+            raise UsageError(
+                f"Invalid partition '{part}' specified in topic arg '{text}': expected TOPIC:0,1"
+                f" with partitions from 0 to {INT32_MOST}"
+            ) from None
+    return indexes
 
 
 def from_file(options: Options) -> dict[str, Plan]:

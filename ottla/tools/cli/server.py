@@ -41,6 +41,8 @@ def running_in(named: str | None) -> int:
     pid = holder_of(directory)
     if not pid:
         hint = "" if named else "; name another directory with --data-dir"
+        if directory.exists() and not directory.is_dir():
+            raise ClientError(f"no broker uses {directory}: it is not a directory{hint}")
         if not directory.is_dir():
             from ottla.client.similar_names import beside, similar
 

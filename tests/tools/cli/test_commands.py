@@ -406,6 +406,9 @@ def test_server_stop_ends_the_broker_of_a_directory(tmp_path: Path, ottla: Ottla
         assert done.status == 1 and done.err == (
             f"ottla server {verb}: no broker uses {data}s: there is no such directory; "
             f"similar: {data}\n")
+        done = ottla(["server", verb, "--data-dir", f"{data}/meta.properties"])
+        assert done.status == 1 and done.err == (
+            f"ottla server {verb}: no broker uses {data}/meta.properties: it is not a directory\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -25,7 +25,8 @@ from ottla.client.errors import (
     Unreachable,
     check,
 )
-from ottla.client.transport import UNPROTECTED, Security
+from ottla.client.frames import http_server_at
+from ottla.client.transport import HTTP_SECONDS, UNPROTECTED, Security, speaks_http
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
     DescribeClusterRequest,
@@ -39,6 +40,9 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 BACKOFF_SECONDS = 0.1
 SILENT_SECONDS = 1.0
 """How long a client waits for its first broker before it reports that it waits."""
+HURRY_SECONDS = 1.0
+"""A client that has less time to connect, such as a shell's completion, looks no closer at an
+address that does not answer."""
 MOVED = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_CONTROLLER,
@@ -135,13 +139,23 @@ class ClusterClient:
             if all(refused) and self._first is None:        # no broker has answered yet
                 until = begun + self.refused_seconds
             late = time.monotonic() + BACKOFF_SECONDS >= until
+            final = late or not any(refused) or not self.retry_refused
+            if final and self._first is None and self.connect_seconds >= HURRY_SECONDS:
+                self._look_for_http(addresses, failures)
             said = f"cannot reach a broker at {'; '.join(map(str, failures))}"
-            if late or not any(refused) or not self.retry_refused:
+            if final:
                 raise NoBroker(said, refused=all(refused)) from failures[-1]
             if time.monotonic() - begun >= SILENT_SECONDS and self.waiting is not None:
                 self.waiting(said)
                 self.waiting = None
             time.sleep(BACKOFF_SECONDS)
+
+    def _look_for_http(self, addresses: list[Address], failures: list[Exception]) -> None:
+        """If an HTTP server listens at the first address that did not answer, says so."""
+        silent = [place for place, one in enumerate(failures) if isinstance(one, TimedOut)]
+        for place in silent[:1]:
+            if speaks_http(addresses[place], self.security, HTTP_SECONDS):
+                failures[place] = TimedOut(http_server_at(show_address(addresses[place])))
 
     def _connect(self, address: Address, seconds: float, *, wait: bool) -> Connection:
         connection = Connection(

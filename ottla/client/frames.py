@@ -106,15 +106,20 @@ class Frames:
         return [APIS[ApiKey.API_VERSIONS].versions[-1], 0]
 
 
+def http_server_at(where: str) -> str:
+    """The message about an address at which an HTTP server listens."""
+    return (
+        f"{where}: this is an HTTP server, such as a broker's metrics or the console, not a "
+        "listener for Kafka clients: give an address of the broker's `listeners`, which its "
+        "first log lines name (by default port 9092)")
+
+
 def frame_size(data: bytes | bytearray | memoryview, where: str) -> int:
     """Decodes the length that precedes a frame; raises BadResponse if it is impossible. `where` is
     the server's address, for the message."""
     (size,) = struct.unpack(">i", data)
     if bytes(data) == b"HTTP":
-        raise BadResponse(
-            f"{where}: this is an HTTP server, such as a broker's metrics or the console, not a "
-            "listener for Kafka clients: give an address of the broker's `listeners`, which its "
-            "first log lines name (by default port 9092)")
+        raise BadResponse(http_server_at(where))
     if bytes(data[:2]) == TLS_ALERT:    # Apache Kafka sends one, too
         raise BadResponse(
             f"{where}: this port expects TLS: set security.protocol=SSL, or SASL_SSL with a login")

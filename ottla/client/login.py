@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.errors import ClientError, LoginFailed, Unreachable
+from ottla.client.errors import ClientError, LoginFailed, TimedOut, Unreachable
 from ottla.client.frames import Frames, frame_size
 from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 
@@ -20,7 +20,7 @@ VERSION = 1
 
 def log_in(sock: socket.socket, login: ClientMechanism, security: Security, where: str) -> None:
     """Log in. Raises LoginFailed if the broker refuses the password, ClientError for another
-    refusal, OSError if it disconnects."""
+    refusal, TimedOut if it does not answer, OSError if it disconnects."""
     mechanism = security.mechanism
     frames = Frames(CLIENT_ID)
     shaken = _ask(sock, frames, SaslHandshakeRequest(mechanism=mechanism), where)
@@ -48,7 +48,11 @@ def _ask(sock: socket.socket, frames: Frames, request: Any, where: str) -> Any:
 def _take(sock: socket.socket, size: int, where: str) -> bytearray:
     data = bytearray()
     while len(data) < size:
-        piece = sock.recv(size - len(data))
+        try:
+            piece = sock.recv(size - len(data))
+        except TimeoutError as late:
+            raise TimedOut(f"{where}: no answer within {sock.gettimeout():.3g} s to the login;"
+                           " perhaps a service that is no broker listens there") from late
         if not piece:
             raise Unreachable(f"{where}: the broker closed the connection during the login")
         data += piece

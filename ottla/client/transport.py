@@ -11,11 +11,11 @@ import select
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ottla.client.addresses import Address, show_address
-from ottla.client.errors import ClientError, Unreachable, reason_of
+from ottla.client.errors import ClientError, TimedOut, Unreachable, reason_of
 
 if TYPE_CHECKING:
     import ssl
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 0.1
 """How long to wait after a refused connection: a broker that is starting listens soon."""
+HTTP_SECONDS = 1.0
+"""How long an HTTP server has for its answer."""
 CLOSED = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 UNNAMED = ("", "none")
@@ -140,7 +142,8 @@ def open_transport(
     """Returns a connected socket that has logged in. With `retry_refused`, retries a refused
     connection until `seconds` have passed.
 
-    Raises Unreachable with the address and the reason, ClientError if the login is refused.
+    Raises Unreachable with the address and the reason, TimedOut if the login is not answered,
+    ClientError if it is refused.
     """
     made = _connect(address, seconds, retry_refused)
     try:
@@ -153,6 +156,9 @@ def open_transport(
     except Unreachable as failed:
         made.close()
         raise Unreachable(f"{failed}{perhaps_another(security.protocol)}") from failed
+    except TimedOut:
+        made.close()
+        raise
     except OSError as failed:
         made.close()
         told = f"{show_address(address)}: {network_reason(failed)}"
@@ -196,6 +202,26 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
         with contextlib.suppress(OSError):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
+
+
+def speaks_http(address: Address, security: Security, seconds: float) -> bool:
+    """Whether an HTTP server listens at an address that does not answer Kafka's requests. Such a
+    server waits for the end of a line, so this sends it one on a connection of its own.
+
+    A process asks each address once: a slow broker closes the connection, and logs that it does.
+    """
+    if address not in _SPEAKS_HTTP:
+        _SPEAKS_HTTP[address] = False
+        unnamed = replace(security, mechanism="")       # TLS, but no login
+        with (contextlib.suppress(ClientError, OSError),
+              open_transport(address, unnamed, seconds, retry_refused=False) as made):
+            made.settimeout(seconds)
+            made.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            _SPEAKS_HTTP[address] = made.recv(5) == b"HTTP/"
+    return _SPEAKS_HTTP[address]
+
+
+_SPEAKS_HTTP: dict[Address, bool] = {}
 
 
 def is_closed(made: socket.socket) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -37,7 +39,12 @@ from ottla.wire.messages import (
     ShareFetchRequest,
 )
 from tests.broker.running import RunningBroker
+from tests.broker.security.authority import Authority
 from tests.foreign_server import HTTP, TLS_ALERT, foreign_server
+
+UNENCRYPTED = {
+    "PLAINTEXT": Security(), "SASL_PLAINTEXT": Security("SASL_PLAINTEXT", "PLAIN", "u", "p"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +169,75 @@ def test_an_unreachable_broker_is_one_sentence(broker: RunningBroker) -> None:
 def test_a_server_that_is_silent_or_foreign_is_told_apart(says: bytes | None, told: str) -> None:
     with foreign_server(says) as address, pytest.raises(ClientError, match=f"{address}: {told}"):
         ClusterClient(address, connect_seconds=0.2 if says is None else 60).any()
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT", "SSL"])
+def test_an_http_server_that_waits_for_the_end_of_a_line_is_recognized(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
+) -> None:
+    """As the one of Python's library does. A request to a broker need not have such an end."""
+    monkeypatch.setattr("ottla.client.cluster.HTTP_SECONDS", 30.0)
+    monkeypatch.setattr("ottla.client.cluster.HURRY_SECONDS", 0.0)
+    security = UNENCRYPTED.get(protocol, Security())
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        if protocol == "SSL":
+            authority = Authority(tmp_path)
+            served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            served.load_cert_chain(authority.issue("server"))
+            server.socket = served.wrap_socket(server.socket, server_side=True)
+            security = Security("SSL", tls=ssl.create_default_context(cafile=authority.file))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = show_address(("127.0.0.1", server.server_port))
+        try:
+            for addresses in (address, f"127.0.0.1:{free_port()},{address}"):
+                client = ClusterClient(addresses, connect_seconds=0.4, security=security)
+                with pytest.raises(NoBroker, match=f"{address}: this is an HTTP server, .*9092"):
+                    client.any()
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_a_silent_broker_is_asked_once_whether_it_is_an_http_server(
+    monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """It closes that connection, and logs a line about it."""
+    monkeypatch.setattr("ottla.client.cluster.HTTP_SECONDS", 0.1)
+    monkeypatch.setattr("ottla.client.cluster.HURRY_SECONDS", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address, said = show_address(server.getsockname()), []
+        for _ in range(2):
+            client = ClusterClient(address, connect_seconds=0.2, security=UNENCRYPTED[protocol])
+            with pytest.raises(NoBroker, match=r"within 0\.2 s.*; perhaps a service that is no"):
+                client.any()
+        for _ in range(3):
+            with server.accept()[0] as peer:
+                said.append(peer.recv(1000)[:5])
+    assert [text == b"HEAD " for text in said] == [False, True, False]
+
+
+def test_a_broker_that_answered_before_is_not_asked_whether_it_is_an_http_server(
+    monkeypatch: pytest.MonkeyPatch, cluster: ClusterClient
+) -> None:
+    def late(address: Address, seconds: float, *, wait: bool) -> object:
+        raise TimedOut("no answer")
+
+    cluster.any().close()
+    monkeypatch.setattr(cluster, "_connect", late)
+    monkeypatch.setattr("ottla.client.cluster.speaks_http", lambda *_: pytest.fail("asked"))
+    with pytest.raises(NoBroker, match="no answer"):
+        cluster.any()
+
+
+def test_a_client_in_a_hurry_does_not_look_for_an_http_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shell's completion is given up after 0.3 s, and nobody sees its message."""
+    monkeypatch.setattr("ottla.client.cluster.speaks_http", lambda *_: pytest.fail("asked"))
+    with foreign_server(None) as address, pytest.raises(NoBroker, match="perhaps a service"):
+        ClusterClient(address, connect_seconds=0.3).any()
 
 
 def test_a_connection_that_broke_says_which(tmp_path: Path) -> None:

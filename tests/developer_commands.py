@@ -1,8 +1,8 @@
 """The commands that documents tell developers: `make …`, `python -m …`, `pytest …`, scripts.
 
-They stand in indented lines and between backticks. Most of them take minutes or hours, so each is
-checked without being run: its target, its variables, its files and its options exist. RUN are the
-cheap ones, which a test runs; OTHERS are not ours.
+They stand in indented lines, between backticks, and in paragraphs of their own. Most of them take
+minutes or hours, so each is checked without being run: its target, its variables, its files and its
+options exist. RUN are the cheap ones, which a test runs; OTHERS are not ours.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 
 from tests.documents import ROOT, tracked_texts, without_blocks
 
-PROGRAMS = {"make", "pytest", "python", "python3", "compat_tests/setup", ".ci/run"}
+PROGRAMS = {"bash", "make", "pytest", "python", "python3", "compat_tests/setup", ".ci/run"}
 STARTS = re.compile(
     rf"(?:[A-Z_]+=\S|\.venv/bin/.|(?:{'|'.join(map(re.escape, sorted(PROGRAMS)))})(?!\S))")
 INDENTED = re.compile(r"^ {4,}(?:\$ )?(\S.*)$", re.MULTILINE)
@@ -51,11 +51,19 @@ def developer_commands() -> list[tuple[str, str]]:
 def quoted(page: str) -> list[str]:
     """The commands of one page."""
     text, found = without_blocks(page), set()
-    for line in [*INDENTED.findall(text), *QUOTED.findall(text)]:
+    for line in [*INDENTED.findall(text), *QUOTED.findall(text), *_paragraphs(text)]:
         if STARTS.match(line):
             shown = re.split(r" # | {3,}", line)[0].replace("[", "").replace("]", "")
             found |= {part.strip() for part in shown.split("&&")}
     return sorted(each for each in found if words_of(each)[1] not in ([], ["python"]))
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """The lines of paragraphs that begin with a command: a sentence begins with a capital."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line.strip().removeprefix("$ ") for line in paragraph.strip().splitlines()]
+        if lines and STARTS.match(lines[0]):
+            yield from lines
 
 
 def words_of(command: str) -> tuple[dict[str, str], list[str]]:
@@ -78,17 +86,18 @@ def problems(page: str, command: str) -> Iterator[str]:
     """What is wrong with a command, as far as this can be known without running it."""
     variables, words = words_of(command)
     program = words[0].removeprefix(".venv/bin/")
-    if program == "make":
-        yield from _of_make((ROOT / page).parent, words[1:])
-        return
     for name in variables.keys() - _variables():
         yield f"nothing reads {name}"
-    if module := module_of(command):
+    if program == "make":
+        yield from _of_make((ROOT / page).parent, words[1:])
+    elif module := module_of(command):
         yield from _of_module(module, words[3:])
     elif program == "pytest":
         yield from _of_pytest(words[1:])
     elif program == "python" and [*ROOT.glob(f"examples/**/{words[1]}")]:
         return
+    elif program == "bash":
+        yield from (f"there is no {word}" for word in words[1:2] if not (ROOT / word).is_file())
     elif not (ROOT / program).is_file():
         yield f"no rule here checks {program}"
 

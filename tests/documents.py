@@ -17,7 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *(?:```|~~~).*$", re.MULTILINE)
 COMMANDS = {"sh", "python"}
+OTHER_LANGUAGES = {"text", "properties", "toml"}
 DOCUMENTS = {
     "README.md": "compat_tests/test_documents.py",
     "docs/quick_start.md": "compat_tests/test_documents.py",
@@ -99,6 +101,16 @@ def without_blocks(document: str) -> str:
     """The rest of the text, with as many lines."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return FENCED.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+def unclear_blocks(document: str) -> list[str]:
+    """The blocks of which no test knows whether they are run: they have another language or none,
+    or fences of another kind."""
+    known = COMMANDS | OTHER_LANGUAGES
+    wrong = [block.place for block in blocks(document) if block.language not in known]
+    text = without_blocks(document)
+    return wrong + [f"{document}:{text.count(chr(10), 0, found.start()) + 1}"
+                    for found in FENCE.finditer(text)]
 
 
 LINE = re.compile(r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+) (?:.*\\\n)*.*)$", re.MULTILINE)

@@ -21,11 +21,13 @@ from tests.documents import (
     DOCUMENTS,
     ELSEWHERE,
     LONG,
+    OTHER_LANGUAGES,
     ROOT,
     blocks,
     commands,
     shown_lines,
     tracked_texts,
+    unclear_blocks,
     without_blocks,
 )
 from tests.tools import command_lines
@@ -34,16 +36,29 @@ TYPED = re.compile(
     r"^ {4,}\$? ?((?:ottla|kafka-[a-z-]+(?:\.sh)?|make|pip|python3?|kcat|systemctl|echo) .*)$",
     re.MULTILINE,
 )
-OTHER_LANGUAGES = {"text", "properties", "toml"}
+PAGES = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_block_says_whether_it_is_run(document: str) -> None:
-    unknown = [b.place for b in blocks(document) if b.language not in COMMANDS | OTHER_LANGUAGES]
-    assert not unknown, f"a block is sh or python, or one of {OTHER_LANGUAGES}"
+def test_commands_stand_in_blocks_of_sh(document: str) -> None:
     if document != "docs/commands.md":      # its examples come from the table: test_commands.py
         typed = TYPED.findall(without_blocks(document))
         assert not typed, f"{document}: commands outside a block of sh, which no test runs"
+
+
+def test_every_block_says_whether_it_is_run() -> None:
+    unclear = [place for page in PAGES for place in unclear_blocks(page)]
+    assert not unclear, f"a block is one of {COMMANDS | OTHER_LANGUAGES}"
+
+
+@pytest.mark.parametrize("block", [
+    "```\nmake nonsense\n```", "```bash\nmake nonsense\n```", "~~~sh\nmake nonsense\n~~~",
+    "```sh -x\nmake nonsense\n```", "````\nmake nonsense\n````",
+])  # fmt: skip
+def test_a_block_that_does_not_say_whether_it_is_run_is_found(tmp_path: Path, block: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\n{block}\n")
+    assert f"{page}:3" in unclear_blocks(str(page))
 
 
 def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
@@ -60,8 +75,7 @@ SIGNATURES = {"docs/spark_reference.md"}
 
 
 def test_no_document_has_commands_that_nobody_runs() -> None:
-    pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
-    forgotten = {page for page in pages - {*DOCUMENTS} - SIGNATURES if commands(page)}
+    forgotten = {page for page in PAGES - {*DOCUMENTS} - SIGNATURES if commands(page)}
     assert not forgotten, "add them to DOCUMENTS, and to a test that runs their commands"
 
 
@@ -108,10 +122,23 @@ def test_a_cheap_command_for_developers_works(command: str) -> None:
     "pytest tests/broker/test_nothing.py", "pytest compat_tests --brooker kafka", ".ci/runs",
     "python -m compat_tests.chaos --faults nonsense", ".venv/bin/ruff check ottla",
     "python -m compat_tests.answers --scene nonsense", "python nothing.py",
-    "python -m compat_tests.tool_chaos --scenes mirror,nonsense",
+    "python -m compat_tests.tool_chaos --scenes mirror,nonsense", "OTTLA_NONSENSE=1 make test",
+    "OTTLA_KILS=9 make test", "bash compat_tests/nothing.sh",
 ])
 def test_a_command_that_does_not_exist_is_found(command: str) -> None:
     assert [*problems("CONTRIBUTING.md", command)]
+
+
+@pytest.mark.parametrize("line", [
+    "make nonsense", "make test\nmake nonsense", "  $ make nonsense", "A=1 make nonsense",
+    "`make nonsense`", "    make nonsense", ".venv/bin/python -m nonsense", "bash nonsense",
+    "python -m nonsense",
+])  # fmt: skip
+def test_a_line_that_is_a_command_is_found(tmp_path: Path, line: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n\nA sentence that says\nmake sense of it.\n\n{line}\n\nThe end.\n")
+    found = developer_commands.quoted(str(page))
+    assert "make sense of it." not in found and any("nonsense" in each for each in found)
 
 
 def test_what_is_said_about_commands_for_developers_is_about_some() -> None:

@@ -24,6 +24,7 @@ Other pages describe `ottla server start` ([operations.md](operations.md)), `ott
 `ottla` finds its cluster by `--bootstrap-server`, else `$OTTLA_BOOTSTRAP_SERVERS`, else
 `localhost:9092`; so does `ottla pipeline NAME`. Data go to stdout, messages to stderr. The exit
 status is 0 if the command was done, 1 if it was refused or failed, 2 if the command line is wrong.
+Only the broker knows which settings and values it accepts: if it refuses one, the status is 1.
 Commands that change something have `--dry-run`. Commands whose changes cannot be undone ask for
 confirmation; if standard input is not a terminal, they need `--yes`. After Ctrl-C or SIGTERM every
 command ends cleanly, with status 130 or 143. For `server start`, `cluster start` and `console`, a

@@ -266,6 +266,18 @@ def test_what_is_refused_is_said_in_one_line(
     assert done.out == ""
 
 
+@pytest.mark.parametrize("setting", ["nonsense=1", "cleanup.policy=foo", "retention.ms=-7"])
+def test_a_setting_that_the_broker_refuses_ends_as_the_help_says(
+    ottla: Ottla, setting: str
+) -> None:
+    """The command line is not wrong: only the broker's version knows."""
+    ottla.ok("topic create refusing --if-not-exists")
+    done = ottla(f"config set topic/refusing {setting}")
+    assert done.status == 1 and setting.partition("=")[0] in done.err
+    told = " ".join(ottla.ok("config set --help").split())
+    assert "if it refuses one, the status is 1" in told
+
+
 def test_an_unreachable_broker_is_one_line(ottla: Ottla) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 TOPIC = "flights"
 
 
-def bar(what: str) -> tqdm:
-    """A progress bar over all flights; without a terminal only what it is about."""
-    if not sys.stderr.isatty():
-        print(f"{what} ...", flush=True)
+def bar(what: str, takes: str = "") -> tqdm:
+    """A progress bar over all flights; without a terminal only what it is about. `takes` says how
+    long, if the bar does not move at once."""
+    if takes or not sys.stderr.isatty():
+        print(f"{what}{takes} ...", flush=True)
     return tqdm(
         total=FLIGHTS, desc=f"{what:<28}", unit=" flights", unit_scale=True, ncols=100,
         disable=None,
@@ -64,7 +65,7 @@ def load(bootstrap: str) -> None:
 
 def follow(query: StreamingQuery) -> None:
     """A bar that moves with the micro-batches of a stream until it has read everything."""
-    with bar("Spark streams and counts") as progress:
+    with bar("Spark streams and counts", ", up to a minute") as progress:
         while query.isActive:
             done = sum(p["numInputRows"] for p in query.recentProgress)
             progress.update(done - progress.n)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from compat_tests import readers
+from compat_tests import demo, readers
 from compat_tests.brokers import Broker
 from compat_tests.flights import CODECS, FLIGHTS, LoadedTopic, same_lines
 from compat_tests.requirements import JAVA_CLIENTS
@@ -58,3 +60,10 @@ def test_kafka_python_reads_what_was_written(broker: Broker, flights: Flights) -
 def test_aiokafka_reads_what_was_written(broker: Broker, flights: Flights) -> None:
     loaded = flights("gzip")
     same_lines(readers.read_with_aiokafka(broker.bootstrap, loaded.name), loaded.lines())
+
+
+def test_the_demo_says_how_long_its_stream_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its bar first moves when Spark has finished a micro-batch, after ten seconds and more."""
+    finished = SimpleNamespace(isActive=False, recentProgress=[], exception=lambda: None)
+    demo.follow(cast("demo.StreamingQuery", finished))
+    assert "up to a minute" in capsys.readouterr().out

@@ -57,7 +57,7 @@ def test_a_message_encoded_in_parts_has_the_same_bytes(
 def in_parts(message: Message, version: int, size: int) -> EncodedInParts:
     parts = EncodedInParts(message, version)
     while not parts.encode_part(size):
-        with pytest.raises(AssertionError, match="only a part"):
+        with pytest.raises(AssertionError, match="not encoded completely"):
             parts.encode(version)
     return parts
 

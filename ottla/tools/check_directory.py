@@ -30,8 +30,9 @@ from ottla.tools.findings import Finding, Report, offsets_text
 from ottla.wire.wording import counted
 
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-OF_PARTITION = re.compile(rf"\d{{20}}\..+|{re.escape(PARTITION_METADATA)}|{re.escape(EPOCHS)}")
-"""The names of a partition's files."""
+OF_PARTITION = re.compile(
+    rf"\d{{20}}\..+|({re.escape(PARTITION_METADATA)}|{re.escape(EPOCHS)})(\.tmp)?")
+"""The names of a partition's files, also of one whose creation was interrupted."""
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
 
 LOOK_FOR_ITSELF = (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ASK_SECONDS = 5.0
 """The time between an answer and the next question."""
 SILENT_SECONDS = 15.0
-"""A process that has not answered for so long is reported, once."""
+"""A process that leaves a connection without an answer for so long is reported, once."""
 
 
 class Silence:
@@ -60,7 +60,11 @@ class Silence:
 
     def _ask(self, now: float) -> None:
         assert self._one.question is not None
-        self._socket, self._is_sent = socket.socket(), False
+        try:
+            self._socket, self._is_sent = socket.socket(), False
+        except OSError:             # this process has no descriptor left
+            self.due = now + ASK_SECONDS
+            return
         self._socket.setblocking(False)
         self._socket.connect_ex(self._one.question[0])      # `arrived` sees an error
         self._selector.register(self._socket, selectors.EVENT_WRITE, self)

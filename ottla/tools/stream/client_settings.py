@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
 NO_NAME = "-"
+PROVIDERS = "config.providers."
 TOGETHER = "Failed to create "
 """How librdkafka's errors begin about settings that contradict each other, or need others."""
 UNSUPPORTED = "Unsupported SASL mechanism"
@@ -77,7 +78,7 @@ def librdkafka_settings(properties: Mapping[str, str]) -> dict[str, Any]:
     renamed: dict[str, Any] = {
         names.get(name, name): value
         for name, value in properties.items()
-        if names.get(name) != NO_NAME
+        if names.get(name) != NO_NAME and not name.startswith(PROVIDERS)
     }
     if "ssl.keystore.location" in properties:
         renamed.setdefault("ssl.key.location", properties["ssl.keystore.location"])
@@ -111,14 +112,14 @@ def open_client(kind: str, settings: Mapping[str, Any]) -> Any:
         except (confluent_kafka.KafkaException, ValueError, TypeError) as wrong:
             name = unknown_name(wrong)
             if name not in remaining:
-                raise WrongUsage(refusal(kind, settings, wrong)) from wrong
+                raise ClientError(refusal(kind, settings, wrong)) from wrong
             print(f"{name} {NO_SETTING}", file=sys.stderr)
             del remaining[name]
 
 
 def is_known(name: str) -> bool:
     """Whether Java's clients or librdkafka have a setting of this name."""
-    if name in java_names() or name in FORMER_NAMES or name.startswith("config.providers."):
+    if name in java_names() or name in FORMER_NAMES or name.startswith(PROVIDERS):
         return True
     wrong = refused("Producer", {name: ""})
     return wrong is None or unknown_name(wrong) != name
@@ -186,7 +187,8 @@ def check_together(kind: str, settings: Mapping[str, Any]) -> None:
     """Raises WrongUsage for librdkafka's settings that contradict each other in a Producer or a
     Consumer. Connects to no broker, and reads no certificates: a missing one is no usage error."""
     chosen = {name: value for name, value in settings.items() if not name.startswith(ELSEWHERE)}
-    if wrong := refused(kind, {"group.id": "-"} | chosen):
+    wrong = refused(kind, {"group.id": "-"} | chosen)
+    if wrong and not unknown_name(wrong):       # an unknown name of a file is only reported
         raise WrongUsage(refusal(kind, chosen, wrong))
 
 

@@ -3,6 +3,8 @@ have refused: exit status 2, one line in the flag's own words, and nothing done.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.tools.cli.ottla_command import Ottla
@@ -230,8 +232,28 @@ def test_kcat_ends_with_1_for_such_a_setting(mode: str, setting: str, said: str)
 def test_settings_of_clients_that_are_right_are_taken(ottla: Ottla) -> None:
     ottla("topic create t --if-not-exists")
     for setting in ("client.id=99999999999999", "sasl.mechanism=SCRAM-SHA-256", "acks=-1",
-                    "max.poll.records=5", "group.id=", "metric.reporters=x"):
+                    "max.poll.records=5", "group.id=", "metric.reporters=x",
+                    "config.providers.file.class=x"):
         ottla.ok(f"kcat -b {ottla.address} -L -X {setting}")
+
+
+def test_what_a_file_says_for_other_clients_is_no_contradiction(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    ottla("topic create t --if-not-exists")
+    file = tmp_path / "all.properties"
+    file.write_text("config.providers.file.class=x\nno.such.setting=1\nlinger.ms=3\n")
+    done = ottla(f"consume t -e --command-config {file} -X client.id=a")
+    assert done.status == 0 and "no.such.setting" in done.err and "providers" not in done.err
+
+
+def test_a_wrong_value_in_a_file_is_an_error_and_no_wrong_command_line(
+    ottla: Ottla, tmp_path: Path
+) -> None:
+    file = tmp_path / "wrong.properties"
+    file.write_text("fetch.wait.max.ms=-7\n")
+    done = ottla(f"consume t -e --command-config {file}")
+    assert done.status == 1 and "fetch.wait.max.ms" in done.err, done
 
 
 @pytest.mark.parametrize("line", [

@@ -222,8 +222,8 @@ def check_one(
     report.bytes_done = mine.bytes_done
     if mine.errors:
         raise ImportRefused(
-            f"{path} is damaged, as the lines above say. Restore it from another replica, or"
-            " move it away and delete its topic"
+            f"{path} is damaged, as the lines above say. Restore it from another replica; or"
+            " move it away, start Kafka, delete the topic there, and stop Kafka before the import"
         )
     offsets = source.check.offsets
     start = offsets[LOG_STARTS].get(key, 0)

@@ -208,8 +208,9 @@ def _pending(shard: Shard, group_id: str) -> Iterator[Finding]:
     if shard.offsets.has_pending(group_id):
         yield Finding(
             "open_transaction_of_offsets",
-            "an open transaction has offset commits of the group pending: members that start wait"
-            " until the transaction ends",
+            "an open transaction contains offset commits of the group: a member that asks for the"
+            " group's committed offsets, for example when it starts, waits until the transaction"
+            " ends",
         )
 
 

@@ -56,7 +56,7 @@ class Logins:
         """Log how many first logins were not logged at INFO since the last sweep."""
         if self._not_logged:
             log.info(
-                "listener %s: %d more users or addresses have authenticated",
+                "listener %s: %d more first logins of users from an address are not listed",
                 self.listener, self._not_logged,
             )
         self._logged = self._not_logged = 0

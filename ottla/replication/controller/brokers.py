@@ -211,10 +211,11 @@ def distrust(
     """Stop trusting replicas of a returning broker, before it is registered.
 
     `stop` is how the broker's last run ended (`log/storage/run_record`), `lost` are the partitions
-    whose logs on the broker are missing, damaged or outdated. With `adopts`, the image may be older
-    than the logs, so its in-sync sets may be outdated: any replica may have the longest log.
-    Nothing happens if the same process was registered last and only has a new session. Returns
-    whether there is more to do.
+    whose logs on the broker are missing, damaged or outdated. `adopts` says that the cluster
+    adopts a backup of ZooKeeper: the image may be older than the logs, so its in-sync sets may be
+    outdated, and any replica may have the longest log. Nothing happens if the broker's last
+    registration is of the same process, which only has a new session. Returns whether there is
+    more to do.
     """
     changes = list(islice(_distrusted(image, broker, stop, lost, adopts), PARTITIONS_AT_A_TIME + 1))
     more = len(changes) > PARTITIONS_AT_A_TIME

@@ -150,7 +150,7 @@ def flushed() -> bool:
 
 
 def kind_of(failed: Exception) -> str:
-    """The name of a failure in ENDS_WITH_0."""
+    """The word by which ENDS_WITH_0 names a failure; "" if ENDS_WITH_0 has no word for it."""
     from ottla.client.errors import Refused, Unreachable
     from ottla.wire.errors import ErrorCode
 

@@ -13,23 +13,29 @@ from ottla.log.partition.segment import Segment
 
 def check_log(log: PartitionLog) -> None:
     """Check a log that works; one at rest stays at rest."""
-    start, end = log.log_start_offset, log.log_end_offset
-    assert 0 <= start <= end, f"the log has {start} to {end}"
-    assert log.last_stable_offset <= end
+    start, end, stable = log.log_start_offset, log.log_end_offset, log.last_stable_offset
+    assert 0 <= start <= end, f"the log begins at {start} and ends at {end}"
+    assert stable <= end, f"the last stable offset {stable} is above the log end {end}"
     if log.aborted_sizes() is None or log.damage is not None:
         return                          # at rest, or damaged
-    assert log.checkpoint_offset <= log.recovery_point <= end
-    segments = log.segments
+    saved, point, segments, epochs = (
+        log.checkpoint_offset, log.recovery_point, log.segments, log.epochs.entries)
+    assert saved <= point <= end, (
+        f"saved recovery point {saved}, recovery point {point}, log end {end}: not in order")
     for before, after in pairwise(segments):
-        assert before.base_offset <= before.end_offset <= after.base_offset, "segments overlap"
-    assert not segments or segments[-1].end_offset == end
-    assert not segments or segments[0].base_offset <= start
-    for (epoch, first), (later, next_first) in pairwise(log.epochs.entries):
-        assert epoch < later and first < next_first, "leader epochs or their offsets fall"
-    assert not log.epochs.entries or log.epochs.entries[-1][1] <= end
+        assert before.base_offset <= before.end_offset <= after.base_offset, (
+            f"segments overlap: {before}, {after}")
+    if segments:
+        first, last = segments[0].base_offset, segments[-1].end_offset
+        assert last == end, f"the last segment ends at {last}, the log at {end}"
+        assert first <= start, f"the first segment begins at {first}, the log at {start}"
+    for (epoch, first), (later, next_first) in pairwise(epochs):
+        assert epoch < later and first < next_first, f"leader epochs do not ascend: {epochs}"
+    assert not epochs or epochs[-1][1] <= end, (
+        f"a leader epoch begins above the log end {end}: {epochs}")
     for producer in log.producers.values():
         assert producer.last_offset < end and producer.transaction_start < end, (
-            f"producer {producer.producer_id} has offsets past the end {end}")
+            f"producer {producer.producer_id} has offsets above the log end {end}")
 
 
 def check_indexes(log: PartitionLog) -> None:
@@ -45,8 +51,10 @@ def check_segment(log: PartitionLog, segment: Segment) -> None:
     by_time = TimeIndex(log.disk, segment.path(".timeindex"), base).entries()
     for entries in (by_offset, by_time):
         for (key, value), (next_key, next_value) in pairwise(entries):
-            assert key < next_key and value < next_value, f"{segment}: an index falls"
+            assert key < next_key and value < next_value, (
+                f"{segment}: the entries of an index do not ascend")
     for offset, position in by_offset:
-        assert base <= offset < segment.end_offset and 0 <= position < segment.size
+        assert base <= offset < segment.end_offset and 0 <= position < segment.size, (
+            f"{segment}: its index has offset {offset} at position {position}")
     for _, offset in by_time:
-        assert base <= offset < segment.end_offset
+        assert base <= offset < segment.end_offset, f"{segment}: its time index has {offset}"

@@ -147,9 +147,11 @@ class Admin:
                 self.story.world.note(f"deleted {topic.name}({topic.number})")
                 return
             if code != ErrorCode.KAFKA_STORAGE_ERROR and code != ErrorCode.UNKNOWN_SERVER_ERROR:
-                raise Violation(f"deleting {topic.name}: {code.name}")
+                raise Violation(f"DeleteTopics of {topic.name} is answered {code.name}")
             if not refusals:
-                raise Violation(f"deleting {topic.name} on a full disk: {code.name}")
+                raise Violation(
+                    f"DeleteTopics of {topic.name} is refused too often on a full disk: {code.name}"
+                )
             refusals -= 1
             await asyncio.sleep(0.5)
 
@@ -182,7 +184,7 @@ class Admin:
             if code not in (
                 ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR
             ):
-                raise Violation(f"creating {name}: {code.name}")
+                raise Violation(f"CreateTopics of {name} is answered {code.name}")
             await asyncio.sleep(0.5)
         topic = self.created(name, topic_id, count)
         for setting, value in own:
@@ -193,7 +195,7 @@ class Admin:
     def created(self, name: str, topic_id: bytes, count: int) -> TopicModel:
         """Note in the model that the topic exists."""
         if topic_id in self.story.model.by_id:
-            raise Violation(f"{name} was deleted, and is there again with its id")
+            raise Violation(f"the new topic {name} has the id of an earlier topic")
         topic = self.story.model.new_topic(name, topic_id, count)
         if self.story.options.settings["log.index.interval.bytes"] == "0":
             topic.indexed_whole = not self.story.model.sparse
@@ -289,7 +291,10 @@ class Admin:
         if code not in (
             ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR
         ):
-            raise Violation(f"{property_name}={value} of the broker: {code.name}")
+            raise Violation(
+                f"a change of the broker's settings, {property_name}={value}, is answered"
+                f" {code.name}"
+            )
 
     async def delete_records(self) -> None:
         """Send DeleteRecords for one topic, or sometimes for several topics at almost the same
@@ -377,6 +382,6 @@ class Admin:
             code = ErrorCode(part.error_code)
             if code != ErrorCode.NONE and there() and well:
                 raise Violation(
-                    f"{name}-{part.partition_index} is not moved, though every disk is well:"
-                    f" {code.name}"
+                    f"a move of {name}-{part.partition_index} to another directory is refused with"
+                    f" {code.name}, though every disk is well"
                 )

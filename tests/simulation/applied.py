@@ -27,39 +27,51 @@ def check_applied(server: Server, image: MetadataImage) -> None:
     replicas, node_id = server.replicas, server.replicas.node_id
     for partition in replicas:
         if partition.topic not in image.topics and partition.log.offline is None:
-            raise Violation(f"{partition!r} is served, its topic is deleted")
+            raise Violation(f"broker {node_id} serves partition {partition!r} of a deleted topic")
     for topic in image.topics.values():
         config = replicas.log_config(image, topic.name)
         for index, state in enumerate(topic.partitions):
             own = replicas.partition(topic.name, index)
             if own is None:
                 if node_id in state.replicas:
-                    raise Violation(f"{topic.name}-{index} is missing on {node_id}: {state}")
+                    raise Violation(
+                        f"broker {node_id} has no replica of partition {topic.name}-{index}, though"
+                        f" the image says: {state}"
+                    )
             elif own.log.offline is None and (topic.name, index) not in replicas.offline:
                 if own.log.config != config:
                     raise Violation(
-                        f"{own!r} has other settings than its topic: {own.log.config}, not {config}"
+                        f"partition {own!r} of broker {node_id} has other settings than its topic:"
+                        f" {own.log.config}, not {config}"
                     )
-                _check_role(own, image, topic, state)
+                _check_role(own, node_id, image, topic, state)
 
 
 def _check_role(
-    own: Partition, image: MetadataImage, topic: TopicImage, state: PartitionState
+    own: Partition, node_id: int, image: MetadataImage, topic: TopicImage, state: PartitionState
 ) -> None:
     epoch = image.leader_epoch(topic, state)
     if own.topic_id != topic.topic_id:
-        raise Violation(f"{own!r} belongs to another topic of the same name")
+        raise Violation(
+            f"partition {own!r} of broker {node_id} belongs to another topic of the same name"
+        )
     if own.leader_epoch > epoch:
         return                              # ZooKeeper was restored from a backup
     if (own.leader_id, own.leader_epoch) != (state.leader, epoch):
         raise Violation(
-            f"{own!r} has leader {own.leader_id} in epoch {own.leader_epoch}, not as the image"
-            f" says: {state}"
+            f"partition {own!r} of broker {node_id} has leader {own.leader_id} in epoch"
+            f" {own.leader_epoch}, not as the image says: {state}"
         )
     if not own.role.replicated:
         return
     if own.partition_epoch == state.partition_epoch and own.isr != state.isr:
-        raise Violation(f"{own!r} has the in-sync set {own.isr}, not as the image says: {state}")
+        raise Violation(
+            f"partition {own!r} of broker {node_id} has the in-sync set {own.isr}, not as the image"
+            f" says: {state}"
+        )
     least = min(own.log.config.min_insync_replicas, len(own.replicas))
     if own.led_here and own.role.under_min_isr != (len(own.isr) < least):
-        raise Violation(f"{own!r} does not know whether {own.isr} are enough: {least} have to be")
+        raise Violation(
+            f"partition {own!r} of broker {node_id} does not know whether its in-sync set {own.isr}"
+            f" is large enough: it needs {least} replicas"
+        )

@@ -70,7 +70,9 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
         left = {read.offset for read in again.records}
         before = [read for read in before if read.offset in left]
     if again.start == everything.start and again.records != before:
-        raise Violation(f"{partition!r} reads differently the second time")
+        raise Violation(
+            f"a second reading of partition {partition!r} gives other records than the first"
+        )
 
 
 async def check_settings(session: Session, topic: TopicModel) -> None:
@@ -88,7 +90,8 @@ async def check_settings(session: Session, topic: TopicModel) -> None:
         possible = topic.settings.get(name, {"default"})
         if value not in possible:
             raise Violation(
-                f"{name} of {topic.name}({topic.number}) is {value}, may be {sorted(possible)}"
+                f"setting {name} of topic {topic.name}({topic.number}) is {value}, must be one of"
+                f" {sorted(possible)}"
             )
 
 
@@ -97,7 +100,10 @@ async def check_groups(session: Session) -> None:
     answer = await session.call(ListGroupsRequest(), 5)
     for group in answer.groups:
         if group.group_state not in ("Empty", "Dead"):
-            raise Violation(f"group {group.group_id} is {group.group_state}, its members are gone")
+            raise Violation(
+                f"group {group.group_id} is {group.group_state}, though the sessions of all its"
+                " members have ended"
+            )
 
 
 async def check_transactions(session: Session) -> None:
@@ -112,7 +118,7 @@ async def check_transactions(session: Session) -> None:
         if any(each.transaction_state != "PrepareAbort" for each in left):
             break
         await asyncio.sleep(0.2)
-    raise Violation(f"transactions without an end: {left}")
+    raise Violation(f"transactions have not ended: {left}")
 
 
 def check_soundness(partition: PartitionModel, read: Content) -> None:
@@ -124,39 +130,57 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
     seen: set[bytes | None] = set()
     for record in read.records:
         if record.offset <= last:
-            raise Violation(f"{partition!r}: offset {record.offset} comes after {last}")
+            raise Violation(
+                f"partition {partition!r}: a reader gets offset {record.offset} after offset {last}"
+            )
         last = record.offset
         if record.control:
             continue
         before_it = partition.places.setdefault((record.epoch, record.offset), record.value or b"")
         if before_it != record.value:
             raise Violation(
-                f"{partition!r} had {before_it!r:.12} at {record.offset} of epoch {record.epoch},"
-                f" has {record.value!r:.12} there now: nobody can notice"
+                f"partition {partition!r} had record {before_it!r:.12} at offset {record.offset} of"
+                f" epoch {record.epoch}, and has {record.value!r:.12} there now: no reader can"
+                " notice this"
             )
         known = partition.known(record.value)
         if known is None:
-            raise Violation(f"{partition!r} has at {record.offset} what nobody sent: {record}")
+            raise Violation(
+                f"partition {partition!r} has a record at offset {record.offset} that no client"
+                f" sent: {record}"
+            )
         batch, at = known
         if record.value in seen:
-            raise Violation(f"{partition!r} has {record.value!r} twice, again at {record.offset}")
+            raise Violation(
+                f"partition {partition!r} has record {record.value!r} a second time, at offset"
+                f" {record.offset}"
+            )
         seen.add(record.value)
         if batch.partition is not partition:
             continue
         base = places.setdefault(batch, record.offset - at)
         if base != record.offset - at:
-            raise Violation(f"{partition!r}: a batch is torn at {record.offset}")
+            raise Violation(
+                f"partition {partition!r}: record {at} of the batch at offset {base} is at offset"
+                f" {record.offset}"
+            )
         if batch.fate == ACKED and batch.base_offset not in (-1, base):
             raise Violation(
-                f"{partition!r}: {record.value!r:.12} was acknowledged at"
-                f" {batch.base_offset + at}, is at {record.offset}"
+                f"partition {partition!r}: record {record.value!r:.12} was acknowledged at offset"
+                f" {batch.base_offset + at}, but is at offset {record.offset}"
             )
         if record.key != batch.keys[at] or not is_timely(batch, at, record.timestamp):
-            raise Violation(f"{partition!r}: the record at {record.offset} is not as it was sent")
+            raise Violation(
+                f"partition {partition!r}: the record at offset {record.offset} has a wrong key or"
+                " a wrong timestamp"
+            )
         if batch.idempotent:
             before = newest.get(batch.producer, (-1, -1))
             if (batch.number, at) <= before:
-                raise Violation(f"{partition!r}: {batch.producer} is out of order at {last}")
+                raise Violation(
+                    f"partition {partition!r}: the record of producer {batch.producer!r} at offset"
+                    f" {last} is out of order"
+                )
             newest[batch.producer] = batch.number, at
 
 
@@ -181,8 +205,8 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
     topic, now_ms = partition.topic, story.model.wall_ms_most
     if read.start < partition.delete_acked:
         raise Violation(
-            f"{partition!r} begins at {read.start}, DeleteRecords was answered with"
-            f" {partition.delete_acked}"
+            f"partition {partition!r} begins at offset {read.start}, but DeleteRecords was answered"
+            f" with log start {partition.delete_acked}"
         )
     there = {record.offset: record for record in read.records}
     if topic.compacted:
@@ -198,8 +222,9 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
                 continue
             if found is not None:
                 raise Violation(
-                    f"{partition!r} has {found.value!r:.12} at {offset}, not {value!r:.12} of"
-                    f" {batch.producer}, acks {batch.acks}"
+                    f"partition {partition!r} has record {found.value!r:.12} at offset {offset}"
+                    f" instead of {value!r:.12}, which producer {batch.producer!r} wrote with"
+                    f" acks={batch.acks}"
                 )
             if offset < partition.deleted_below:
                 continue
@@ -216,8 +241,9 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
                 if newer_has_aged(partition, batch.keys[at], offset, read.start, now_ms):
                     continue
             raise Violation(
-                f"{partition!r}: acknowledged record {value[:12]!r} at {offset} is not there; acks"
-                f" {batch.acks}, the log is {read.start}-{read.end}"
+                f"partition {partition!r}: acknowledged record {value[:12]!r} is missing at offset"
+                f" {offset}; acks={batch.acks}, the log begins at {read.start} and ends at"
+                f" {read.end}"
             )
 
 
@@ -247,8 +273,9 @@ def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, 
                 continue
             if oldest.get(batch.keys[at], offset) < offset:
                 raise Violation(
-                    f"{partition!r}: the tombstone of {batch.keys[at]!r} at {offset} has gone,"
-                    f" what it deleted is at {oldest[batch.keys[at]]}"
+                    f"partition {partition!r}: the tombstone of key {batch.keys[at]!r} at offset"
+                    f" {offset} is gone, but an older record of this key is at offset"
+                    f" {oldest[batch.keys[at]]}"
                 )
 
 
@@ -286,7 +313,8 @@ def check_isolation(partition: PartitionModel, every: Content, committed: Conten
     record stays undecided."""
     if committed.end != every.end:
         raise Violation(
-            f"{partition!r}: a transaction is open at {committed.end}, the log ends at {every.end}"
+            f"partition {partition!r}: a transaction has not ended: the last stable offset is"
+            f" {committed.end}, the log end {every.end}"
         )
     visible = {record.value for record in committed.data}
     for record in every.data:
@@ -297,16 +325,28 @@ def check_isolation(partition: PartitionModel, every: Content, committed: Conten
             continue
         if transaction is None or transaction.fate == COMMITTED:
             if not shown:
-                raise Violation(f"{partition!r}: {record.value!r} at {record.offset} is hidden")
+                raise Violation(
+                    f"partition {partition!r}: read_committed consumers do not get record"
+                    f" {record.value!r} at offset {record.offset}"
+                )
         elif transaction.fate != UNKNOWN and shown:
-            raise Violation(f"{partition!r}: {record.value!r} of an aborted transaction is shown")
+            raise Violation(
+                f"partition {partition!r}: read_committed consumers get record {record.value!r} of"
+                " an aborted transaction"
+            )
         elif transaction.fate == UNKNOWN:
             transaction.__dict__.setdefault("shown", set()).add(shown)
             if len(transaction.__dict__["shown"]) > 1:
-                raise Violation(f"transaction {transaction.name} is shown in part")
+                raise Violation(
+                    f"of transaction {transaction.name} read_committed consumers get some records,"
+                    " but not all"
+                )
     extra = visible - {record.value for record in every.data}
     if extra and committed.start >= every.start:
-        raise Violation(f"{partition!r}: only readers of committed records see {extra}")
+        raise Violation(
+            f"partition {partition!r}: read_committed consumers get records that others do not get:"
+            f" {extra}"
+        )
 
 
 def _known(partition: PartitionModel, record: Read) -> tuple[Batch, int]:
@@ -340,12 +380,16 @@ async def check_times(
             if await came_between():
                 return
             raise Violation(
-                f"{partition!r}: the first record of time {time} is {wanted}, the broker says"
-                f" {part.offset}; the log is {read.start}-{read.end}"
+                f"partition {partition!r}: ListOffsets for time {time} gives offset {part.offset},"
+                f" the first record that is not older is {wanted}; the log begins at {read.start}"
+                f" and ends at {read.end}"
             )
     part = await ask_offset(session, partition, LARGEST, 0)
     if part.timestamp != max(times) and not await came_between():
-        raise Violation(f"{partition!r}: largest time is {max(times)}, told {part.timestamp}")
+        raise Violation(
+            f"partition {partition!r}: ListOffsets says that the largest time is {part.timestamp},"
+            f" but it is {max(times)}"
+        )
 
 
 async def check_epochs(session: Session, partition: PartitionModel, read: Content) -> None:
@@ -353,15 +397,19 @@ async def check_epochs(session: Session, partition: PartitionModel, read: Conten
     epochs = sorted({record.epoch for record in read.records})
     firsts = [first_of(read.records, epoch) for epoch in epochs]
     if firsts != sorted(firsts):
-        raise Violation(f"{partition!r}: epochs {epochs} begin at {firsts}, out of order")
+        raise Violation(
+            f"partition {partition!r}: leader epochs are out of order: {epochs} begin at the"
+            f" offsets {firsts}"
+        )
     for at, epoch in enumerate(epochs):
         part = await ask_epoch_end(session, partition, epoch)
         last = [record.offset for record in read.records if record.epoch == epoch][-1]
         most = firsts[at + 1] if at + 1 < len(epochs) else read.end
         if part.leader_epoch != epoch or not last < part.end_offset <= most:
             raise Violation(
-                f"{partition!r}: epoch {epoch} has {firsts[at]}-{last}, the broker says that"
-                f" epoch {part.leader_epoch} ends at {part.end_offset}, at most {most}"
+                f"partition {partition!r}: OffsetForLeaderEpoch of epoch {epoch} says that epoch"
+                f" {part.leader_epoch} ends at offset {part.end_offset}; the records of epoch"
+                f" {epoch} are at {firsts[at]} to {last}, so it must end at {last + 1} to {most}"
             )
 
 
@@ -392,17 +440,21 @@ def check_live(story: Story) -> None:
         try:
             check_log(log)
         except AssertionError as wrong:
-            raise Violation(f"{partition!r}: {wrong}") from wrong
+            raise Violation(f"partition {partition!r}: {wrong}") from wrong
         start, end, water = log.log_start_offset, log.log_end_offset, partition.high_watermark
         stable = partition.last_stable_offset()
         if not (start <= stable <= water <= end or start > water):
-            raise Violation(f"{partition!r}: start {start}, stable {stable}, HW {water}, end {end}")
+            raise Violation(
+                f"partition {partition!r}: these offsets do not ascend: log start {start}, last"
+                f" stable offset {stable}, high watermark {water}, log end {end}"
+            )
         key = partition.topic_id, partition.index
         incarnation, water_before, start_before = story.waters.get(key, (0, -1, -1))
         if incarnation == story.model.incarnation:
             if water < water_before:
                 raise Violation(
-                    f"{partition!r}: the high watermark went from {water_before} to {water}"
+                    f"partition {partition!r}: the high watermark went back from {water_before} to"
+                    f" {water}"
                 )
             if start > start_before:
                 check_size_left(story, partition)
@@ -424,8 +476,8 @@ def check_forgotten(story: Story) -> None:
                 for value in shard.offsets.values(group_id, name, index):
                     if value.topic_id in gone:
                         raise Violation(
-                            f"{group_id} has an offset of {gone[value.topic_id].partitions[0]!r},"
-                            " which was deleted"
+                            f"group {group_id!r} has an offset of the deleted partition"
+                            f" {gone[value.topic_id].partitions[0]!r}"
                         )
 
 
@@ -440,8 +492,8 @@ def check_size_left(story: Story, partition: Partition) -> None:
     reached("retention by size alone moved a log start")
     if partition.log.size_bytes < topic.retention_bytes_least:
         raise Violation(
-            f"{partition!r} has {partition.log.size_bytes} bytes left, retention.bytes was"
-            f" {topic.retention_bytes_least} or more"
+            f"partition {partition!r}: retention left {partition.log.size_bytes} bytes, though"
+            f" retention.bytes was {topic.retention_bytes_least} or more"
         )
 
 
@@ -456,9 +508,12 @@ def check_disk(story: Story) -> None:
         for name in disk.subdirectories(directory):
             if name.startswith("__") or name.endswith("-stray") or name in live:
                 continue
-            raise Violation(f"{directory}/{name} belongs to nothing that is there")
+            raise Violation(
+                f"the disk has the directory {directory}/{name}, which belongs to no existing"
+                " partition"
+            )
     for name in disk.names:
         if name.endswith((".deleted", ".cleaned", ".swap")) and "-stray/" not in name:
-            raise Violation(f"{name} was left for ever")
+            raise Violation(f"the disk has the file {name}, which the broker has never deleted")
 
 

@@ -86,7 +86,7 @@ class Follower:
             self.begin()
             return
         if code != ErrorCode.NONE:
-            raise Violation(f"a fetch session is answered {code.name}")
+            raise Violation(f"a fetch in a fetch session is answered {code.name}")
         self.id, self.epoch = answer.session_id, self.epoch + 1 if answer.session_id else 0
         for partition in wanted:
             self.told[partition] = self.positions[partition]
@@ -112,7 +112,7 @@ class Follower:
         elif code not in AGAIN and partition.topic.state == LIVE and code not in (
             ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH,
         ):
-            raise Violation(f"{partition!r} is answered {code.name} in a session")
+            raise Violation(f"partition {partition!r} is answered {code.name} in a fetch session")
         if code != ErrorCode.NONE:
             self.told.pop(partition, None)
 
@@ -132,5 +132,5 @@ class Follower:
     async def catch_up(self) -> None:
         """Check that all records arrive, once no client writes."""
         await self.story.world.until(
-            lambda: not self.behind(), f"a consumer gets {self.behind()}", CAUGHT_UP_SECONDS
+            lambda: not self.behind(), f"a consumer reads {self.behind()}", CAUGHT_UP_SECONDS
         )

@@ -302,7 +302,10 @@ async def told_alike(
     haunted = haunted or offsets.in_doubt(key, clearings)
     if code == ErrorCode.NONE and not haunted and topic.state == LIVE:
         if not offsets.may_be(key, offset):
-            raise Violation(f"{wanted} were committed of {key}, {offset} is told")
+            raise Violation(
+                f"group {group!r}: the offsets {wanted} of partition {topic.partitions[index]!r}"
+                f" were committed at the same time, but OffsetFetch gives {offset}"
+            )
         known.possible = {offset}
 
 
@@ -396,7 +399,8 @@ async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
             return
         if not story.offsets.may_be(key, offset):
             raise Violation(
-                f"group {group} has offset {offset} of {topic.partitions[index]!r}, may have"
+                f"group {group!r} has the committed offset {offset} of partition"
+                f" {topic.partitions[index]!r}; possible are only"
                 f" {sorted(story.offsets.of(key).possible)}"
             )
     finally:
@@ -433,7 +437,10 @@ async def be_classic(story: Story, name: str) -> None:
                     ), 3)
                     if answer.error_code == 0:
                         if answer.assignment != b"mine":
-                            raise Violation(f"{name} was assigned {answer.assignment!r}")
+                            raise Violation(
+                                f"member {name!r}, alone in its group, was assigned"
+                                f" {answer.assignment!r}"
+                            )
                         generation, heard_at = wanted, asked_at
                 continue
             chosen, asked_at = random.random(), story.world.now
@@ -502,7 +509,9 @@ async def be_new(story: Story, name: str) -> None:
         whole = code != ErrorCode.NONE
         if code == ErrorCode.NONE:
             if not joining and answer.member_epoch < epoch:
-                raise Violation(f"{name} went from epoch {epoch} back to {answer.member_epoch}")
+                raise Violation(
+                    f"member {name!r} goes from member epoch {epoch} back to {answer.member_epoch}"
+                )
             epoch, heard_at, lost = answer.member_epoch, asked_at, 0
             if answer.assignment is not None:
                 owned = [
@@ -519,7 +528,9 @@ async def be_new(story: Story, name: str) -> None:
             epoch, owned, lost = 0, [], 0
             await asyncio.sleep(0.5)
         elif code not in AGAIN and code not in GONE:
-            raise Violation(f"heartbeat of {name}: {code.name} {answer.error_message}")
+            raise Violation(
+                f"a heartbeat of member {name!r} is answered {code.name} {answer.error_message}"
+            )
         if story.options.rivals and epoch > 0 and not lost and chance.random() < 0.2:
             await commit_as_member(story, session, group, (member, epoch))
         if random.random() < 0.03 and epoch > 0:

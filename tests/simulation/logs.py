@@ -76,11 +76,11 @@ def check_log_transactions(partition: Partition) -> None:
     stable = min(opened, default=log.log_end_offset)
     if stable != log.last_stable_offset and log.last_stable_offset >= first:
         raise Violation(
-            f"{partition!r} has a last stable offset of {log.last_stable_offset}, its batches say"
-            f" {stable}"
+            f"partition {partition!r}: the log has the last stable offset {log.last_stable_offset},"
+            f" its batches give {stable}"
         )
     if opened and at_rest(log):
-        reached("a log at rest was checked amid a transaction")
+        reached("a log was checked amid a transaction before a file of it was read")
     check_aborted(partition, first, aborted, told)
 
 
@@ -91,7 +91,10 @@ def check_rest(partition: Partition, files: list[bytes]) -> None:
         return
     known, right = (log.segment_count, log.size_bytes), (len(files), sum(map(len, files)))
     if known != right:
-        raise Violation(f"{partition!r} is at rest with {known} segments and bytes, has {right}")
+        raise Violation(
+            f"partition {partition!r}: the log, whose files were not read yet, counts {known}"
+            f" segments and bytes, its files give {right}"
+        )
 
 
 def check_aborted(
@@ -107,17 +110,23 @@ def check_aborted(
     seen: dict[int, tuple[int, int]] = {}
     for each in told:
         if each.last_offset in seen:
-            raise Violation(f"{partition!r} tells twice of the abort at {each.last_offset}")
+            raise Violation(
+                f"partition {partition!r}: the log lists the aborted transaction that ends at"
+                f" {each.last_offset} twice"
+            )
         seen[each.last_offset] = each.producer_id, each.first_offset
         if whole and each.first_offset >= first and each.last_offset not in aborted:
-            raise Violation(f"{partition!r} tells of {each}, its batches do not")
+            raise Violation(
+                f"partition {partition!r}: the log lists an aborted transaction that its batches do"
+                f" not have: {each}"
+            )
     for marker, (producer, begun) in aborted.items():
         owner, start = seen.get(marker, (-1, -1))
         exact = whole and start >= first
         if owner != producer or (start != begun if exact else start > begun):
             raise Violation(
-                f"{partition!r}: producer {producer} aborted {begun} to {marker}, readers are told"
-                f" of {seen.get(marker)}"
+                f"partition {partition!r}: producer {producer} aborted a transaction at the offsets"
+                f" {begun} to {marker}, but the log lists {seen.get(marker)}"
             )
     if aborted:
         reached("the aborted transactions of a log were checked")
@@ -147,13 +156,16 @@ def check_copy(move: Move) -> None:
                 continue                            # the broker creates this file again
             if content(disk, path) != content(disk, move.inside(path)):
                 raise Violation(
-                    f"{move.name} moves to {move.target.path}: {suffix} of {segment.base_offset} is"
-                    f" not what it was"
+                    f"the copy of {move.name} in {move.target.path} differs: {suffix} of the"
+                    f" segment at {segment.base_offset} is not as in the log"
                 )
     bases = {each.path(".log").rpartition("/")[2] for each in log.segments}
     extra = {name for name in disk.listdir(move.directory) if name.endswith(".log")} - bases
     if extra:
-        raise Violation(f"{move.name} has {sorted(extra)} in {move.target.path} only")
+        raise Violation(
+            f"the copy of {move.name} in {move.target.path} has files that the log does not have:"
+            f" {sorted(extra)}"
+        )
 
 
 def checking_copies(failures: list[BaseException]) -> Callable[[Move], None]:
@@ -185,7 +197,8 @@ def check_start_kept(server: Server, disk: SimDisk, key: tuple[str, int], offset
     kept = decode_offsets(bytes(inode.durable)).get(key, 0) if inode is not None else 0
     if kept < offset:
         raise Violation(
-            f"DeleteRecords of {key} was answered with {offset}, {home.path} has {kept}"
+            f"DeleteRecords of partition {key[0]}-{key[1]} was answered with log start {offset},"
+            f" but the disk has {kept} in {home.path}"
         )
 
 
@@ -224,7 +237,8 @@ class BeforeAKill:
                 state = states.get(producer)
                 if state is None or (state.epoch, state.last_offset) < (epoch, offset):
                     raise Violation(
-                        f"{each!r} knew producer {producer} before a kill with epoch {epoch} to"
-                        f" {offset}, and now {state and (state.epoch, state.last_offset)}"
+                        f"partition {each!r}: before a kill the log knew producer {producer} with"
+                        f" epoch {epoch} and last offset {offset}, and now with"
+                        f" {state and (state.epoch, state.last_offset)}"
                     )
         self.known.clear()

@@ -88,7 +88,10 @@ class Looker:
         if not SHAKEN & {*self.story.options.faults}:
             for place, code in codes_in(answer):
                 if code == ErrorCode.UNKNOWN_SERVER_ERROR:
-                    raise Violation(f"{type(request).__name__} fails inside, {place}: {request}")
+                    raise Violation(
+                        f"{type(request).__name__} is answered UNKNOWN_SERVER_ERROR, {place}:"
+                        f" {request}"
+                    )
 
     async def list_topics(self) -> None:
         """Check that Metadata lists every existing topic with all its partitions, and no deleted
@@ -101,13 +104,15 @@ class Looker:
         )
         listed = {topic.topic_id: topic for topic in answer.topics}
         for topic_id in sorted(listed.keys() & gone.keys()):
-            raise Violation(f"{gone[topic_id].name} was deleted, and is listed with its id")
+            raise Violation(f"topic {gone[topic_id].name} was deleted, but Metadata lists its id")
         for topic, count in there:
             if topic.state != LIVE:
                 continue
             found = listed.get(topic.topic_id)
             if found is None or len(found.partitions) < count:
-                raise Violation(f"{topic.name} with {count} partitions is listed as {found}")
+                raise Violation(
+                    f"topic {topic.name} has {count} partitions, but Metadata lists it as {found}"
+                )
 
     async def use_an_old_id(self) -> None:
         """Fetch and produce by the id of a deleted topic. A new topic may have the same name."""
@@ -132,7 +137,9 @@ class Looker:
             return
         part = answer.responses[0].partitions[0]
         if ErrorCode(part.error_code) not in NO_SUCH or part.records:
-            raise Violation(f"a fetch by the id of {topic.name}, deleted, is answered {part}")
+            raise Violation(
+                f"a fetch by the id of the deleted topic {topic.name} is answered {part}"
+            )
 
     async def produce_to(self, topic: TopicModel) -> None:
         made = ProduceRequest.TopicData
@@ -144,7 +151,9 @@ class Looker:
         ), 13)
         part = answer.responses[0].partition_responses[0]
         if ErrorCode(part.error_code) not in NO_SUCH:
-            raise Violation(f"a produce by the id of {topic.name}, deleted, is answered {part}")
+            raise Violation(
+                f"a produce by the id of the deleted topic {topic.name} is answered {part}"
+            )
 
     async def fetch_in_another_epoch(self) -> None:
         """Send a fetch that names the leader epoch before the current one, or the one after it."""
@@ -173,7 +182,10 @@ class Looker:
             return
         code = ErrorCode(answer.responses[0].partitions[0].error_code)
         if code not in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
-            raise Violation(f"{partition!r}: a fetch in epoch {epoch} is answered {code.name}")
+            raise Violation(
+                f"partition {partition!r}: a fetch that names the wrong epoch {epoch} is answered"
+                f" {code.name}"
+            )
 
     async def look_up_a_time(self) -> None:
         """ListOffsets by time, while records are written and deleted."""
@@ -184,7 +196,10 @@ class Looker:
         with contextlib.suppress(Missing):
             part = await ask_offset(self.session, partition, time, self.random.choice((0, 1)))
             if part.offset >= 0 and part.timestamp < time:
-                raise Violation(f"{partition!r}: asked for {time}, {part} is older")
+                raise Violation(
+                    f"partition {partition!r}: ListOffsets for time {time} gives an older record:"
+                    f" {part}"
+                )
 
     async def limit(self) -> None:
         """Set a quota for a producer, or remove it."""

@@ -121,7 +121,9 @@ class Machine:
         if loop.dead:
             return
         if task.exception() is not None and not self.disk.errors and self.disk.capacity is None:
-            raise Violation(f"a clean stop failed: {task.exception()!r}") from task.exception()
+            raise Violation(
+                f"a clean stop of the {self.name} failed: {task.exception()!r}"
+            ) from task.exception()
         self.disk.stopped = True
         self.world.note(f"{self.name} has stopped")
         self._bury()
@@ -170,4 +172,6 @@ class Machine:
             loop.errors.clear()
             error = context.get("exception")
             if not isinstance(error, ProcessEnds):
-                raise Violation(f"an error reached the loop: {context}") from error
+                raise Violation(
+                    f"an error reached the event loop of the {self.name}: {context}"
+                ) from error

@@ -64,7 +64,8 @@ class Together(Peace):
 
     def __repr__(self) -> str:
         each = [(member.instance or member.id, member.generation) for member in self.members]
-        return f"{each}, its leader knows {self.told.get(self.members[0].generation)}"
+        known = self.told.get(self.members[0].generation)
+        return f"members with their generations {each}, members that the leader knows {known}"
 
     def is_whole(self) -> bool:
         """Whether exactly the members that are left are in one generation."""
@@ -83,16 +84,18 @@ class Together(Peace):
         name, ids = member.name, member.ids
         same = member.instance is not None and assigned.startswith(f"{member.instance}-".encode())
         if assigned.decode() not in ids and not same:
-            raise Violation(f"{name} was assigned {assignment!r}, its ids were {sorted(ids)}")
+            raise Violation(
+                f"member {name!r} was assigned {assignment!r}, but its ids were {sorted(ids)}"
+            )
         if self.forgotten:
             return
         self.newest = max(self.newest, generation)
         if self.led_by.setdefault(generation, leader) != leader:
             raise Violation(
-                f"generation {generation} of {self.group_id} has assignments of two leaders"
+                f"group {self.group_id!r}: two leaders made assignments in generation {generation}"
             )
         if self.assigned.setdefault((generation, assignment), name) != name:
-            raise Violation(f"{name} and another member were assigned {assignment!r}")
+            raise Violation(f"member {name!r} and another member were both assigned {assignment!r}")
 
 
     def joined(self, generation: int, newest: int, name: str, members: Iterable[str]) -> None:
@@ -101,13 +104,14 @@ class Together(Peace):
         id that has not been used since an earlier generation."""
         if generation < newest and self.stays and not self.forgotten:
             raise Violation(
-                f"{self.group_id} was in generation {newest}, {name} joins generation {generation}"
+                f"member {name!r} joins generation {generation} of group {self.group_id!r}, which"
+                f" was already in generation {newest}"
             )
         for each in members:
             if self.gone.get(each, generation) < generation:
                 raise Violation(
-                    f"{each} is in generation {generation} of {self.group_id}, and was gone after"
-                    f" generation {self.gone[each]}"
+                    f"member id {each!r} is in generation {generation} of group {self.group_id!r},"
+                    f" though it was given up after generation {self.gone[each]}"
                 )
 
 
@@ -201,7 +205,7 @@ class ClassicMember:
             if not self.leaves:
                 await self._sync(self.joined_in, members)
         elif code not in AGAIN and code not in STALE:
-            raise Violation(f"{self.name} joins, and is answered {code.name}")
+            raise Violation(f"JoinGroup of member {self.name!r} is answered {code.name}")
 
     async def _sync(self, generation: int, members: list[str]) -> None:
         made, term = SyncGroupRequest, self.chance.getrandbits(40)
@@ -265,7 +269,8 @@ class ClassicMember:
         ), 3)
         if answer.error_code == 0:
             raise Violation(
-                f"{self.name} syncs generation {old} after {old + 1}: {answer.assignment!r}"
+                f"member {self.name!r} syncs generation {old} after generation {old + 1}, and is"
+                f" assigned {answer.assignment!r}"
             )
 
 
@@ -302,7 +307,9 @@ async def be_static(story: Story, name: str) -> None:
         elif code in (*AWAY, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNRELEASED_INSTANCE_ID):
             epoch = 0
         elif code not in AGAIN and code not in GONE:
-            raise Violation(f"heartbeat of {name}: {code.name} {answer.error_message}")
+            raise Violation(
+                f"a heartbeat of member {name!r} is answered {code.name} {answer.error_message}"
+            )
 
 
 Owned = set[tuple[bytes, int]]
@@ -318,7 +325,8 @@ class Sharers(Peace):
 
     def __repr__(self) -> str:
         each = [(member.name, member.epoch, len(member.held)) for member in self.members]
-        return f"{each} of {self.story.partitions_of(SHARED)} partitions"
+        count = self.story.partitions_of(SHARED)
+        return f"members with their epochs and numbers of partitions {each}, {count} partitions"
 
     def is_whole(self) -> bool:
         """Whether the members that are left have the same epoch and together own all partitions."""
@@ -334,7 +342,10 @@ class Sharers(Peace):
         for other in self.members:
             both = other.held & wanted
             if both and other is not member and self.story.is_heard(other.heard_at):
-                raise Violation(f"{member.name} is given {sorted(both)}, which {other.name} holds")
+                raise Violation(
+                    f"member {member.name!r} is given the partitions {sorted(both)}, which member"
+                    f" {other.name!r} still owns"
+                )
         if len(self.members) > 1 and wanted:
             reached("a partition of a KIP-848 group went to one of several members")
         member.held |= wanted
@@ -411,7 +422,10 @@ class Sharer:
             return code not in AGAIN
         if code is ErrorCode.NONE:
             if answer.member_epoch < epoch:
-                raise Violation(f"{self.name} goes from epoch {epoch} to {answer.member_epoch}")
+                raise Violation(
+                    f"member {self.name!r} goes from member epoch {epoch} back to"
+                    f" {answer.member_epoch}"
+                )
             self.epoch, self.heard_at = answer.member_epoch, asked_at
             if answer.assignment is not None:
                 self.given = {
@@ -422,7 +436,10 @@ class Sharer:
         elif code in (*AWAY, ErrorCode.FENCED_MEMBER_EPOCH):
             self.leave()
         elif code not in AGAIN and code not in GONE:
-            raise Violation(f"heartbeat of {self.name}: {code.name} {answer.error_message}")
+            raise Violation(
+                f"a heartbeat of member {self.name!r} is answered {code.name}"
+                f" {answer.error_message}"
+            )
         return code not in AGAIN
 
 

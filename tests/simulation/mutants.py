@@ -45,7 +45,10 @@ class Mutant:
         for path, old, new in self.changes:
             text = texts.get(path) or (ROOT / path).read_text()
             if text.count(old) != 1:
-                raise LookupError(f"{self.name}: {text.count(old)} such places in {path}: {old}")
+                raise LookupError(
+                    f"mutant {self.name}: this text must be in {path} once, but is there"
+                    f" {text.count(old)} times: {old}"
+                )
             texts[path] = text.replace(old, new)
         return texts
 
@@ -110,7 +113,7 @@ def run_seeds(mutant: Mutant, copy: Path, jobs: int, first: int, last: int) -> F
     )  # fmt: skip
     summary = re.search(r"^(\d+) seeds, ", ran.stdout, flags=re.MULTILINE)
     if summary is None:
-        raise RuntimeError(f"{mutant.name}: the simulator has failed: {ran.stderr[-1000:]}")
+        raise RuntimeError(f"mutant {mutant.name}: the simulator has failed: {ran.stderr[-1000:]}")
     broken = re.search(r"^seed (\d+): (.*)", ran.stdout, flags=re.MULTILINE)
     if broken is None:
         return Found(-1, int(summary[1]), "")

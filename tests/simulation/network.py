@@ -164,7 +164,7 @@ class Link:
             frame = bytes(self.received[4 : 4 + size])
             del self.received[: 4 + size]
             key, version, correlation_id, future, call = self.waiting.popleft()
-            assert int.from_bytes(frame[:4], "big") == correlation_id, "replies out of order"
+            assert int.from_bytes(frame[:4], "big") == correlation_id, "responses are out of order"
             body = frame[response_header_size(key, version, frame) :]
             response = APIS[key].response.decode(body, version)
             if call is not None:

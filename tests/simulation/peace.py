@@ -66,7 +66,8 @@ class Peace(ABC):
             late = world.now > self.deadline and self.at_rest.issuperset(self.members)
             if late and self.story.coordinators_stay:
                 raise Violation(
-                    f"{PEACE_SECONDS:g} s in peace, and {self.group_id} is not whole: {self}"
+                    f"group {self.group_id!r} has not settled in {PEACE_SECONDS:g} s in which its"
+                    f" members only joined and sent heartbeats: {self}"
                 )
             with contextlib.suppress(Broken):
                 await act()

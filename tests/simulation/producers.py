@@ -130,12 +130,18 @@ class Producer:
             self.acked(batch, part.base_offset)
             batch.appended_ms = part.log_append_time_ms
         elif code in GONE and topic.state == LIVE:
-            raise Violation(f"{batch.partition!r} is there, a produce is answered {code.name}")
+            raise Violation(
+                f"partition {batch.partition!r} exists, but a produce request is answered"
+                f" {code.name}"
+            )
         return code
 
     def acked(self, batch: Batch, base_offset: int) -> None:
         if batch.fate == ACKED and base_offset not in (-1, batch.base_offset):
-            raise Violation(f"{batch.values} acked at {batch.base_offset} and {base_offset}")
+            raise Violation(
+                f"partition {batch.partition!r}: a batch was acknowledged at offset"
+                f" {batch.base_offset} and at offset {base_offset}: {batch.values}"
+            )
         batch.fate, batch.base_offset = ACKED, base_offset
 
     def remembered(self) -> bool:
@@ -167,7 +173,9 @@ class Producer:
                     recovers, request.producer_id, request.producer_epoch = False, -1, -1
                     continue
                 if code not in AGAIN:
-                    raise Violation(f"InitProducerId of {self.name}: {code.name}")
+                    raise Violation(
+                        f"InitProducerId of producer {self.name!r} is answered {code.name}"
+                    )
             await asyncio.sleep(0.1)
         return False
 
@@ -176,11 +184,17 @@ class Producer:
         """Take the id and the epoch of an answer to InitProducerId; no other producer may have
         both."""
         if producer_id == self.id and epoch <= self.epoch and self.story.coordinators_stay:
-            raise Violation(f"{self.name} had epoch {self.epoch} of its id, and gets {epoch}")
+            raise Violation(
+                f"producer {self.name!r} had epoch {self.epoch} of producer id {producer_id}, and"
+                f" gets epoch {epoch}"
+            )
         owner = self.model.producer_ids.get(producer_id)
         self.model.producer_ids[producer_id] = self.name
         if owner is not None and (owner, True) != (self.name, self.transactional is not None):
-            raise Violation(f"{self.name} gets the producer id {producer_id} of {owner}")
+            raise Violation(
+                f"producer {self.name!r} gets producer id {producer_id}, which producer {owner!r}"
+                " has"
+            )
         self.id, self.epoch = producer_id, epoch
         self.sequences.clear()
         self.since = self.model.incarnation
@@ -273,7 +287,9 @@ async def send_in_order(
         elif code not in AGAIN and (
             batch is first or code != ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         ):
-            raise Violation(f"{producer.name} at {partition!r}: {code.name}")
+            raise Violation(
+                f"a batch of producer {producer.name!r} for {partition!r} is answered {code.name}"
+            )
     if left := [each for each in flight if each[0].fate == OPEN]:
         await asyncio.sleep(0.2)
         return left

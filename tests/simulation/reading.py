@@ -127,17 +127,26 @@ async def read_as_of_old(
     last = -1
     for record in read_message_set(answer.responses[0].partitions[0].records or b""):
         if record.offset <= last:
-            raise Violation(f"{partition!r}: for old clients {record.offset} comes after {last}")
+            raise Violation(
+                f"partition {partition!r}: an old client gets offset {record.offset} after offset"
+                f" {last}"
+            )
         last = record.offset
         if record.value is None or partition.topic.state != LIVE:
             continue
         found = partition.known(record.value)
         if found is None:
-            raise Violation(f"{partition!r}: old clients get what nobody sent: {record}")
+            raise Violation(
+                f"partition {partition!r}: an old client gets a record that no client sent:"
+                f" {record}"
+            )
         batch, at = found
         if batch.fate == ACKED and batch.base_offset not in (-1, record.offset - at) and (
                 batch.partition is partition):
-            raise Violation(f"{partition!r}: {record} was acknowledged at {batch.base_offset + at}")
+            raise Violation(
+                f"partition {partition!r}: an old client gets {record}, which was acknowledged at"
+                f" offset {batch.base_offset + at}"
+            )
 
 
 async def content(
@@ -157,7 +166,10 @@ async def content(
             # Retention has removed the records at this offset.
             start = (await ask_offset(session, partition, EARLIEST, isolation)).offset
             if start <= offset:
-                raise Violation(f"{partition!r}: {offset} is out of range of {start}-{end}")
+                raise Violation(
+                    f"partition {partition!r}: a fetch from offset {offset} is answered"
+                    f" OFFSET_OUT_OF_RANGE, though the log begins at {start} and ended at {end}"
+                )
             found.start = offset = start
             found.records.clear()
             continue
@@ -168,7 +180,8 @@ async def content(
         stalled = stalled + 1 if offset == before else 0
         if stalled > 20:
             raise Violation(
-                f"{partition!r}: nothing comes at {offset} of {start}-{end}, isolation {isolation}"
+                f"partition {partition!r}: fetches from offset {offset} get nothing, though the log"
+                f" begins at {start} and ends at {end}; isolation level {isolation}"
             )
     return found
 
@@ -186,17 +199,20 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
     # batch has an entry, this is close to the last record.
     if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
         raise Violation(
-            f"{partition!r}: records up to {last} come with an aborted transaction from"
-            f" {waiting[0][0]} on"
+            f"partition {partition!r}: a fetch with records up to offset {last} lists an aborted"
+            f" transaction that begins at offset {waiting[0][0]}"
         )
     expected = offset
     for view in views:
         if not view.crc_holds():
-            raise Violation(f"{partition!r}: the batch at {view.base_offset} is damaged")
+            raise Violation(
+                f"partition {partition!r}: the batch at offset {view.base_offset} has a wrong"
+                " checksum"
+            )
         if view.base_offset > expected and not partition.topic.compacted:
             raise Violation(
-                f"{partition!r}: {expected}-{view.base_offset - 1} are left out of a fetch from"
-                f" {offset}"
+                f"partition {partition!r}: a fetch from offset {offset} leaves out the offsets"
+                f" {expected} to {view.base_offset - 1}"
             )
         expected = view.next_offset
         while waiting and waiting[-1][0] <= view.last_offset:

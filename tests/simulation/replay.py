@@ -52,8 +52,8 @@ def check_image(server: Server) -> None:
     for each in fields(image):
         if getattr(image, each.name) != getattr(right, each.name):
             raise Violation(
-                f"the image has other {each.name} than its log: {getattr(image, each.name)}"
-                f" instead of {getattr(right, each.name)}"
+                f"the metadata image has other {each.name} than the metadata log:"
+                f" {getattr(image, each.name)} instead of {getattr(right, each.name)}"
             )
 
 
@@ -75,13 +75,14 @@ def check_producers(partition: Partition) -> None:
         wanted = right.get(state.producer_id)
         if wanted is None:
             raise Violation(
-                f"{partition!r} knows producer {state.producer_id}, of which it has no batch"
+                f"partition {partition!r}: the log knows producer {state.producer_id}, but has no"
+                " batch of it"
             )
         for what in ("epoch", "last_sequence", "last_offset", "transaction_start"):
             if getattr(state, what) != getattr(wanted, what):
                 raise Violation(
-                    f"{partition!r}: {what} of producer {state.producer_id} is"
-                    f" {getattr(state, what)}, its batches say {getattr(wanted, what)}"
+                    f"partition {partition!r}: the log has the {what} {getattr(state, what)} of"
+                    f" producer {state.producer_id}, its batches give {getattr(wanted, what)}"
                 )
         if state.transaction_start >= 0:
             reached("a log's producers were checked amid a transaction")

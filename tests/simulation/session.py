@@ -59,6 +59,6 @@ class Session:
             if link.broken or link.deaf_until > self.world.now - PATIENCE_SECONDS:
                 raise Broken from None
             raise Violation(
-                f"{type(request).__name__} v{version} of {self.client_id} was not answered within"
-                f" {PATIENCE_SECONDS:g} s: {request}"
+                f"{type(request).__name__} v{version} of client {self.client_id!r} was not answered"
+                f" within {PATIENCE_SECONDS:g} s: {request}"
             ) from None

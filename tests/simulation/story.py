@@ -89,7 +89,9 @@ class Story:
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
         """Note that a member was removed: this is allowed only after a silence."""
         if self.is_heard(heard_at):
-            raise Violation(f"member {name} was heard just now, and is answered {code.name}")
+            raise Violation(
+                f"member {name!r} is answered {code.name}, though its session has not expired"
+            )
 
     def is_heard(self, heard_at: float) -> bool:
         """Whether the session of a member that was heard at this time certainly lasts."""
@@ -201,7 +203,7 @@ class Story:
 
         try:
             every = 0.02 if self.options.thorough else 0.1
-            await self.world.until(done, "every client comes to its end", 400.0, every)
+            await self.world.until(done, "every client ends", 400.0, every)
         except Violation as violation:
             left = [_places(task) for task in tasks if not task.done()]
             raise Violation(f"{violation}: {'; '.join(left)}") from None
@@ -310,7 +312,7 @@ class Story:
                 await check_partition(self, session, partition)
                 return
             except Missing as answer:
-                raise Violation(f"{partition!r} cannot be read: {answer}") from answer
+                raise Violation(f"partition {partition!r} cannot be read: {answer}") from answer
             except Broken:
                 continue
 
@@ -363,4 +365,7 @@ async def read_along(story: Story, name: str) -> None:
                 if batch.acks == -1 and batch.incarnation == story.model.incarnation:
                     batch.durable = True
                 if isolation and batch.transaction and batch.transaction.fate == ABORTED:
-                    raise Violation(f"{partition!r}: {record} was aborted, and is read")
+                    raise Violation(
+                        f"partition {partition!r}: an aborted record was read with read_committed:"
+                        f" {record}"
+                    )

@@ -40,7 +40,9 @@ class Scene:
     async def start(self) -> bool:
         """Start the broker; False if it ends before it serves."""
         self.world.begin_broker()
-        await self.world.until(lambda: self.world.up or self.world.loop is None, "a start", 60.0)
+        await self.world.until(
+            lambda: self.world.up or self.world.loop is None, "the broker starts", 60.0
+        )
         return self.world.up
 
     async def until_done(self, request: Any, version: int, code: Callable[[Any], int]) -> Any:
@@ -111,7 +113,9 @@ class Scene:
 
         disk.before = stopping  # type: ignore[method-assign]
         link.ask(self.end(True), 3).add_done_callback(lambda done: done.exception())
-        await self.world.until(lambda: self.world.loop is None or self.world.died, "its end", 60.0)
+        await self.world.until(
+            lambda: self.world.loop is None or self.world.died, "the broker dies", 60.0
+        )
         self.world.kill()
         del disk.before  # type: ignore[attr-defined]
 
@@ -124,7 +128,7 @@ class Scene:
         disk.stop_at = disk.operations + operations
         end = self.world.now + 20.0
         await self.world.until(
-            lambda: self.world.loop is None or self.world.now > end, "the power goes", 60.0
+            lambda: self.world.loop is None or self.world.now > end, "the power is cut", 60.0
         )
         self.world.cut_power()
 
@@ -158,7 +162,7 @@ async def story(world: World, syncs: int, operations: int) -> None:
     await scene.start_and_lose_power(operations)
     assert await scene.start()
     shown = await scene.fate()
-    assert len(set(shown)) == 1, f"it is committed in some partitions, and not in others: {shown}"
+    assert len(set(shown)) == 1, f"the transaction is committed in some partitions only: {shown}"
 
 
 @pytest.mark.parametrize("syncs", [0, 1, 2])

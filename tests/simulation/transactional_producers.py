@@ -303,7 +303,10 @@ async def end_beside_a_rival(producer: Transactional, commit: bool) -> ErrorCode
     if isinstance(answer, Broken):
         raise answer
     if answer.error_code:
-        raise Violation(f"a second {producer.name} is answered {ErrorCode(answer.error_code).name}")
+        raise Violation(
+            f"InitProducerId of a second producer {producer.name!r} is answered"
+            f" {ErrorCode(answer.error_code).name}"
+        )
     ended, (producer.id, producer.epoch) = (producer.id, producer.epoch), old
     await write_late(producer)
     producer.id, producer.epoch = ended
@@ -323,7 +326,10 @@ async def write_late(producer: Transactional) -> None:
     with contextlib.suppress(Broken):
         code = await producer.send(batch, data, 12 if producer.second else 11)
         if code == ErrorCode.NONE:
-            raise Violation(f"{partition!r}: a batch of {producer.name} was taken after its epoch")
+            raise Violation(
+                f"partition {partition!r}: a batch of producer {producer.name!r} was accepted,"
+                " though its epoch has ended"
+            )
     batch.fate = UNKNOWN
 
 

@@ -199,7 +199,7 @@ class World:
         deadline = self.now + seconds
         while not holds():
             if self.now > deadline:
-                raise Violation(f"not within {seconds:g} s: {what}")
+                raise Violation(f"this did not happen in {seconds:g} s: {what}")
             await asyncio.sleep(every)
 
     # Driving
@@ -221,7 +221,7 @@ class World:
         while not done():
             self.steps += 1
             if self.steps > most:
-                raise Violation(f"no end after {self.steps} steps")
+                raise Violation(f"the run has not ended after {self.steps} steps")
             now = self.now
             clients_at = 0.0 if ready or clients.poked else timers[0][0] if timers else NEVER
             event_at = heap[0][0] if heap else NEVER
@@ -244,7 +244,7 @@ class World:
                 else:
                     several.append(each)
             if machine is None and soonest > now:
-                assert soonest < NEVER, "nothing will ever happen"
+                assert soonest < NEVER, "the run is stuck: nothing will ever happen"
                 self.now = soonest
                 continue
             if several is not None:

@@ -1,9 +1,10 @@
 """ZooKeeper in memory: implements `ottla.replication.coordination` in one process.
 
-The server has nodes, versions, transaction ids, and sessions, which only the server ends. A
-client's requests, answers and watches each go through `later`, in order, so that a test or a
-simulation decides when they arrive; between `cut` and `join` nothing arrives. By default everything
-arrives at the next turn of the loop.
+The server has nodes, versions, transaction ids and sessions. A session ends when its client stops
+or when a test or a simulation calls `expire`, not when a connection breaks. A client's requests,
+answers and watches each go through `later`, in order, so that a test or a simulation decides when
+they arrive; between `cut` and `join` nothing arrives. By default everything arrives at the next
+turn of the loop.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ async def commit_everywhere(story: ClusterStory) -> None:
     for second in (False, True):
         last = Last(story, second)
         task = asyncio.ensure_future(last.work())
-        await story.world.until(task.done, f"{last.name} ends", COMMIT_SECONDS)
+        await story.world.until(task.done, f"producer {last.name!r} ends", COMMIT_SECONDS)
         task.result()
     story.over = True
 
@@ -53,7 +53,7 @@ class Last(Transactional):
             transaction = Transaction(f"{self.name}/{len(self.model.transactions)}")
             self.model.transactions.append(transaction)
             if not await self.begin():
-                raise Violation(f"{self.name} gets no producer id")
+                raise Violation(f"producer {self.name!r} gets no producer id")
             try:
                 trouble = await self.try_commit(transaction)
             except Broken as error:
@@ -63,7 +63,9 @@ class Last(Transactional):
             # The next attempt's InitProducerId aborts the transaction, or completes its commit.
             self.decided(transaction, ABORTED if transaction.fate == "to abort" else UNKNOWN)
             await asyncio.sleep(1.0)
-        raise Violation(f"{self.name} cannot commit with every broker well: {trouble}")
+        raise Violation(
+            f"producer {self.name!r} cannot commit, though every broker is well: {trouble}"
+        )
 
     async def try_commit(self, transaction: Transaction) -> str:
         """Try once to commit; returns what was refused, "" if nothing was."""
@@ -72,10 +74,10 @@ class Last(Transactional):
         for topic in self.model.live():
             for self.partition in topic.partitions:
                 if not await self.write(transaction):
-                    return f"a batch for {self.partition!r} is refused"
+                    return f"a batch for partition {self.partition!r} is refused"
         transaction.fate = UNKNOWN
         code = await self.end(True)
         if code != ErrorCode.NONE:
-            return f"EndTxn: {code.name}"
+            return f"EndTxn is answered {code.name}"
         self.decided(transaction, COMMITTED)
         return ""

@@ -43,10 +43,14 @@ class Leaders:
                 before = self.known.setdefault(key, machine.node_id)
                 if before != machine.node_id:
                     raise Violation(
-                        f"{partition!r}: led by {before} and {machine.node_id} in epoch {key[2]}"
+                        f"partition {partition!r} is led by two brokers, {before} and"
+                        f" {machine.node_id}, in epoch {key[2]}"
                     )
                 if water < self.waters.get(key, 0):
-                    raise Violation(f"{partition!r}: the high watermark went back to {water}")
+                    raise Violation(
+                        f"partition {partition!r}: the high watermark of broker {machine.node_id}"
+                        f" went back from {self.waters[key]} to {water}"
+                    )
                 self.waters[key] = water
                 self.committed[key[:2]] = max(self.committed.get(key[:2], 0), water)
                 name = partition.topic, partition.index
@@ -75,17 +79,17 @@ def unsettled(world: ClusterWorld) -> str:
     newest = max(images, key=lambda image: image.offset)
     for image in images:
         if image.offset != newest.offset:
-            return f"some broker's metadata are at {image.offset}, others' at {newest.offset}"
+            return f"one broker's metadata are at {image.offset}, another's at {newest.offset}"
     if len(newest.brokers) != len(world.brokers):
-        return f"only {sorted(newest.brokers)} are registered"
+        return f"only the brokers {sorted(newest.brokers)} are registered"
     for topic in newest.topics.values():
         for index, state in enumerate(topic.partitions):
             if state.leader < 0:
-                return f"nobody leads {topic.name}-{index}: {state}"
+                return f"partition {topic.name}-{index} has no leader: {state}"
             if set(state.isr) != set(state.replicas):
-                return f"not all of {topic.name}-{index} are in sync: {state}"
+                return f"not all replicas of {topic.name}-{index} are in sync: {state}"
             if state.extra is not None and (state.extra.adding or state.extra.removing):
-                return f"{topic.name}-{index} has not moved yet: {state}"
+                return f"the reassignment of {topic.name}-{index} has not ended: {state}"
     return ""
 
 
@@ -111,7 +115,7 @@ def differences(
         except (CorruptMessage, StorageFailed, OSError) as damage:
             if name not in harmed:
                 raise
-            problem = f"a replica of {name} is damaged: {damage}"
+            problem = f"a replica of {name[0]}-{name[1]} is damaged: {damage}"
         if problem:
             return problem
     return ""
@@ -130,12 +134,12 @@ def differing(
     else:
         equal = len({bytes_of(part, start) for _, part in replicas}) == 1
     if not equal:
-        return f"the replicas of {name} differ; they end at {ends}"
+        return f"the replicas of {name[0]}-{name[1]} differ; they end at {ends}"
     for machine, partition in replicas:
         if partition.high_watermark != partition.log.log_end_offset:
             return (
-                f"{name} on {machine.node_id} is committed to {partition.high_watermark} of"
-                f" {partition.log.log_end_offset}"
+                f"the high watermark of {name[0]}-{name[1]} on {machine.name} is"
+                f" {partition.high_watermark}, the log ends at {partition.log.log_end_offset}"
             )
     return ""
 
@@ -162,7 +166,7 @@ def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
     for part in parts:
         replicas = found.get((part.topic, part.index))
         if not replicas:
-            raise Violation(f"{part}: nobody has it")
+            raise Violation(f"partition {part}: no broker has a replica")
         _check_starts(part, replicas)
         at: dict[bytes, int] = {}
         by_offset: dict[int, bytes] = {}
@@ -175,16 +179,23 @@ def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
             if value not in at and offset < part.deleted_below:
                 continue                    # deleted, or (-1) its offset is not known
             if value not in at:
-                raise Violation(f"{part}: {value[:20]!r} was acknowledged at {offset}, and is lost")
+                raise Violation(
+                    f"partition {part}: record {value[:20]!r} was acknowledged at offset {offset},"
+                    " and is lost"
+                )
             if offset not in (-1, at[value]):
-                raise Violation(f"{part}: {value[:20]!r} was acknowledged at {offset}, is at"
-                                f" {at[value]}")
+                raise Violation(
+                    f"partition {part}: record {value[:20]!r} was acknowledged at offset {offset},"
+                    f" but is at offset {at[value]}"
+                )
         for offset, value in part.seen.items():
             if offset < part.deleted_below and offset not in by_offset:
                 continue
             if by_offset.get(offset) != value:
-                raise Violation(f"{part}: {value[:20]!r} was read at {offset}, where now"
-                                f" {by_offset.get(offset, b'nothing')[:20]!r} is")
+                raise Violation(
+                    f"partition {part}: record {value[:20]!r} was read at offset {offset}, where"
+                    f" {by_offset.get(offset, b'nothing')[:20]!r} is now"
+                )
 
 
 def _check_starts(part: Part, replicas: list[tuple[ClusterMachine, Partition]]) -> None:
@@ -194,8 +205,9 @@ def _check_starts(part: Part, replicas: list[tuple[ClusterMachine, Partition]]) 
         start = partition.log.log_start_offset
         if not part.start <= start <= part.deleted_below:
             raise Violation(
-                f"{part} begins at {start} on {machine.node_id}; DeleteRecords was answered with"
-                f" {part.start}, asked for {part.deleted_below} at most"
+                f"partition {part} begins at offset {start} on broker {machine.node_id};"
+                f" DeleteRecords was answered with log start {part.start}, and asked for"
+                f" {part.deleted_below} at most"
             )
 
 
@@ -204,11 +216,19 @@ def _check_record(
 ) -> None:
     value = record.value or b""
     if value not in part.sent:
-        raise Violation(f"{part}: nobody sent {value[:20]!r} at {record.offset}")
+        raise Violation(
+            f"partition {part}: no client sent record {value[:20]!r} at offset {record.offset}"
+        )
     if value in at:
-        raise Violation(f"{part}: {value[:20]!r} is at {at[value]} and at {record.offset}")
+        raise Violation(
+            f"partition {part}: record {value[:20]!r} is at offset {at[value]} and at offset"
+            f" {record.offset}"
+        )
     producer, number = part.sent[value]
     if number < newest.get(producer, 0):
-        raise Violation(f"{part}: {value[:20]!r} comes after {producer}'s {newest[producer]}")
+        raise Violation(
+            f"partition {part}: record {value[:20]!r} comes after record {newest[producer]} of the"
+            f" same producer {producer!r}"
+        )
     newest[producer] = number
     at[value] = record.offset

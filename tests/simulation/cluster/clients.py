@@ -104,7 +104,10 @@ class Part:
     def saw(self, offset: int, value: bytes, epoch: int) -> None:
         """Note that a consumer has read this value: every later read must return the same."""
         if self.seen.setdefault(offset, value) != value:
-            raise Violation(f"{self}: offset {offset} was {self.seen[offset]!r}, and is {value!r}")
+            raise Violation(
+                f"partition {self}: offset {offset} was read as {self.seen[offset]!r}, and is read"
+                f" as {value!r} now"
+            )
         self.epochs[offset] = epoch
 
 
@@ -216,11 +219,11 @@ class Producer(Client):
             if answer.error_code == 0:
                 self.id, self.epoch = answer.producer_id, answer.producer_epoch
                 if self.id in self.story.producer_ids:
-                    raise Violation(f"producer id {self.id} was given twice")
+                    raise Violation(f"producer id {self.id} was given to two producers")
                 self.story.producer_ids.add(self.id)
                 return
             if ErrorCode(answer.error_code) not in AGAIN:
-                raise Violation(f"InitProducerId: {ErrorCode(answer.error_code).name}")
+                raise Violation(f"InitProducerId is answered {ErrorCode(answer.error_code).name}")
             await asyncio.sleep(0.1)
 
     async def _send(self, part: Part) -> None:
@@ -269,7 +272,9 @@ class Producer(Client):
                 return
             too_large = code is ErrorCode.MESSAGE_TOO_LARGE and self.story.options.settings_change
             if code not in AGAIN and not too_large:
-                raise Violation(f"{part}: {self.name}'s produce is answered {code.name}")
+                raise Violation(
+                    f"partition {part}: a batch of producer {self.name!r} is answered {code.name}"
+                )
             self.lost(part)
             await self.back_off()
 
@@ -319,10 +324,16 @@ class Consumer(Client):
         as_follower = self.story.options.follower_reads and self.newest_epoch(part) > told
         gone = offset < part.deleted_below
         if code is ErrorCode.NONE and offset < start and epoch >= start_epoch:
-            raise Violation(f"{part}: {offset} was deleted below {start}, and is read")
+            raise Violation(
+                f"partition {part}: a fetch from offset {offset} succeeds, though the records below"
+                f" {start} were deleted"
+            )
         expected = offset in part.seen and not gone
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and expected and not as_follower:
-            raise Violation(f"{part}: offset {offset} was read, and is out of range")
+            raise Violation(
+                f"partition {part}: offset {offset} is answered OFFSET_OUT_OF_RANGE, though it was"
+                " read before"
+            )
         if code is not ErrorCode.NONE:
             self.lost(part)
             return
@@ -367,8 +378,8 @@ class Consumer(Client):
             and offset >= part.deleted_below
         ):
             raise Violation(
-                f"{part}: {offset} was read in epoch {epoch}, the leader says that epoch"
-                f" {found.leader_epoch} ends at {found.end_offset}"
+                f"partition {part}: offset {offset} was read in epoch {epoch}, but the leader says"
+                f" that epoch {found.leader_epoch} ends at offset {found.end_offset}"
             )
 
 
@@ -406,7 +417,10 @@ class Admin(Client):
                 self.attempts = 0
                 return await self.identify(name)
             if code not in SOONER_OR_LATER:
-                raise Violation(f"creating {name}: {code.name}: {answer.topics[0].error_message}")
+                raise Violation(
+                    f"CreateTopics of {name} is answered {code.name}:"
+                    f" {answer.topics[0].error_message}"
+                )
             await self.back_off()
 
     async def move(self, name: str, index: int, cancels: bool = False) -> ErrorCode:

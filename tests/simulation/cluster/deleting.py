@@ -66,7 +66,7 @@ class Deleter(Admin):
     async def _delete(self, topic_id: bytes) -> None:
         """DeleteTopics until the outcome is certain."""
         if not all(machine.up for machine in self.world.brokers):
-            reached("a topic is deleted while a broker is away")
+            reached("a topic is deleted while a broker does not run")
         request = DeleteTopicsRequest(
             topics=[DeleteTopicsRequest.Topic(topic_id=topic_id)], topic_names=[], timeout_ms=10_000
         )
@@ -77,7 +77,7 @@ class Deleter(Admin):
                 self.attempts = 0
                 return
             if code not in SOONER_OR_LATER:
-                raise Violation(f"deleting a topic: {code.name}")
+                raise Violation(f"DeleteTopics is answered {code.name}")
             await self.back_off()
 
     async def write(self, name: str) -> None:
@@ -109,18 +109,18 @@ def not_forgotten(world: ClusterWorld) -> str:
         for partition in partitions_of(machine):
             topic = topics.get(partition.topic)
             if topic is None or topic.topic_id != partition.topic_id:
-                return f"{machine.name} serves {partition!r} of a deleted topic"
+                return f"{machine.name} serves partition {partition!r} of a deleted topic"
         known = {
             f"{name}-{index}" for name, topic in topics.items()
             for index, state in enumerate(topic.partitions) if machine.node_id in state.replicas
         }
         for (name, index) in storage.homes:
             if f"{name}-{index}" not in known:
-                return f"{machine.name} has the log {name}-{index}, which nobody wants"
+                return f"{machine.name} has the log {name}-{index}, but not this replica"
         for directory in world.options.directories:
             for name in machine.disk.subdirectories(directory):
                 if name not in known and not name.endswith(PUT_ASIDE):
-                    return f"{machine.name} has {directory}/{name}, which belongs to nothing"
+                    return f"{machine.name} has {directory}/{name}, but not this replica"
     return ""
 
 
@@ -135,5 +135,6 @@ def check_own_records(world: ClusterWorld) -> None:
                 for record in view.records():
                     if (record.value or b"")[:16] != partition.topic_id:
                         raise Violation(
-                            f"{partition!r} of {machine.name} has a record of the topic before it"
+                            f"partition {partition!r} of {machine.name} has a record that was sent"
+                            " to an earlier topic of this name"
                         )

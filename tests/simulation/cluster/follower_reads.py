@@ -58,7 +58,9 @@ class NearConsumer(Client):
         found = answer.responses[0].partitions[0]
         code = ErrorCode(found.error_code)
         if code not in EXPECTED:
-            raise Violation(f"{part}: a fetch from {node_id} is answered {code.name}")
+            raise Violation(
+                f"partition {part}: a fetch from broker {node_id} is answered {code.name}"
+            )
         if code is not ErrorCode.NONE:
             self.lost(part)
             return None
@@ -73,7 +75,10 @@ class NearConsumer(Client):
         if found is None or found.preferred_read_replica < 0:
             return None
         if found.preferred_read_replica != near.node_id or found.records:
-            raise Violation(f"{part}: a consumer near {near.node_id} is answered {found}")
+            raise Violation(
+                f"partition {part}: a consumer in the rack of broker {near.node_id} is not just"
+                f" sent to this broker: {found}"
+            )
         return near.node_id
 
     async def _read(self, part: Part, node_id: int, offset: int, epoch: int) -> None:
@@ -87,7 +92,10 @@ class NearConsumer(Client):
         for view in batches(found.records or b""):
             for record in view.records():
                 if record.offset >= found.high_watermark:
-                    raise Violation(f"{part}: {node_id} shows {record.offset}, not committed there")
+                    raise Violation(
+                        f"partition {part}: broker {node_id} shows consumers offset"
+                        f" {record.offset}, though its high watermark is {found.high_watermark}"
+                    )
                 if record.offset >= offset:
                     part.saw(record.offset, record.value or b"", view.leader_epoch)
 

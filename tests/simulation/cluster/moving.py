@@ -53,7 +53,10 @@ class Mover(Client):
             well = not any(each in " ".join(self.story.options.faults) for each in HARM)
             refused = code is not ErrorCode.KAFKA_STORAGE_ERROR or well
             if code is not ErrorCode.NONE and code not in NOT_THERE and refused:
-                raise Violation(f"{name}-{index} is not moved on {machine.name}: {code.name}")
+                raise Violation(
+                    f"a move of {name}-{index} to another directory of {machine.name} is refused"
+                    f" with {code.name}"
+                )
 
 
 def unfinished(world: ClusterWorld) -> str:

@@ -78,7 +78,10 @@ async def change_again(story: ClusterStory, place: Place, before: PartitionState
     state = state_of(story, place)
     done = cancels and code is ErrorCode.NONE and before.extra is None
     if done and {*state.replicas} != {*before.replicas}:
-        raise Violation(f"{place} is at {state} after a cancelled move from {before}")
+        raise Violation(
+            f"partition {place[0]}-{place[1]} was {before} before a cancelled reassignment, and is"
+            f" {state}"
+        )
 
 
 async def nobody_in_sync(story: ClusterStory) -> None:
@@ -217,8 +220,9 @@ class Elections:
             committed = max(committed, known)
         if joining.log.log_end_offset < committed:
             raise Violation(
-                f"{topic.name}-{index}: broker {node} joins the in-sync set with"
-                f" {joining.log.log_end_offset} of {committed} committed"
+                f"partition {topic.name}-{index}: broker {node} joins the in-sync set, but its log"
+                f" ends at offset {joining.log.log_end_offset}, below the committed offset"
+                f" {committed}"
             )
 
     def _replica(self, topic: TopicImage, index: int, node: int) -> Partition | None:
@@ -252,7 +256,10 @@ class Elections:
         if name not in self.unclean:
             if (name, index) in self.asked or extra.doubtful or extra.lost:
                 return
-            raise Violation(f"{name}-{index}: {state.leader} was not in sync, and leads: {was}")
+            raise Violation(
+                f"partition {name}-{index}: broker {state.leader} leads, though it was not in sync:"
+                f" {was}"
+            )
         reached("a replica leads that was not in sync")
         self.story.world.note(f"{name}-{index}: {state.leader} leads uncleanly")
         left = log_on_disk(machine.disk, name, index)[2]
@@ -274,8 +281,8 @@ class Elections:
         committed = self.story.leaders.committed.get((own.topic_id, index), 0)
         if own.log.log_end_offset < committed:
             raise Violation(
-                f"{name}-{index}: {machine.name} leads with {own.log.log_end_offset} of"
-                f" {committed} committed"
+                f"partition {name}-{index}: {machine.name} leads, but its log ends at offset"
+                f" {own.log.log_end_offset}, below the committed offset {committed}"
             )
 
 

@@ -102,8 +102,9 @@ class Promises:
             ):
                 if getattr(image, what) != getattr(right, what):
                     raise Violation(
-                        f"{machine.name}'s image of entry {image.entry} has other {what} than the"
-                        f" log: {getattr(image, what)} instead of {getattr(right, what)}"
+                        f"the image of {machine.name} at entry {image.entry} has other {what} than"
+                        f" the metadata log: {getattr(image, what)} instead of"
+                        f" {getattr(right, what)}"
                     )
 
     def _applied(self) -> None:
@@ -153,6 +154,7 @@ class Promises:
             return
         if own.log.log_end_offset < shown.high_watermark:
             raise Violation(
-                f"{shown!r}: {shown.high_watermark} is committed as broker {by} says, broker {node}"
-                f" is in sync and ends at {own.log.log_end_offset}"
+                f"partition {shown!r}: the log of in-sync broker {node} ends at offset"
+                f" {own.log.log_end_offset}, though broker {by} says that the records below"
+                f" {shown.high_watermark} are committed"
             )

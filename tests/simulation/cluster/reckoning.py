@@ -49,7 +49,10 @@ async def read_along(story: ClusterStory, session: Router) -> None:
         for record in seen.data:
             batch, _ = partition.topic.by_value[record.value or b""]
             if batch.transaction and batch.transaction.fate == ABORTED:
-                raise Violation(f"{partition!r}: {record} was aborted, and is read")
+                raise Violation(
+                    f"partition {partition!r}: an aborted record was read with read_committed:"
+                    f" {record}"
+                )
 
 
 @dataclass
@@ -96,7 +99,10 @@ async def read_ascending(story: ClusterStory, group: str, known: Ascending) -> N
             )
             if code is ErrorCode.NONE:
                 if max(offset, 0) < before and offset not in known.unclear:
-                    raise Violation(f"{group} had offset {before}, and has {offset} again")
+                    raise Violation(
+                        f"group {group!r} had the committed offset {before}, and has the earlier"
+                        f" one {offset} again"
+                    )
                 known.top = max(known.top, offset)
 
 
@@ -116,7 +122,7 @@ async def check_transactional(story: ClusterStory) -> None:
             try:
                 await check_partition(story, session, partition)    # type: ignore[arg-type]
             except Missing as answer:
-                raise Violation(f"{partition!r} cannot be read: {answer}") from answer
+                raise Violation(f"partition {partition!r} cannot be read: {answer}") from answer
 
 
 async def all_end(story: ClusterStory) -> None:
@@ -137,7 +143,7 @@ async def all_end(story: ClusterStory) -> None:
         if clean == ROUNDS:
             return
         if story.world.now > end:
-            raise Violation(f"transactions without an end: {left}")
+            raise Violation(f"transactions have not ended: {left}")
         await asyncio.sleep(story.options.haste)
 
 

@@ -86,7 +86,7 @@ class Router:
                 if not codes & NOT_DONE and not lost and not self.spoilt(request, answer):
                     return answer
             if self.world.now > end:
-                raise Violation(f"{FOUND_SECONDS:g} s and nobody serves {key}")
+                raise Violation(f"within {FOUND_SECONDS:g} s no broker serves {key}")
             if self.story.over and self.story.cancelled:
                 raise Broken
             await asyncio.sleep(0.1)

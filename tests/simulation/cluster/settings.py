@@ -94,7 +94,7 @@ class Settings(Client):
         )]), 1)
         code = ErrorCode(answer.responses[0].error_code)
         if code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST):
-            raise Violation(f"{name}={value} of {topic} is answered {code.name}")
+            raise Violation(f"topic {topic}: the setting {name}={value} is answered {code.name}")
         return code
 
     async def _remove(self, topic: str, name: str) -> None:
@@ -133,8 +133,10 @@ class Settings(Client):
         code = ErrorCode(found.error_code)
         if code is ErrorCode.NONE:
             if not every and found.low_watermark < offset:
-                raise Violation(f"{part}: deleted up to {offset}, the answer says"
-                                f" {found.low_watermark}")
+                raise Violation(
+                    f"partition {part}: DeleteRecords up to offset {offset} is answered with log"
+                    f" start {found.low_watermark}"
+                )
             part.deletions[deletion] = found.low_watermark if every else offset
             if asked_at > part.lost_at and binds:
                 epoch = self.story.truth.epoch(part.topic, part.index)

@@ -131,7 +131,7 @@ class ClusterStory:
         for asked_at, request, name, node_id in self.waiting.values():
             if now - asked_at > PATIENCE_SECONDS:
                 raise Violation(
-                    f"{request} of {name} is not answered by broker {node_id} within"
+                    f"{request} of client {name!r} is not answered by broker {node_id} within"
                     f" {PATIENCE_SECONDS:g} s"
                 )
             break
@@ -140,7 +140,9 @@ class ClusterStory:
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
         """A member was removed: that is allowed only after a silence."""
         if self.is_heard(heard_at):
-            raise Violation(f"member {name} was heard just now, and is answered {code.name}")
+            raise Violation(
+                f"member {name!r} is answered {code.name}, though its session has not expired"
+            )
 
     def is_heard(self, heard_at: float) -> bool:
         """Whether the session of a member that was heard at this time certainly lasts."""
@@ -440,14 +442,14 @@ class ClusterStory:
             if machine.loop is None:
                 machine.begin_broker()
             if self.world.now > end:
-                raise Violation(f"{machine.name} does not come to serve")
+                raise Violation(f"{machine.name} does not begin to serve")
             await self.pass_time(0.2)
 
     async def until_up(self, machine: ClusterMachine) -> None:
         end = self.world.now + 60
         while not machine.up and machine.loop is not None:
             if self.world.now > end:
-                raise Violation(f"{machine.name} does not come to serve")
+                raise Violation(f"{machine.name} does not begin to serve")
             await self.pass_time(0.1)
 
     async def until_in_sync(self) -> None:

@@ -51,7 +51,7 @@ def _histories(
         yield f"transactional id {each}", operations, transactional_ids.NEW, step
     if story.coordinators_stay and not expires:
         for group, operations in generations.histories(calls).items():
-            name = f"the generation of {group}"
+            name = f"the generation of group {group}"
             yield name, operations, generations.NO_GENERATION, generations.step
 
 
@@ -66,10 +66,12 @@ def _mark(order: Sequence[Operation]) -> None:
 def _told(
     name: str, operations: Sequence[Operation], stuck: Operation | None, states: Sequence[Any]
 ) -> str:
-    assert stuck is not None, "what has no order is stuck somewhere"
+    assert stuck is not None, "a search without an order must say where it stuck"
     before = [each for each in operations if each.asked < stuck.answered]
     shown = sorted(before, key=lambda each: each.asked)[-SHOWN_MOST:]
     events = ", ".join(
         f"{each.asked}-{'?' if each.is_lost else each.answered} {each.what}" for each in shown
     )
-    return f"{name}: no order explains {stuck.what} after {list(states[:3])}: {events}"
+    return (
+        f"{name}: no order of the requests explains {stuck.what} after {list(states[:3])}: {events}"
+    )

@@ -21,7 +21,8 @@ from ottla.tools.stream.reader import Reading, RecordPrinter
 PLACE = ("t", 0)
 WHOLE = {PLACE: 2}
 CLUSTER: Any = SimpleNamespace(
-    bootstrap=[("127.0.0.1", 1)], metadata=lambda topics: SimpleNamespace(topics=[]))
+    bootstrap=[("127.0.0.1", 1)], security=SimpleNamespace(principal="User:u"),
+    metadata=lambda topics: SimpleNamespace(topics=[]))
 
 
 class Message:
@@ -69,7 +70,7 @@ class Library:
         self.commits: list[dict[tuple[str, int], int]] = []
         self.stored: dict[tuple[str, int], int] = {}
         self.began: list[int] = []
-        self.refuses: list[int] = []    # the errors of the next commits
+        self.refuses: list[int] = []    # the errors of the next commits, or 0
 
     def subscribe(self, _: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
@@ -87,6 +88,10 @@ class Library:
             return Message(self.read, KafkaError(KafkaError._PARTITION_EOF))
         elif got == "fatal":
             return Message(-1, KafkaError(KafkaError._FATAL, "Fatal error: Broker: fenced"))
+        elif got == "denied":
+            return Message(-1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        elif got == "stop":
+            raise KeyboardInterrupt
         elif got:
             self.read += 1
             return Message(self.read - 1)
@@ -105,8 +110,8 @@ class Library:
         return [TopicPartition(*PLACE, self.stored.get(PLACE, -1001)) for _ in places]
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
-        if self.refuses:
-            raise KafkaException(KafkaError(self.refuses.pop(0)))
+        if self.refuses and (code := self.refuses.pop(0)):
+            raise KafkaException(KafkaError(code))
         self.commits.append({(one.topic, one.partition): one.offset for one in offsets})
         self.stored |= self.commits[-1]
         return offsets
@@ -330,6 +335,95 @@ def test_the_last_commit_is_not_repeated_in_vain(
     with pytest.raises(ClientError, match="offsets were not committed: "):
         read.consumer.close()
     assert read.now.at - begun == seconds and not read.library.commits
+
+
+@pytest.mark.parametrize(("polls", "refuses"), [
+    (["lost"], REFUSED[:1]),
+    (["lost", "joined"], REFUSED[:1]),          # the next commit has the place where it begins
+    (["revoked"], REFUSED),
+    (["revoked"], [*REFUSED[:1], KafkaError.UNKNOWN_MEMBER_ID]),
+])  # fmt: skip
+def test_a_place_that_is_taken_away_after_a_refused_commit_was_not_committed(
+    monkeypatch: pytest.MonkeyPatch, polls: list[str], refuses: list[int]
+) -> None:
+    read = member(monkeypatch, 1, "record", *polls)
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.printer.end()
+    read.library.refuses, read.library.seconds = [*refuses], 0.06
+    with pytest.raises(ClientError, match="offsets were not committed: Specified group gener"):
+        read.consumer.close()
+    assert {PLACE: 1} not in read.library.commits
+
+
+def test_the_partitions_that_remain_are_committed_after_a_refusal_at_a_revocation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a cooperative assignor, not all partitions are revoked."""
+    read = member(monkeypatch, 1, "record", "revoked")
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.consumer.positions["t", 1] = 7
+    read.printer.end()
+    read.library.refuses = [*REFUSED]
+    with pytest.raises(ClientError, match="offsets were not committed: "):
+        read.consumer.close()
+    assert read.library.commits == [{("t", 1): 7}]
+
+
+def test_what_was_lost_while_reading_does_not_make_the_last_commit_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its next member reads again what was refused."""
+    read = member(monkeypatch, 9, "record", "lost")
+    read.printer.wanted.idle_ms = 12_000
+    read.library.refuses = [*REFUSED]
+    read.read()
+    read.consumer.positions["t", 1] = 7
+    read.printer.end()
+    read.library.refuses = REFUSED[:1]
+    read.consumer.close()
+    assert read.library.commits == [{("t", 1): 7}]
+
+
+@pytest.mark.parametrize("polls", [["denied"], ["denied", "revoked"]])
+def test_an_error_of_a_poll_does_not_prevent_the_last_commit(
+    monkeypatch: pytest.MonkeyPatch, polls: list[str]
+) -> None:
+    read = member(monkeypatch, 1, "record", *polls)
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.printer.end()
+    read.library.refuses = REFUSED[:len(polls)]
+    read.consumer.close()
+    assert read.library.commits == [{PLACE: 1}]
+
+
+def test_a_fatal_error_ends_the_repetition_of_the_last_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = member(monkeypatch, 1, "record", "fatal")
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.printer.end()
+    read.library.refuses = REFUSED[:1]
+    with pytest.raises(ClientError, match=r"^fenced$"):
+        read.consumer.close()
+    assert read.library.commits == []
+
+
+def test_a_revocation_at_the_end_does_not_commit_what_was_not_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The output may have failed: a flush does nothing then."""
+    read = member(monkeypatch, 1, "record", "revoked")
+    read.consumer.commit_seconds = 1000.0
+    read.read()
+    read.printer.end()
+    read.consumer.advance(PLACE, 2)
+    read.library.refuses = REFUSED[:1]
+    read.consumer.close()
+    assert read.library.commits == [{PLACE: 1}]
 
 
 def test_the_verifiable_consumer_reports_a_commit_during_a_rebalance_and_goes_on(

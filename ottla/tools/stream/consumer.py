@@ -107,6 +107,8 @@ class Consumer:
         self.group, self.listener = group, listener or RebalanceListener()
         self.positions: dict[Place, int] = {}
         """The next offset of every assigned partition; -1 while it is unknown."""
+        self.settled: dict[Place, int] = {}
+        """The positions that may be committed."""
         self.joined = False
         """Whether a member of a group has its assignment, which may be empty."""
         given = {"isolation.level": "read_uncommitted", **properties}   # as in Java's clients
@@ -122,8 +124,9 @@ class Consumer:
         self._start = RESETS.get(reset.lower())
         self._committed_only = given["isolation.level"] == "read_committed"
         self._cluster, self._settle = cluster, settle
-        self._settled: dict[Place, int] = {}
         self._committed: dict[Place, int] = {}
+        self._refused: dict[Place, int] = {}
+        """Positions whose commit was refused, and that were not committed since."""
         self._committed_at = time.monotonic()
         self._failure: Exception | None = None
         self._incremental = given.get("group.protocol", "").lower() == "consumer" or (
@@ -142,7 +145,7 @@ class Consumer:
     def assign(self, begin: Mapping[Place, int]) -> None:
         """Read these partitions, each from this offset."""
         self.positions = dict(begin)
-        self._settled = dict(begin)
+        self.settled = dict(begin)
         self._client.assign(self._partitions(begin))
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -207,7 +210,7 @@ class Consumer:
             self._partitions(begin))
         known = {place: offset for place, offset in begin.items() if offset >= 0}
         self.positions |= dict.fromkeys(places, -1) | known
-        self._settled |= known
+        self.settled |= known
         self.joined = True
         self.listener.assigned(places)
 
@@ -218,7 +221,7 @@ class Consumer:
                 self.commit()
         finally:
             for place in places:
-                for known in (self.positions, self._settled, self._committed):
+                for known in (self.positions, self.settled, self._committed):
                     known.pop(place, None)
             if self._incremental:
                 client.incremental_unassign([self.library.TopicPartition(*one) for one in places])
@@ -288,7 +291,7 @@ class Consumer:
         """Calls the `settle` given to the constructor, which makes the output safe. Then the
         positions may be committed."""
         self._settle()
-        self._settled = {place: at for place, at in self.positions.items() if at >= 0}
+        self.settled = {place: at for place, at in self.positions.items() if at >= 0}
 
     def commit_when_due(self) -> None:
         """Commits settled positions, if the interval has passed. A failed commit is repeated after
@@ -303,7 +306,7 @@ class Consumer:
     def commit(self) -> dict[Place, int]:
         """Commit and return every settled position that has changed. Raises ClientError."""
         changed = {
-            place: offset for place, offset in self._settled.items()
+            place: offset for place, offset in self.settled.items()
             if self._committed.get(place) != offset
         }
         if not changed:
@@ -314,35 +317,58 @@ class Consumer:
                 if one.error is not None:
                     raise self.library.KafkaException(one.error)
         except self.library.KafkaException as failed:
+            self._refused |= changed
             kind = Rebalancing if failed.args[0].code() in REBALANCING else ClientError
             raise kind(
                 f"group {self.group}: offsets were not committed: {plain(failed)}") from failed
         self._committed |= changed
+        self._refused = {
+            place: at for place, at in self._refused.items() if changed.get(place, -1) < at}
         return changed
 
     def close(self) -> None:
         """Leave the group; if commits are automatic, commit before. Raises ClientError."""
         try:
             if self.commits:
-                self._commit_last()
+                self.commit_last()
         finally:
-            self.commits = False
             self._client.close()
 
-    def _commit_last(self) -> None:
-        """As `commit`. A member with a cooperative assignor has partitions during a rebalance, in
-        which its commits are refused: it takes part in the rebalance, and tries again."""
+    def commit_last(self) -> None:
+        """Commit settled positions; nothing is committed after this. Raises ClientError.
+
+        A member with a cooperative assignor has partitions during a rebalance, in which its commits
+        are refused: it takes part in the rebalance, and tries again. It fails if it loses a
+        partition whose position was not committed.
+        """
+        self.commits, self._refused = True, {}
+        self.positions = dict(self.settled)     # what was not settled is not settled by a rebalance
         deadline = time.monotonic() + REFUSED_SECONDS
-        while True:
+        failed: Rebalancing | None = None
+        try:
+            while failed is None or time.monotonic() < deadline:
+                if failed is not None:
+                    self._rebalance()
+                try:
+                    self.commit()
+                    break
+                except Rebalancing as refused:
+                    failed = refused
+        finally:
+            self.commits = False
+        if failed is not None and self._refused:
+            raise failed
+
+    def _rebalance(self) -> None:
+        """Takes part in a rebalance for AGAIN_SECONDS; positions stay where they are. Only a fatal
+        error prevents the next commit, and is raised."""
+        until = time.monotonic() + AGAIN_SECONDS
+        while time.monotonic() < until:
             try:
-                self.commit()
-                return
-            except Rebalancing:
-                if time.monotonic() >= deadline:
+                self.poll(AGAIN_SECONDS)
+            except ClientError:
+                if not self.commits:
                     raise
-            until = time.monotonic() + AGAIN_SECONDS
-            while time.monotonic() < until:
-                self.poll(AGAIN_SECONDS)    # positions stay where they are
 
 
 def plain(failed: Any) -> str:

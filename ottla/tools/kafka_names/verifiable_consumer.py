@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.errors import ClientError
@@ -93,40 +94,53 @@ def shown(places: list[Place]) -> list[dict[str, object]]:
 
 
 def consume(consumer: Consumer, options: Options) -> None:
-    """Poll, report, commit."""
+    """Poll, report, commit. If the last commit was refused, it is repeated at the end."""
     most = options.number("max-messages", -1)
     count = 0
-    while most < 0 or count < most:
-        taken: dict[Place, list[Any]] = defaultdict(list)
-        for message in consumer.poll(0.5):
-            place = (message.topic(), message.partition())
-            if message.error() is None and count != most and consumer.is_next(
-                place, message.offset()
-            ):
-                taken[place].append(message)
-                consumer.advance(place, message.offset() + 1)
-                count += 1
-        if not taken:
-            continue
-        report(taken, verbose=options.has("verbose"))
-        consumer.settle()
-        if consumer.commits:
-            consumer.commit_when_due()
-            continue
-        wanted = {place: consumer.positions[place] for place in taken}
-        try:
-            consumer.commit()
-        except Rebalancing as refused:      # the next commit has these positions, too
-            say_committed(wanted, error=str(refused), success=False)
-        else:
-            say_committed(wanted, success=True)
+    pending: set[Place] = set()
+    try:
+        while most < 0 or count < most:
+            taken: dict[Place, list[Any]] = defaultdict(list)
+            for message in consumer.poll(0.5):
+                place = (message.topic(), message.partition())
+                if message.error() is None and count != most and consumer.is_next(
+                    place, message.offset()
+                ):
+                    taken[place].append(message)
+                    consumer.advance(place, message.offset() + 1)
+                    count += 1
+            if not taken:
+                continue
+            report(taken, verbose=options.has("verbose"))
+            consumer.settle()
+            if consumer.commits:
+                consumer.commit_when_due()
+                continue
+            pending.update(taken)
+            commit(consumer, pending, consumer.commit)
+    except KeyboardInterrupt:
+        pass
+    commit(consumer, pending, consumer.commit_last)
 
 
-def say_committed(offsets: dict[Place, int], **result: object) -> None:
-    """Report a commit."""
-    say("offsets_committed", offsets=[
-        {"topic": topic, "partition": index, "offset": offset}
-        for (topic, index), offset in offsets.items()], **result)  # fmt: skip
+def commit(consumer: Consumer, pending: set[Place], act: Callable[[], object]) -> None:
+    """Commit with `act`, and report the positions of the pending partitions that the member still
+    has. They stay pending after a refusal. What is revoked before the next commit stays
+    uncommitted, as with Apache Kafka's tool."""
+    offsets = [
+        {"topic": place[0], "partition": place[1], "offset": consumer.settled[place]}
+        for place in sorted(pending) if place in consumer.settled]  # fmt: skip
+    if not offsets:
+        return
+    try:
+        act()
+    except ClientError as failed:
+        say("offsets_committed", offsets=offsets, error=str(failed), success=False)
+        if not isinstance(failed, Rebalancing):
+            raise
+    else:
+        say("offsets_committed", offsets=offsets, success=True)
+        pending.clear()
 
 
 def report(taken: dict[Place, list[Any]], *, verbose: bool) -> None:

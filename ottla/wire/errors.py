@@ -212,7 +212,7 @@ class NumberOutOfRange(UnencodableMessage):
         self.what = f"{number} is not between {lowest} and {highest}"
         super().__init__(f"{where}: {self.what}" if where else self.what)
         self.value, self.lowest, self.highest = value, lowest, highest
-        """The value is None if it has more than 64 bits: the limits are then those of 64 bits."""
+        """The value is None if it has more than 64 bits."""
         self.field = where.partition(" ")[0].rpartition(".")[2]
 
     @property
@@ -225,8 +225,6 @@ def located(error: Exception, where: str) -> UnencodableMessage:
     """An error about a value, with the field and the version in which it could not be encoded."""
     if isinstance(error, NumberOutOfRange):
         return NumberOutOfRange(error.value, error.lowest, error.highest, where)
-    if isinstance(error, OverflowError):
-        return NumberOutOfRange(None, -(1 << 63), (1 << 63) - 1, where)
     kind = type(error) if isinstance(error, UnencodableMessage) else UnencodableMessage
     return kind(f"{where}: {error}")
 

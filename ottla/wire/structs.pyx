@@ -10,6 +10,7 @@ depth is bounded too.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
+from cpython.exc cimport PyErr_Clear, PyErr_Occurred
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
@@ -33,6 +34,8 @@ from ottla.wire.errors import (
     UnencodableMessage,
     located,
 )
+
+ctypedef int64_t (*Conversion)(object) noexcept
 
 cdef tuple NO_ARGUMENTS = ()
 cdef Op *walking = NULL                 # the field being encoded or decoded, for errors
@@ -207,14 +210,26 @@ cdef inline uint8_t *room(Writer writer, Py_ssize_t size) except NULL:
     return writer.data + writer.size - size
 
 
+cdef inline int64_t converted(object value) except? -1:
+    return value
+
+
 cdef inline int64_t checked(object value, int64_t low, int64_t high) except? -1:
     cdef int64_t number
     if not isinstance(value, int):
         raise UnencodableMessage(f"an integer is required, not {value!r}")
-    number = value          # `located` makes a NumberOutOfRange of its OverflowError
-    if number < low or number > high:
-        raise NumberOutOfRange(value, low, high)
+    # Without `except`, so that the error is looked for here: `try` would make encoding slower.
+    number = (<Conversion>converted)(value)
+    if number < low or number > high or number == -1 and PyErr_Occurred() is not NULL:
+        return refuse(value, low, high)
     return number
+
+
+cdef int64_t refuse(object value, int64_t low, int64_t high) except? -1:
+    if PyErr_Occurred() is not NULL:
+        PyErr_Clear()               # an OverflowError: the number has more than 64 bits
+        value = None
+    raise NumberOutOfRange(value, low, high)
 
 
 cdef int write_value(Writer writer, int code, Op *op, object value, bint compact) except -1:

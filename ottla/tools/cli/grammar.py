@@ -221,8 +221,8 @@ def run(command: Command, arguments: list[str]) -> int:
             one_line(failed), failed, address_flags(command), command.words)
         print(f"{name}: {said}", file=sys.stderr)
         return 1
-    except (NumberOutOfRange, OverflowError) as wrong:
-        print(f"{name}: {too_large(wrong)}; see {name} --help", file=sys.stderr)
+    except NumberOutOfRange as wrong:
+        print(f"{name}: {wrong.sentence}; see {name} --help", file=sys.stderr)
         return 2
     except ModuleNotFoundError as missing:
         print(f"{name}: {not_installed(missing)}", file=sys.stderr)
@@ -259,15 +259,6 @@ def one_line(failed: Exception) -> str:
     from ottla.client.errors import reason_of
 
     return printable(" ".join(reason_of(failed).split()))
-
-
-def too_large(wrong: Exception) -> str:
-    """One line about a number that no field, or no function of the system, can hold."""
-    from ottla.wire.errors import NumberOutOfRange
-
-    if isinstance(wrong, NumberOutOfRange):
-        return wrong.sentence
-    return f"a number is too large: {one_line(wrong)}"
 
 
 def unexpected(bug: Exception) -> str:

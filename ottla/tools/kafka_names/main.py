@@ -115,10 +115,8 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             return 0
         complain(name, reason_of(failed))
         return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
-    except (NumberOutOfRange, OverflowError) as wrong:
-        from ottla.tools.cli.grammar import too_large
-
-        complain(name, f"{too_large(wrong)}; see {name} --help")
+    except NumberOutOfRange as wrong:
+        complain(name, f"{wrong.sentence}; see {name} --help")
         return 1
     except ModuleNotFoundError as missing:
         from ottla.tools.cli.grammar import not_installed

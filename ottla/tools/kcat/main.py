@@ -33,7 +33,6 @@ Not supported: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 def main(arguments: list[str]) -> int:
     """`ottla kcat …`; exit status 0, or 1 for any failure."""
     from ottla.client.errors import ClientError, reason_of
-    from ottla.tools.cli.grammar import too_large
     from ottla.wire.errors import NumberOutOfRange
 
     given = arguments[1:]
@@ -59,8 +58,8 @@ def main(arguments: list[str]) -> int:
         sys.stdout.flush()
         print(f"% ERROR: {printable(' '.join(reason_of(failed).split()))}", file=sys.stderr)
         return 1
-    except (NumberOutOfRange, OverflowError) as wrong:
-        print(f"% ERROR: {too_large(wrong)}", file=sys.stderr)
+    except NumberOutOfRange as wrong:
+        print(f"% ERROR: {wrong.sentence}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0                # as in kcat: Ctrl-C is the usual end of a consumer
@@ -142,7 +141,7 @@ def take(chosen: Chosen, letter: str, value: str) -> None:
     elif letter in ("p", "c", "m"):
         if not value.removeprefix("-").isdecimal():
             raise Misused(f"-{letter} {value}: expected a number")
-        most = INT32_MOST if letter == "p" else INT64_MOST
+        most = INT64_MOST if letter == "c" else INT32_MOST
         if not is_at_most(value, most):
             raise Misused(f"-{letter} {value}: expected a number from {-most} to {most}")
         if letter == "p":

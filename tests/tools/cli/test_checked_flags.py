@@ -182,6 +182,7 @@ def test_kafkas_tools_say_on_stderr_which_partitions_there_are(
     (f"kafka-get-offsets {{}} --topic t --time {HUGE}", f"Malformed time argument {HUGE}"),
     (f"kcat -b {{}} -C -t t -o {HUGE} -e", f"-o {HUGE}: the highest offset is {MOST}"),
     ("kcat -b {} -C -t t -p 2147483648 -e", "-p 2147483648: expected a number from -2147"),
+    ("kcat -b {} -L -m 2147483648", "-m 2147483648: expected a number from -2147483647"),
     (f"kcat -b {{}} -Q -t t:0:{HUGE}", "the number is too large"),
     ("kafka-log-dirs {} --describe --broker-list x", "--broker-list x: expected ids of brokers"),
 ])

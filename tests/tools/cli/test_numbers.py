@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client.cluster import ClusterClient
 from ottla.tools.cli.grammar import VALUES, common_flags
 from ottla.tools.kafka_names import grammar
 from tests.tools.cli.ottla_command import Ottla
@@ -56,6 +57,26 @@ def test_no_number_in_a_command_line_is_an_unexpected_error(
             assert done.status == 2 and len(done.err.splitlines()) == 1, (words, done)
         else:
             assert done.status in (0, 1, 2), (words, done)
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("topic list", "ottla topic list: unexpected OverflowError: a bug (OTTLA_DEBUG=1 shows where)"),
+    ("kafka-topics --list --bootstrap-server a:1", "unexpected OverflowError: a bug (OTTLA_DEBUG="),
+    ("kcat -b a:1 -L", ""),
+])
+def test_an_overflow_that_is_a_bug_is_not_a_wrong_number(
+    monkeypatch: pytest.MonkeyPatch, line: str, said: str
+) -> None:
+    def overflows(_: ClusterClient) -> None:
+        raise OverflowError("a bug")
+
+    monkeypatch.setattr(ClusterClient, "any", overflows)
+    if said:
+        done = Ottla("a:1")(line)
+        assert done.status == 1 and said in done.err, done
+    monkeypatch.setenv("OTTLA_DEBUG", "1")
+    with pytest.raises(OverflowError):
+        Ottla("a:1")(line)
 
 
 KAFKA = "--bootstrap-server {b}"

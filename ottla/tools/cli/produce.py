@@ -216,7 +216,7 @@ def json_records(
             target.check_copy(copied.with_line(one))
             copied = None
         if named and target is not None:
-            target.check_line(number, partition)
+            target.check_line(number, partition, delimiter)
         yield options.topic, one.key, one.value, (*headers, *one.headers), partition, one.timestamp
 
 

@@ -78,16 +78,19 @@ class TargetTopic:
         if partition is not None and not 0 <= partition < self.partitions:
             raise ClientError(no_partition(self.name, partition, self.partitions))
 
-    def check_line(self, number: int, partition: int | None) -> None:
+    def check_line(self, number: int, partition: int | None, delimiter: bytes) -> None:
         """`check` for the partition that line `number` of the input names."""
         try:
             self.check(partition)
         except ClientError as wrong:
-            sent = number > 1 and (
-                "; the lines before it are sent, and if the input comes in the same order again,"
-                f" tail -n +{number} leaves them out")
+            sent = ""
+            if number > 1:
+                how = (f"tail -n +{number} leaves them out" if delimiter == b"\n"
+                       else f"begin with line {number}")
+                sent = ("; the lines before it are sent, and if the input comes in the same order"
+                        f" again, {how}")
             more = self._more_partitions(1 + (partition or 0))
-            raise ClientError(f"line {number}: {wrong}: {more}{sent or ''}") from None
+            raise ClientError(f"line {number}: {wrong}: {more}{sent}") from None
 
     def check_copy(self, copied: Copied) -> None:
         """Raises ClientError if this topic lacks a partition that the records name. Unless all

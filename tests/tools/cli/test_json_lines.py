@@ -220,9 +220,15 @@ def test_after_the_beginning_of_a_pipe_the_error_says_how_to_go_on_without_dupli
         f" ottla topic grow cut-{origin} --partitions 3, or let keys choose them with"
         " --any-partition; the lines before it are sent, and if the input comes in the same order"
         " again, tail -n +3 leaves them out (2 records sent)\n")
+    done = through_pipe(
+        ottla, f"produce cut-{origin} -i jsonl --delimiter '|'",
+        b"".join(lines).replace(b"\n", b"|"))
+    assert done.err.endswith(
+        "; the lines before it are sent, and if the input comes in the same order again, begin with"
+        " line 3 (2 records sent)\n"), done
     ottla.ok(f"topic grow cut-{origin} --partitions 3")
     assert through_pipe(ottla, f"produce cut-{origin} -i jsonl", b"".join(lines[2:])).status == 0
-    assert sorted(ottla.ok(f"consume cut-{origin} -e").split()) == ["0", "1", "2"]
+    assert sorted(ottla.ok(f"consume cut-{origin} -e").split()) == ["0", "0", "1", "1", "2"]
 
 
 def test_a_pipe_that_stays_open_is_not_waited_for(

@@ -54,6 +54,8 @@ class Connection:
         """Which broker this is, for messages, such as "broker 2, the controller"; "" if unknown."""
         self.asked: int | None = None
         """The API of the last request."""
+        self.dry_run = False
+        """Whether the last request asked the broker to validate it only."""
         self.security = security
         self.in_use = False
         """Whether the broker has answered a request other than ApiVersions. If it has, this client
@@ -76,7 +78,7 @@ class Connection:
         if version is None:
             version = self.version_of(request.API_KEY, at_most)
         frame, sent = self.frames.encode(request, version)
-        self.asked = request.API_KEY
+        self.asked, self.dry_run = request.API_KEY, getattr(request, "validate_only", False)
         self.send_bytes(frame)
         self.unanswered += 1
         return sent
@@ -186,7 +188,7 @@ class Connection:
             return TimedOut(f"{told}; perhaps a service that is no broker listens there")
         request = f" to {APIS[self.asked].name}" if self.asked is not None else ""
         source = f" from {self.who}" if self.who else ""
-        return TimedOut(f"{told}{request}{source}", self.asked)
+        return TimedOut(f"{told}{request}{source}", self.asked, dry_run=self.dry_run)
 
     def wait_at_most(self, seconds: float) -> None:
         """Limits how long the next answers are waited for."""

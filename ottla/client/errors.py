@@ -36,10 +36,11 @@ class NotConnected(Unreachable):
 class TimedOut(ClientError, TimeoutError):
     """A broker did not answer in time."""
 
-    def __init__(self, text: str, key: int | None = None) -> None:
+    def __init__(self, text: str, key: int | None = None, *, dry_run: bool = False) -> None:
         super().__init__(text)
-        self.key = key
-        """The API of the request that was not answered, if it is known."""
+        self.key, self.dry_run = key, dry_run
+        """The API of the request that was not answered, if it is known, and whether that request
+        asked the broker to change nothing."""
 
 
 class LoginFailed(ClientError):

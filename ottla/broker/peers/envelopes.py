@@ -103,7 +103,7 @@ class Forwarding:
             client_host_address=encode_address(client.host),
         )
         began = self.loop.time()
-        deadline, patient = began + REQUEST_SECONDS, False
+        deadline, asked = began + REQUEST_SECONDS, None
         while True:
             if self.deciding():
                 from ottla.broker.dispatch import serve_inside
@@ -112,9 +112,11 @@ class Forwarding:
             answer = await self._attempt(envelope, ENVELOPE_VERSION, deadline, FORWARD)
             if answer is not None:
                 break
-            if not patient:
-                deadline, patient = min(deadline, began + patience(context, body)), True
-            await self._pause(deadline, APIS[context.api_key].name)
+            if asked is None:
+                asked = APIS[context.api_key].request.decode(body, context.version)
+                deadline = min(deadline, began + patience(asked))
+            changes = not getattr(asked, "validate_only", False)
+            await self._pause(deadline, APIS[context.api_key].name, changes=changes)
         if answer.error_code != 0:
             # The controller refused this broker, not its client. The client gets one of two error
             # codes, as from Apache Kafka's brokers.
@@ -186,14 +188,17 @@ class Forwarding:
         finally:
             asking.cancel()
 
-    async def _pause(self, deadline: float, what: str) -> None:
+    async def _pause(self, deadline: float, what: str, *, changes: bool = True) -> None:
         if self.loop.time() >= deadline:
-            raise RequestTimedOut(f"no controller answered {what} in time: {self._why_none()}")
+            raise RequestTimedOut(
+                f"no controller answered {what} in time: {self._why_none(changes)}")
         await asyncio.sleep(PAUSE_SECONDS)
 
-    def _why_none(self) -> str:
-        """What this broker knows about the controller that did not answer."""
-        node_id, end = self.controller_id(), ". The change may still be made: look before you retry"
+    def _why_none(self, changes: bool) -> str:
+        """What this broker knows about the controller that did not answer, and what to do.
+        `changes` is whether the request asked for a change."""
+        node_id = self.controller_id()
+        end = ". The change may still be made: look before you retry" if changes else "; ask again"
         who = f"broker {node_id} was the controller"
         if node_id < 0:
             who, end = "this broker knows of no controller", "; ask again"
@@ -203,9 +208,8 @@ class Forwarding:
         return who + cut + end
 
 
-def patience(context: RequestContext, body: bytes) -> float:
+def patience(request: Message) -> float:
     """How many seconds a client's request waits for a controller, according to its own timeout."""
-    request = APIS[context.api_key].request.decode(body, context.version)
     timeout_ms = getattr(request, "timeout_ms", None)
     if not isinstance(timeout_ms, int):
         return REQUEST_SECONDS

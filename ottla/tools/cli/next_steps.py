@@ -82,7 +82,7 @@ def with_next_step(line: str, failed: Exception, flags: str = "", command: str =
         return printable(f"{line.rstrip('.')}; {login_step(failed)}")
     if isinstance(failed, NotAllowed):
         return printable(failed.sentence)
-    if isinstance(failed, TimedOut) and failed.key in FORWARDED:
+    if isinstance(failed, TimedOut) and failed.key in FORWARDED and not failed.dry_run:
         return (f"{line}; the change may still be made: see ottla cluster check, and look before "
                 "you repeat the command")
     step = NEXT.get(failed.code) if isinstance(failed, Refused) else None

@@ -149,13 +149,17 @@ def test_a_reader_says_once_that_its_broker_is_gone(broker: RunningBroker, more:
             reader.kill()
 
 
-def test_timeout_limits_how_long_a_change_waits_for_a_silent_controller() -> None:
+@pytest.mark.parametrize(("more", "step"), [
+    ("", "; the change may still be made: see ottla cluster check, and look before you repeat the"
+     " command"), (" --dry-run", ""),
+])
+def test_timeout_limits_how_long_a_change_waits_for_a_silent_controller(
+    more: str, step: str
+) -> None:
     with Broker() as broker:
         at = broker.bootstrap_servers
         broker.delay("CreateTopics", 60)
-        done = Ottla(at)("topic create t --timeout 1")
+        done = Ottla(at)(f"topic create t --timeout 1{more}")
     assert done.status == 1
     assert done.err == (
-        f"ottla topic create: {at}: no answer within 1 s to CreateTopics; "
-        "the change may still be made: see ottla cluster check, and look before you repeat the "
-        "command\n")
+        f"ottla topic create: {at}: no answer within 1 s to CreateTopics{step}\n")

@@ -113,6 +113,7 @@ class ClusterClient:
     def _ready(self, connection: Connection, node_id: int) -> Connection:
         """The connection, with the time for an answer and the broker's name in messages."""
         connection.wait_at_most(self.request_seconds)
+        connection.who = ""
         if node_id >= 0 and len(self.brokers) > 1:
             role = ", the controller" if node_id == self.controller_id else ""
             connection.who = f"broker {node_id}{role}"
@@ -344,11 +345,10 @@ class ClusterClient:
                 moved = True
             time.sleep(BACKOFF_SECONDS)
 
-    @property
-    def timeout_ms(self) -> int:
-        """The `timeout_ms` of a request: how long a broker should wait for the controller. Its
-        answer about a failure should arrive while this client still waits."""
-        seconds = min(self.patience_seconds, 0.8 * self.request_seconds)
+    def timeout_ms(self, asked: Connection) -> int:
+        """The `timeout_ms` of a request on this connection: how long the broker should wait for the
+        controller. Its answer about a failure should arrive while this client still waits."""
+        seconds = min(self.patience_seconds, 0.8 * asked.request_seconds)
         return min(int(seconds * 1000), INT32_MOST)
 
     def supports(self, key: int, version: int = 0) -> bool:

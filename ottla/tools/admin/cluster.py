@@ -74,16 +74,16 @@ def update_feature(
 ) -> dict[str, tuple[int, str | None]]:
     """Changes the levels of features, either all or none. Returns each feature's error code and
     message."""
-    update = UpdateFeaturesRequest.FeatureUpdate
+    update, controller = UpdateFeaturesRequest.FeatureUpdate, cluster.controller()
     request = UpdateFeaturesRequest(
-        timeout_ms=cluster.timeout_ms,
+        timeout_ms=cluster.timeout_ms(controller),
         validate_only=dry_run,
         feature_updates=[
             update(feature=name, max_version_level=level, upgrade_type=kind)
             for name, level in levels.items()
         ],
     )
-    response = cluster.controller().call(request)
+    response = controller.call(request)
     if response.error_code:
         return dict.fromkeys(levels, (response.error_code, response.error_message))
     results = getattr(response, "results", None) or []

@@ -76,11 +76,12 @@ def reassign(
                 )
             )
         topics.append(kind(name=topic, partitions=parts))
+    controller = cluster.controller()
     request = AlterPartitionReassignmentsRequest(
-        timeout_ms=cluster.timeout_ms, topics=topics,
+        timeout_ms=cluster.timeout_ms(controller), topics=topics,
         allow_replication_factor_change=allow_factor_change,
     )
-    response = cluster.controller().call(request)
+    response = controller.call(request)
     check(response.error_code, response.error_message)
     return {
         (topic.name, part.partition_index): (part.error_code, part.error_message)
@@ -91,8 +92,10 @@ def reassign(
 
 def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
     """All partitions that are being moved."""
-    request = ListPartitionReassignmentsRequest(timeout_ms=cluster.timeout_ms, topics=None)
-    response = cluster.controller().call(request)
+    controller = cluster.controller()
+    request = ListPartitionReassignmentsRequest(
+        timeout_ms=cluster.timeout_ms(controller), topics=None)
+    response = controller.call(request)
     check(response.error_code, response.error_message)
     return {
         (topic.name, part.partition_index): Moving(
@@ -114,10 +117,12 @@ def elect(
         topics = [
             kind(topic=topic, partitions=indexes) for topic, indexes in by_topic(places).items()
         ]
+    controller = cluster.controller()
     request = ElectLeadersRequest(
-        election_type=election, topic_partitions=topics, timeout_ms=cluster.timeout_ms
+        election_type=election, topic_partitions=topics,
+        timeout_ms=cluster.timeout_ms(controller),
     )
-    response = cluster.controller().call(request)
+    response = controller.call(request)
     check(response.error_code)
     return {
         (topic.topic, part.partition_id): (part.error_code, part.error_message)

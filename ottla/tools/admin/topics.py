@@ -233,11 +233,12 @@ def create(
         assignments=placed,
         configs=[kind.Config(name=key, value=value) for key, value in (configs or {}).items()],
     )
-    request = CreateTopicsRequest(
-        topics=[topic], timeout_ms=cluster.timeout_ms, validate_only=dry_run)
 
     def ask() -> Any:
-        [made] = cluster.controller().call(request).topics
+        controller = cluster.controller()
+        request = CreateTopicsRequest(
+            topics=[topic], timeout_ms=cluster.timeout_ms(controller), validate_only=dry_run)
+        [made] = controller.call(request).topics
         check(made.error_code, made.error_message, f"topic {name!r}")
         return made
 
@@ -259,11 +260,12 @@ def grow(
     if assignments is not None:
         placed = [kind.Assignment(broker_ids=list(replicas)) for replicas in assignments]
     topic = kind(name=name, count=count, assignments=placed)
-    request = CreatePartitionsRequest(
-        topics=[topic], timeout_ms=cluster.timeout_ms, validate_only=dry_run)
 
     def ask() -> None:
-        [done] = cluster.controller().call(request).results
+        controller = cluster.controller()
+        request = CreatePartitionsRequest(
+            topics=[topic], timeout_ms=cluster.timeout_ms(controller), validate_only=dry_run)
+        [done] = controller.call(request).results
         check(done.error_code, done.error_message, f"topic {name!r}")
 
     cluster.with_retries(ask)
@@ -271,15 +273,15 @@ def grow(
 
 def delete(cluster: ClusterClient, wanted: Sequence[str]) -> dict[str, tuple[int, str | None]]:
     """Delete topics; returns each topic's error code and message."""
-    connection = cluster.controller()
-    if connection.version_of(ApiKey.DELETE_TOPICS) >= 6:
-        topics = [DeleteTopicsRequest.Topic(name=name) for name in wanted]
-        request = DeleteTopicsRequest(topics=topics, timeout_ms=cluster.timeout_ms)
+    controller = cluster.controller()
+    request = DeleteTopicsRequest(timeout_ms=cluster.timeout_ms(controller))
+    if controller.version_of(ApiKey.DELETE_TOPICS) >= 6:
+        request.topics = [DeleteTopicsRequest.Topic(name=name) for name in wanted]
     else:
-        request = DeleteTopicsRequest(topic_names=list(wanted), timeout_ms=cluster.timeout_ms)
+        request.topic_names = list(wanted)
     return {
         item.name or "": (item.error_code, item.error_message)
-        for item in connection.call(request).responses
+        for item in controller.call(request).responses
     }
 
 

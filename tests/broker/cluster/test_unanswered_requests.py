@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 from ottla.broker.peers import envelopes
+from ottla.client.cluster import ClusterClient
+from ottla.client.errors import Refused
+from ottla.tools.admin import topics
 from ottla.wire.apis import FORWARDED, ApiKey
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import (
@@ -127,9 +131,12 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCl
 def changeable(running: RunningCluster) -> tuple[object, ...]:
     """What the requests would change if they reached the controller."""
     image = running.servers[2].metadata_log.image
-    partitions = {name: len(topic.partitions) for name, topic in image.topics.items()}
-    return (partitions, image.configs, image.features, image.credentials, image.quotas,
-            image.rules, image.tokens)
+    replicas = {
+        name: [tuple(state.replicas) for state in topic.partitions]
+        for name, topic in image.topics.items()
+    }
+    return (replicas, sorted(image.brokers), image.configs, image.features, image.credentials,
+            image.quotas, image.rules, image.tokens)
 
 
 def test_every_item_of_a_request_without_a_controller_times_out(
@@ -177,8 +184,37 @@ def test_the_answer_names_the_last_controller_and_whether_zookeeper_is_reached(
             asked.run(connected(not more))
             answer = client.call(*REQUESTS[0][:2])
             asked.run(connected(True))
-            assert set(codes(answer)) == {
-                (TIMED_OUT, f"no controller answered CreateTopics in time: {said}{more}{end}")}
+            told = f"no controller answered CreateTopics in time: {said}{more}"
+            assert set(codes(answer)) == {(TIMED_OUT, told + end)}
+        answer = client.call(CreateTopicsRequest(
+            topics=REQUESTS[0][0].topics, timeout_ms=100, validate_only=True), 7)
+        assert {text for _, text in codes(answer)} == {
+            f"no controller answered CreateTopics in time: {said}; ask again"}
+
+
+def test_a_broker_that_forwards_answers_before_the_client_gives_up(
+    asked: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client has lost a half of its time to the controller, which hangs."""
+    forwarding = clustered(asked.servers[1]).forwarding
+
+    async def silent(*_: Any) -> None:
+        pass
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hangs,
+        ClusterClient(
+            f"127.0.0.1:{asked.ports[1]}", connect_seconds=2.0, request_seconds=2.0) as cluster,
+        monkeypatch.context() as patch,
+    ):
+        cluster.refresh()
+        cluster.controller_id, cluster.brokers[2] = 2, hangs.getsockname()
+        patch.setattr(forwarding, "controller_id", lambda: 2)
+        patch.setattr(forwarding, "_attempt", silent)
+        patch.setattr(envelopes, "PATIENCE_SECONDS_MIN", 0.0)
+        patch.setattr(envelopes, "REQUEST_SECONDS", 30.0)
+        with pytest.raises(Refused, match="in time: broker 2 was the controller"):
+            topics.create(cluster, "new")
 
 
 def test_a_request_that_the_controller_refuses_whole_is_answered_by_item(

@@ -226,10 +226,12 @@ def test_ctrl_c(name: str, tools: KafkaTools, folder: Path, forks: Forks) -> Non
             tools.command(*line), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, preexec_fn=heed_interrupts,
         ) as theirs:  # fmt: skip
-            silent.accept()[0].recv(1)
-            theirs.send_signal(signal.SIGINT)
-            assert theirs.wait(60) == 130
+            with silent.accept()[0] as kept:        # a closed connection would end the tool
+                kept.recv(1)
+                theirs.send_signal(signal.SIGINT)
+                assert theirs.wait(60) == 130
         child = forks.start(line, folder, "")
-        silent.accept()[0].recv(1)
-        os.kill(child, signal.SIGINT)
-        assert forks.wait().status == 130
+        with silent.accept()[0] as kept:
+            kept.recv(1)
+            os.kill(child, signal.SIGINT)
+            assert forks.wait().status == 130

@@ -107,8 +107,8 @@ class ClusterClient:
             self._first = self._bootstrap()
             self.waiting = None
         at = self._first.address
-        known = [node_id for node_id, address in self.brokers.items() if address == at]
-        return self._ready(self._first, known[0] if known else -1)
+        known = (node_id for node_id, address in self.brokers.items() if address == at)
+        return self._ready(self._first, next(known, -1))
 
     def _ready(self, connection: Connection, node_id: int) -> Connection:
         """The connection, with the time for an answer and the broker's name in messages."""

@@ -23,6 +23,11 @@ def is_at_most(digits: str, most: int = INT64_MOST) -> bool:
     return len(digits) <= DIGITS_MOST and abs(int(digits)) <= most
 
 
+def is_number(text: str, most: int = INT64_MOST) -> bool:
+    """Whether a text is a whole number from 0 to `most`, without a sign."""
+    return text.isdecimal() and is_at_most(text, most)
+
+
 def limited(least: int, most: int = INT64_MOST) -> Callable[[str], int]:
     """The argparse type of a whole number within these limits."""
 

@@ -43,6 +43,13 @@ def beside(path: str) -> list[os.DirEntry[str]]:
         return []
 
 
+def directories_beside(path: str) -> str:
+    """The end of the message about a missing directory: similar ones beside it."""
+    parent, name = os.path.split(path)
+    known = [one.name for one in beside(path) if one.is_dir()]
+    return similar(name, known, f"{parent}/" if parent else "")
+
+
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:
     """Adds suggestions to the message of an error about an unknown topic, partition, group or
     transactional id: similar names, or the partitions that the topic has."""

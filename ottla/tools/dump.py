@@ -13,7 +13,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ottla.client.command_line import is_at_most
+from ottla.client.command_line import is_number
 from ottla.tools.batch_reader import DamagedFile
 from ottla.tools.decoders import (
     Decoder,
@@ -74,7 +74,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def positive(text: str) -> int:
     """Parses a number of bytes."""
-    if not text.isdecimal() or not is_at_most(text, INT_MAX) or not int(text):
+    if not is_number(text, INT_MAX) or not int(text):
         raise ArgumentTypeError(f"{text!r} is not a number of bytes from 1 to {INT_MAX}")
     return int(text)
 

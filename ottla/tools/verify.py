@@ -14,7 +14,7 @@ from argparse import ArgumentParser, Namespace
 from contextlib import nullcontext
 
 from ottla.client.errors import reason_of
-from ottla.client.similar_names import beside, similar, similar_are
+from ottla.client.similar_names import beside, directories_beside, similar, similar_are
 from ottla.tools.check_directory import (
     DirectoryLocked,
     bytes_in,
@@ -123,12 +123,11 @@ def nearest(missing: set[str], options: Namespace) -> str:
 
 def nearest_path(path: str) -> str:
     """The end of the message about a missing directory: similar ones beside it."""
-    parent, name = os.path.split(path.rstrip("/"))
-    prefix = f"{parent}/" if parent else ""
-    known = [one.name for one in beside(path.rstrip("/")) if one.is_dir()]
+    path = path.rstrip("/")
+    known = [os.path.join(os.path.dirname(path), one.name) for one in beside(path) if one.is_dir()]
     # The name may be a topic's, without a partition's number: then suggest its partitions.
-    own = sorted(one for one in known if one.rpartition("-")[0] == name and SUFFIX.match(one))
-    return similar_are([prefix + one for one in own]) or similar(name, known, prefix)
+    own = sorted(one for one in known if one.rpartition("-")[0] == path and SUFFIX.match(one))
+    return similar_are(own) or directories_beside(path)
 
 
 def verify_directory(

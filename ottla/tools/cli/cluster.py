@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ottla.client.command_line import INT16_MOST, is_at_most
+from ottla.client.command_line import INT16_MOST, is_number
 from ottla.client.errors import check
 from ottla.tools.admin import cluster as admin
 from ottla.tools.admin import partitions
@@ -124,7 +124,7 @@ def features(options: Namespace) -> None:
 
 def set_feature(options: Namespace) -> None:
     name, equals, level = options.feature.partition("=")
-    if not equals or not level.isdecimal() or not is_at_most(level, INT16_MOST):
+    if not equals or not is_number(level, INT16_MOST):
         raise WrongUsage(
             f"{options.feature!r}: expected NAME=LEVEL, with a level from 0 to {INT16_MOST}")
     kind = admin.SAFE_DOWNGRADE if options.downgrade else admin.UPGRADE

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.broker.settings.level_names import kafka_level
 from ottla.broker.settings.loggers import LEVELS
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.client.errors import ClientError
 from ottla.client.similar_names import similar
 from ottla.tools.admin import configs
@@ -48,7 +48,7 @@ def entity_of(text: str) -> tuple[int, str]:
         )
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
-    if kind in ("broker", "loggers") and not (name.isdecimal() and is_at_most(name, INT32_MOST)):
+    if kind in ("broker", "loggers") and not is_number(name, INT32_MOST):
         raise WrongUsage(f"{text!r}: a broker is identified by its number")
     if kind == "topic":
         check_topic_name(name)

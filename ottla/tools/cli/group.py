@@ -6,7 +6,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets, resets, topics
@@ -199,9 +199,7 @@ def reset(options: Namespace) -> None:
     check_offset(options.to, "--to", WORDS, "+-")
     for text in options.topic:
         name, colon, listed = text.partition(":")
-        if colon and not all(
-            part.isdecimal() and is_at_most(part, INT32_MOST) for part in listed.split(",")
-        ):
+        if colon and not all(is_number(part, INT32_MOST) for part in listed.split(",")):
             raise WrongUsage(f"--topic {text}: expected topic, or topic:0,1")
         check_topic_name(name)
     with connect(options) as cluster:

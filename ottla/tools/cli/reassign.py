@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.tools.admin import partitions, retirement, topics
 from ottla.tools.admin.offsets import Place
@@ -121,7 +121,7 @@ def refuse(results: dict[Place, tuple[int, str | None]]) -> None:
 def place_of(text: str) -> tuple[str, int | None]:
     """The topic and the partition in `topic:0`, or the topic alone. Raises WrongUsage."""
     name, colon, index = text.partition(":")
-    if colon and not (index.isdecimal() and is_at_most(index, INT32_MOST)):
+    if colon and not is_number(index, INT32_MOST):
         raise WrongUsage(f"{text!r}: expected topic:0, or a topic")
     check_topic_name(name)
     return name, int(index) if colon else None

@@ -44,11 +44,9 @@ def running_in(named: str | None) -> int:
         if directory.exists() and not directory.is_dir():
             raise ClientError(f"no broker uses {directory}: it is not a directory{hint}")
         if not directory.is_dir():
-            from ottla.client.similar_names import beside, similar
+            from ottla.client.similar_names import directories_beside
 
-            known = [one.name for one in beside(str(directory)) if one.is_dir()]
-            prefix = "" if directory.parent == Path() else f"{directory.parent}/"
-            near = similar(directory.name, known, prefix)
+            near = directories_beside(str(directory))
             raise ClientError(f"no broker uses {directory}: there is no such directory{near}{hint}")
         raise ClientError(f"no broker uses {directory}{hint}")
     return pid

@@ -163,20 +163,22 @@ def create_aloud(
             if waits:
                 say(missing_text(cluster, name))
             return
-        deadline = time.monotonic() + TOPIC_SECONDS
-        while found.error_code in MAY_COME and time.monotonic() < deadline:
-            [found] = cluster.metadata([name], create=True).topics
-            if not found.error_code:
-                say(created_text(cluster, name, len(found.partitions)))
-                return
-            time.sleep(0.1)
+        existing(cluster, name, say=say)
 
 
-def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
+def on_stderr(line: str) -> None:
+    """Prints a line on stderr."""
+    print(line, file=sys.stderr)
+
+
+def existing(
+    cluster: ClusterClient, name: str, partitions: int = 0,
+    say: Callable[[str], None] = on_stderr,
+) -> int:
     """The number of a topic's partitions. If brokers create topics for producers, a missing topic
-    is created: with `partitions` if this is given, else as the broker decides. Reports the creation
-    on stderr, since the name may be mistyped. Raises ClientError after TOPIC_SECONDS; a producer
-    would wait for a minute."""
+    is created: with `partitions` if this is given, else as the broker decides. The creation is
+    reported with `say`, since the name may be mistyped. Raises ClientError after TOPIC_SECONDS; a
+    producer would wait for a minute."""
     deadline = time.monotonic() + TOPIC_SECONDS
     create = False
     while True:
@@ -184,7 +186,7 @@ def existing(cluster: ClusterClient, name: str, partitions: int = 0) -> int:
         if not found.error_code:
             count = len(found.partitions)
             if create:
-                print(created_text(cluster, name, count), file=sys.stderr)
+                say(created_text(cluster, name, count))
             return count
         late = time.monotonic() > deadline
         if late and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ottla.client.cluster import ClusterClient
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.client.transport import Security
 from ottla.tools.kafka_names.grammar import Options, UsageError, java_integer
 from ottla.tools.kafka_names.main import Failed
@@ -47,7 +47,7 @@ def connect(options: Options, address: str = "") -> ClusterClient:
 def cluster_of(address: str, properties: Mapping[str, str]) -> ClusterClient:
     """A client of a cluster, with these properties of a client."""
     timeout = properties.get("request.timeout.ms", "30000")
-    if not (timeout.isdecimal() and is_at_most(timeout, INT32_MOST)):
+    if not is_number(timeout, INT32_MOST):
         raise WrongUsage(
             f"request.timeout.ms={timeout}: expected a whole number, {INT32_MOST} or less")
     return ClusterClient(

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.tools.admin import configs, groups, topics
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import connect
@@ -115,8 +115,7 @@ def check(options: Options, entities: list[Entity]) -> None:
     if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
         raise UsageError("Only 'users' and 'clients' entity types may be specified together")
     for kind, name in entities:
-        is_number = name and name.isdecimal() and is_at_most(name, INT32_MOST)
-        if kind in ("brokers", "broker-loggers") and name and not is_number:
+        if kind in ("brokers", "broker-loggers") and name and not is_number(name, INT32_MOST):
             raise UsageError(
                 f"The entity name for {kind} must be a valid integer broker id, but it is: {name}"
             )

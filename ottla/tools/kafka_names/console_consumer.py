@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ottla.client.command_line import is_at_most
+from ottla.client.command_line import is_number
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.json_form import java_double
 from ottla.tools.kafka_names.common import cluster_of, properties_of
@@ -62,9 +62,7 @@ def check(options: Options) -> None:
     if options.has("offset") and options.has("from-beginning"):
         raise UsageError("Options from-beginning and offset cannot be specified together.")
     offset = options.one("offset")
-    if offset and offset.lower() not in ("earliest", "latest") and not (
-        offset.isdecimal() and is_at_most(offset)
-    ):
+    if offset and offset.lower() not in ("earliest", "latest") and not is_number(offset):
         raise UsageError(
             f"The provided offset value '{offset}' is incorrect. Valid values are "
             "'earliest', 'latest', or a non-negative long."

@@ -6,7 +6,7 @@ default levels.
 
 from __future__ import annotations
 
-from ottla.client.command_line import is_at_most
+from ottla.client.command_line import is_number
 from ottla.tools.kafka_names.main import Failed
 
 METADATA_VERSIONS = {
@@ -62,7 +62,7 @@ HIGHEST = {
 
 def metadata_level(text: str) -> int:
     """The level for `4.1`, `4.1-IV0` or a number. Raises Failed for anything else."""
-    if text.isdecimal() and is_at_most(text) and int(text) in METADATA_VERSIONS:
+    if is_number(text) and int(text) in METADATA_VERSIONS:
         return int(text)
     fits = [
         level
@@ -102,7 +102,7 @@ def show_dependencies(given: list[str]) -> None:
             raise Failed(f"Can't parse feature=level string {text}: equals sign not found.")
         if name not in HIGHEST:
             raise Failed(f"Unknown feature: {name}")
-        if not (level.isdecimal() and is_at_most(level, HIGHEST[name])):
+        if not is_number(level, HIGHEST[name]):
             raise Failed(f"Feature version {level} is not defined for {name}")
         shown = f" ({METADATA_VERSIONS[int(level)]})" if name == "metadata.version" else ""
         print(f"{name}={level}{shown} has no dependencies.")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.client.similar_names import near_partition
 from ottla.tools.admin import offsets
 from ottla.tools.kafka_names.common import connect, java_regex
@@ -70,7 +70,7 @@ def nearest(options: Options, cluster: ClusterClient) -> str:
     topic, _, indexes = options.one("topic-partitions").partition(",")[0].partition(":")
     topic, indexes = options.one("topic") or topic, options.one("partitions") or indexes
     first = indexes.partition(",")[0]
-    index = int(first) if first.isdecimal() and is_at_most(first) else 0
+    index = int(first) if is_number(first) else 0
     return near_partition(cluster, topic, index) if topic else ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.client.command_line import INT32_MOST, is_at_most
+from ottla.client.command_line import INT32_MOST, is_number
 from ottla.tools.admin.uuids import random_uuid, uuid_of
 from ottla.tools.kafka_names.feature_levels import (
     LATEST,
@@ -81,7 +81,7 @@ def node_id_of(properties: dict[str, str]) -> str:
     node_id = properties.get("node.id") or properties.get("broker.id")
     if node_id is None:
         raise Failed('Missing required configuration "node.id" which has no default value.')
-    if not (node_id.isdecimal() and is_at_most(node_id, INT32_MOST)):
+    if not is_number(node_id, INT32_MOST):
         raise Failed(f"Invalid value {node_id} for configuration node.id: Value must be at least 0")
     return node_id
 

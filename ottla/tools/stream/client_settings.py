@@ -215,12 +215,14 @@ def why_unknown(entries: Mapping[str, str]) -> list[str]:
             said.append(f"{shown(name)} {NO_SETTING}{hint}")
         else:
             others.append(shown(name))
-    if len(others) > 1:
+    if len(others) == 1:
+        said.append(f"{others[0]} {NO_SETTING}")
+    elif others:
         rest = len(others) - NAMED_MOST
         more = f", … ({rest} more)" * (rest > 0)
         said.append(f"{', '.join(others[:NAMED_MOST])}{more} are not settings of Kafka's clients"
                     " and have no effect")
-    return said + [f"{name} {NO_SETTING}" for name in others if len(others) == 1]
+    return said
 
 
 def unknown_name(wrong: Exception) -> str:

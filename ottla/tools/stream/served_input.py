@@ -70,4 +70,6 @@ def ahead(file: BinaryIO, wanted: bytes) -> tuple[bytes, bool]:
     """`ServedInput.ahead` of a pipe that `served` has returned. For other input, such as a
     terminal, where a person waits for each record, returns no bytes and False."""
     raw = file.raw if isinstance(file, io.BufferedReader) else None
-    return (b"", False) if not isinstance(raw, ServedInput) or raw.isatty() else raw.ahead(wanted)
+    if isinstance(raw, ServedInput) and not raw.isatty():
+        return raw.ahead(wanted)
+    return b"", False

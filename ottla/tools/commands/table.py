@@ -20,9 +20,10 @@ lines below it are:
     prints             the command has `--output`
     changes            the command has `--dry-run`
     destroys           the command has `--dry-run`, and asks for confirmation
+    unconnected        of the flags that all commands share, this one has only the switches
     actions A B …      the command needs exactly one of these flags
 
-`cluster` to `destroys` are called marks. A line that begins with two spaces continues the
+`cluster` to `unconnected` are called marks. A line that begins with two spaces continues the
 line above it.
 
 The table defines `ottla`'s commands, Kafka's tools, the shell completion and `docs/commands.md`.
@@ -34,7 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-MARKS = {"cluster", "prints", "changes", "destroys"}
+MARKS = {"cluster", "prints", "changes", "destroys", "unconnected"}
 
 
 @dataclass
@@ -108,6 +109,8 @@ def add_line(command: Command, line: str) -> None:
         command.flags[-1].help += " " + line.strip()
     elif MARKS.issuperset(line.split()):
         command.marks.update(line.split())
+        if "unconnected" in line:
+            command.flags = [flag for flag in command.flags if not flag.metavar]
     elif first == "actions":
         command.actions = line.split()[1:]
     elif first == "$":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.tools import log_command
-from ottla.tools.kafka_names.grammar import UsageError
 
 if TYPE_CHECKING:
     from ottla.tools.kafka_names.grammar import Options
@@ -14,6 +13,5 @@ if TYPE_CHECKING:
 def run(options: Options) -> int:
     """Passes the whole command line to `ottla log dump`."""
     options.needs("files")
-    if options.positional:              # `ottla log dump` would take them as files
-        raise UsageError(f"unrecognized arguments: {' '.join(options.positional)}")
+    options.only_flags()                # `ottla log dump` would take such words as files
     return log_command.main(["log", "dump", *options.arguments])

@@ -94,6 +94,13 @@ class Options:
                 [action] = [one for one in self.command.actions if self.has(one)] or [allowed]
                 raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
 
+    def only_flags(self, hint: str = "") -> None:
+        """Raises UsageError for words that belong to no flag, as argparse4j does. joptsimple
+        ignores them, and so do the tools that read their flags with it."""
+        if self.positional:
+            words = " ".join(self.positional)
+            raise UsageError(f"unrecognized arguments: {words}{hint and '; '}{hint}")
+
     def needs(self, *names: str) -> None:
         """Raises UsageError unless all of these flags were given."""
         for name in names:
@@ -149,7 +156,7 @@ def _is_number(word: str) -> bool:
 
 def sub_command(options: Options, known: Sequence[str]) -> str:
     """The sub-command that was given. Raises UsageError if the sub-command is missing or
-    unknown."""
+    unknown, or another word follows it."""
     if not options.positional:
         raise UsageError("too few arguments: one of " + ", ".join(known) + " is needed")
     name = options.positional.pop(0)
@@ -157,4 +164,5 @@ def sub_command(options: Options, known: Sequence[str]) -> str:
         near = similar(name, known) or f" (choose from {', '.join(known)})"
         raise UsageError(f"invalid choice: '{name}'{near}")
     options.action = name
+    options.only_flags()
     return name

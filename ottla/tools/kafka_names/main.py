@@ -177,10 +177,11 @@ def complain(name: str, message: str) -> None:
 
 def show_help(name: str, command: table.Command, *, asked: bool) -> int:
     """Prints the flags of a tool. Most of Kafka's tools end with 1 after their help."""
+    arguments = [flag.names[0] for flag in command.flags if flag.positional]
     lines = [
         command.about,
         "",
-        f"usage: {name} " + ("COMMAND " if not command.actions else "") + "[flags]",
+        " ".join([f"usage: {name}", *arguments, "[flags]"]),
         "",
     ]
     for flag in command.flags:

@@ -12,7 +12,12 @@ from ottla.tools.properties import read_client_properties, read_properties
 def run(options: Options) -> int:
     """Copies as the flags of MirrorMaker 1, or a property file of MirrorMaker 2, say."""
     if options.positional:
-        flow(read_properties(options.positional[0]), options.has("once"))
+        path = options.positional.pop(0)
+        options.only_flags()
+        for name in ("consumer.config", "producer.config", "include", "whitelist"):
+            if options.has(name):
+                raise UsageError(f"--{name} cannot be used with a property file of MirrorMaker 2")
+        flow(read_properties(path), options.has("once"))
         return 0
     options.needs("consumer.config", "producer.config")
     source = read_client_properties(options.one("consumer.config"))

@@ -31,6 +31,7 @@ from ottla.tools.stream.load import (
 
 def run(options: Options) -> int:
     """Send the records and print the figures."""
+    options.only_flags()
     options.needs("topic", "num-records", "throughput")
     if sum(options.has(x) for x in ("record-size", "payload-file", "payload-monotonic")) != 1:
         raise UsageError(

@@ -47,6 +47,7 @@ class Acknowledgements:
 
 def run(options: Options) -> int:
     """Sends records until --max-messages were sent, or the tool is stopped."""
+    options.only_flags()
     options.needs("topic", "bootstrap-server")
     topic, most = options.one("topic"), options.number("max-messages", -1)
     rate, keys = options.number("throughput", -1), options.number("repeating-keys", 0)

@@ -39,6 +39,7 @@ class RebalanceEvents(RebalanceListener):
 
 def run(options: Options) -> int:
     """Consumes until --max-messages were received, or the tool is stopped."""
+    options.only_flags()
     options.needs("topic", "group-id", "bootstrap-server")
     settings = consumer_settings(options)
     with connect(options) as cluster:

@@ -178,7 +178,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
         for warning in error.warnings if isinstance(error, SettingsError) else ():
             log.warning("%s", warning)
         for each in (error, *(error.others if isinstance(error, SettingsError) else ())):
-            _complain(each, sources.as_typed(each))
+            _complain(each, sources.details(each))
         return 2
     for warning in config.warnings:
         log.warning("%s", warning)
@@ -191,7 +191,7 @@ def run(sources: Sources, say_more: Callable[[str], str] | None = None) -> int:
         with asyncio.Runner(loop_factory=BrokerLoop) as runner:
             runner.run(_serve(config, say_more))
     except SettingsError as error:
-        _complain(error)
+        _complain(error, sources.details(error))
         return 2
     except (OSError, StorageRefused, StorageFailed) as error:
         _complain(error, _hint(config))

@@ -30,7 +30,8 @@ async def reload(
 
         others = error.others if isinstance(error, SettingsError) else ()
         log.error("reload: %s; all settings are unchanged",
-                  "; ".join(map(reason_of, (error, *others))))
+                  "; ".join(reason_of(each) + config.sources.details(each)
+                            for each in (error, *others)))
         return
     for name, (old, new) in reloaded.changed.items():
         if is_secret(name):

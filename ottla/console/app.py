@@ -59,7 +59,7 @@ def application(service: Service) -> Starlette:
         Route(f"{PREFIX}/topics/{{topic}}/partitions/{{partition:int}}/records/{{offset:int}}",
               endpoint(service, download)),
         Route(f"{PREFIX}/openapi.json", described),
-        Route(f"{PREFIX}/{{rest:path}}", missing, methods=["GET", "POST", "PATCH", "DELETE"]),
+        Route("/api/{rest:path}", missing, methods=["GET", "POST", "PATCH", "DELETE"]),
         Mount("/static", StaticFiles(directory=STATIC)),
         Route("/{rest:path}", page),
     ]

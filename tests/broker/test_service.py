@@ -71,7 +71,7 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
     service.wait_for("reload: log.retention.m is not a setting .*; did you mean log.retention.ms")
     service.properties.write_text(before + "log.retention.ms=soon\n")
     service.process.send_signal(signal.SIGHUP)
-    service.wait_for(r"reload: log\.retention\.ms: .*all settings are unchanged")
+    service.wait_for(r"reload: log\.retention\.ms: .* \(.*, line \d+\); all settings are unchanged")
     service.properties.unlink()
     service.process.send_signal(signal.SIGHUP)
     gone = rf"reload: {service.properties}: no such file or directory;"

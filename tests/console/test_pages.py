@@ -202,6 +202,8 @@ def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
         ("POST", "/topics", {"topic": "x", "partitons": 3}, "'partitons' exists here; similar"),
         ("GET", "/stream", None, "expected 1 to 8 parameters 'path'"),
         ("GET", "/nothing", None, "no such path"),
+        ("GET", "//api/v2/topics", None, "no such path; see /api/v1/openapi.json"),
+        ("DELETE", "//api/none", None, "no such path; see /api/v1/openapi.json"),
     ],
 )
 def test_a_wrong_request_is_told_what_was_wrong(

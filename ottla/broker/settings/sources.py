@@ -33,14 +33,25 @@ class Sources(NamedTuple):
     """Overrides as they were typed, with units that `overrides` lack; for error
     messages."""
 
-    def as_typed(self, error: Exception) -> str:
-        """The end of an error message about a setting: the value as it was typed, with its unit;
-        "" if it had none."""
+    def details(self, error: Exception) -> str:
+        """The end of an error message about a setting: the value as it was typed, with its unit,
+        and the line of the file or the variable that the value comes from."""
         name = error.name if isinstance(error, SettingsError) else ""
-        return as_typed(name, self.typed[name]) if name in self.typed else ""
+        typed = as_typed(name, self.typed[name]) if name in self.typed else ""
+        try:
+            where = self.gather()[1].get(name, "--override")
+        except (SettingsError, OSError):
+            return typed                        # the error itself is about the file
+        known = where == "--override" or where in str(error)
+        return typed if known else f"{typed} ({where})"
 
     def read(self) -> dict[str, str]:
         """The properties by name. Raises SettingsError or OSError."""
+        return resolve(*self.gather(), os.environ)
+
+    def gather(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The properties as they are written, by name, and the place of each that is not a
+        default. Raises SettingsError or OSError."""
         given: list[tuple[str, str]] = []
         # Check the overrides before reading the file: if "=" is missing between name and value, the
         # command line may take the value for the file's path.
@@ -62,7 +73,7 @@ class Sources(NamedTuple):
             texts[name], where[name] = value, "--override"
         if "log.dir" in texts and "log.dirs" not in where:
             texts.pop("log.dirs", None)         # it comes from WITHOUT_A_FILE, not from the user
-        return resolve(texts, where, os.environ)
+        return texts, where
 
 
 def read_file(path: Path) -> list[tuple[int, str, str]]:

@@ -100,6 +100,24 @@ def test_overrides_win_over_variables_and_these_over_the_file(tmp_path: Path) ->
     assert Sources(None, (), environment).read()["listeners"] == "PLAINTEXT://localhost:9092"
 
 
+def test_an_error_names_the_line_or_variable_of_the_value(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("# remark\nlog.retention.ms=1x\nnum.partitions=abc\nbroker.rack=${env:NONE}\n")
+
+    def told(name: str, *overrides: str, text: str = "is wrong") -> str:
+        environment = {"KAFKA_LOG_SEGMENT_BYTES": "big"}
+        return Sources(path, overrides, environment).details(SettingsError(name, text))
+
+    assert told("log.retention.ms") == f" ({path}, line 2)"
+    assert told("num.partitions") == f" ({path}, line 3)"
+    assert told("log.segment.bytes") == " (KAFKA_LOG_SEGMENT_BYTES)"
+    assert told("num.partitions", "num.partitions=x") == ""     # the command line is in sight
+    assert told("node.id") == ""                                # a default
+    assert told("broker.rack", text=f"no variable ({path}, line 4)") == ""      # said already
+    path.write_text("{}")
+    assert told(str(path)) == ""
+
+
 def said(*overrides: str) -> str:
     return "\n".join(hazards(BrokerConfig.load(None, ["log.dirs=/srv/ottla", *overrides])))
 

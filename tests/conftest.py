@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from ottla.broker.log_output import Output
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
@@ -18,8 +18,11 @@ from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makerepor
 FOLDERS = (each for each in Path(__file__).parent.iterdir() if each.is_dir())
 pytest.register_assert_rewrite(*(f"tests.{each.name}" for each in FOLDERS))
 
-# The duration of an example depends on the machine, not on what is tested.
-settings.register_profile("ottla", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The duration of an example depends on the machine, not on what is tested. Without the phase
+# `explain`: it traces every line, and the failure of a state machine would end as a time-out.
+settings.register_profile(
+    "ottla", deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.explain])
 settings.load_profile("ottla")
 
 

@@ -108,6 +108,12 @@ class ClassicMemberValue:
     assignment: bytes
 
 
+CONVERTED = -1
+"""`state_ms` of a KIP-848 group's conversion to a classic group. A coordinator that loads this
+record makes the members join again. They join again once, too, if the record is one of Kafka before
+2.1, which has no time."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupValue:
     """A generation of a classic group."""
@@ -118,7 +124,7 @@ class GroupValue:
     leader: str | None
     state_ms: int
     """Unix time of the last change of state; the retention of an empty group's offsets counts from
-    this time."""
+    this time. CONVERTED in the record that converts a KIP-848 group."""
     members: tuple[ClassicMemberValue, ...] = ()
 
 

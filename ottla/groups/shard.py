@@ -78,9 +78,6 @@ class Shard:
         self._deleted_topics: set[str] = set()
         self._kept_topics: set[str] = set()
         """Deleted topics with offsets that the log refused to remove: `expire` tries again."""
-        self._ended = ""
-        """The KIP-848 group that the last replayed record of any group removed; empty if that
-        record removed no such group."""
         self._deleting: set[str] = set()
         """Groups with more offsets than one turn deletes, while they are being deleted."""
 
@@ -328,7 +325,6 @@ class Shard:
 
     def _replay_group(self, key: Any, value: Any) -> None:
         """Applies a group's record; the first record of another kind replaces the group."""
-        ended, self._ended = self._ended, ""
         group, kind = self.groups.get(key.group_id), KINDS[type(key)]
         if group is None or type(group) is not kind:
             if value is None:
@@ -336,11 +332,6 @@ class Shard:
             group = self.groups[key.group_id] = kind(key.group_id)
         if not group.replay_record(key, value, self.is_loaded):
             del self.groups[key.group_id]
-            self._ended = key.group_id if kind is ServedConsumerGroup else ""
-        elif ended == key.group_id and isinstance(group, ServedClassicGroup):
-            # The group was converted from KIP-848, unless its generation is 1: then it is a new
-            # group, formed after the last KIP-848 member had left.
-            group.must_rejoin = group.is_forming and group.generation > 1
 
     def loaded(self, result: Result) -> None:
         """Starts every member's session after all records have been read."""

@@ -113,5 +113,5 @@ def _durable_group(group: ClassicGroup | ConsumerGroup) -> tuple[Any, ...]:
     }
     return (
         "classic", group.protocol_type, group.generation, group.protocol, group.leader,
-        group.state, group.state_ms, members, group.static_members,
+        group.state, group.state_ms, members, group.static_members, group.must_rejoin,
     )

@@ -25,7 +25,14 @@ from typing import TYPE_CHECKING
 
 from ottla.groups.classic import subscription
 from ottla.groups.errors import FencedInstance, UnknownMember
-from ottla.groups.records import ClassicMemberValue, CommittedOffset, GroupKey, GroupValue, Record
+from ottla.groups.records import (
+    CONVERTED,
+    ClassicMemberValue,
+    CommittedOffset,
+    GroupKey,
+    GroupValue,
+    Record,
+)
 from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
@@ -395,7 +402,7 @@ class ClassicGroup:
         self.protocol_type = value.protocol_type or None
         self.protocol = value.protocol
         self.leader = value.leader
-        self.must_rejoin = False
+        self.must_rejoin = bool(value.members) and value.state_ms == CONVERTED
         living, self.members = self.members, {}
         self._common = None
         self.static_members = {}

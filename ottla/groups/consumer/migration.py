@@ -21,6 +21,7 @@ from ottla.groups.classic.subscription import (
 from ottla.groups.consumer.group import ConsumerGroup, hash_of
 from ottla.groups.errors import GroupIdNotFound, RebalanceInProgress
 from ottla.groups.records import (
+    CONVERTED,
     ClassicProtocols,
     ConsumerGroupKey,
     ConsumerGroupValue,
@@ -170,7 +171,7 @@ def downgrade(
         return
     classic.protocol = classic.choose_protocol()
     result.records.extend(group.tombstones())
-    value_of_group = classic.value(result.wall_ms, assignments)
+    value_of_group = classic.value(CONVERTED, assignments)
     result.records.append(Record(GroupKey(group.group_id), value_of_group))
     result.set_timer(REJOIN_ALL, group.group_id, after_ms=0)
     result.set_timer(DOWNGRADE, group.group_id, after_ms=DOWNGRADE_RETRY_MS)

@@ -264,6 +264,10 @@ def test_a_downgrade_keeps_the_assignment_and_has_all_join_again() -> None:
     assert classic.state_name == "PreparingRebalance"
     assert group.heartbeat("1", 3) is REBALANCE
     group.bench.crash()
+    log = group.bench.logs[0]
+    # The tombstones of the KIP-848 group may be gone: the classic group's record has to suffice.
+    group.bench.logs[0] = [entry for entry in log if entry == log[-1]]
+    group.bench.crash()
     classic = group.bench.shard().group_of(ServedClassicGroup, "g")
     assert classic is not None and classic.state_name == "PreparingRebalance"
     assert group.join("1").generation == 4

@@ -22,7 +22,7 @@
 #
 # The code needs a clone of Ottla in which `make spark` has run, and Java 17 or newer. Use the
 # blocks of this page in a notebook or a script in `examples/flights`. `python walkthrough.py` in
-# that directory runs all of them; some print nothing for a quarter of a minute.
+# that directory runs all blocks; some of them print nothing for a quarter of a minute.
 
 # %%
 import json
@@ -53,7 +53,7 @@ print(f"{len(source):,} flights of {source.carrier.nunique()} carriers")
 # %% [markdown]
 # ## A broker and a topic
 #
-# `Broker` starts a real broker in a process of its own, as tests use it. With another broker, use
+# `Broker` starts a real broker in a process of its own, as in tests. With another broker, use
 # its address as `at`, and its log directory where the code reads the broker's files. The key of a
 # record is the plane's tail number, the value is the flight's row as JSON, and the timestamp is
 # the scheduled hour of departure.
@@ -99,7 +99,7 @@ frame.select("carrier", "tailnum", "origin", "dest", "dep_delay", "_partition", 
 # %% [markdown]
 # ## Archive: the topic as Parquet files, each record once
 #
-# An archive that grows every hour has directories by hour or date. A year that is archived at once
+# An archive that grows every hour has directories by hour or date. A year archived in one run
 # needs only a few files, so `by="none"` omits these directories. The second run finds nothing new.
 # `verify` reads every file and compares the offsets with those of the topic.
 

@@ -487,7 +487,7 @@ def check(
     """Check a history; `history_events` describes its events.
 
     Without `directory`, the whole history must fit into memory. With a `directory` for temporary
-    files, sends and polls are kept there, and only those of one key (a topic-partition) must fit
+    files, sends and polls are kept in it, and only those of one key (a topic-partition) must fit
     into memory.
 
     `idempotent` says whether producers were idempotent; if not, duplicates are legal. A history is

@@ -54,7 +54,7 @@ def archive(
     options: Mapping[str, str] | None = None,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Append to the archive at `path` the records of `topic` that it does not have yet.
+    """Append to the archive at `path` the records of `topic` that the archive does not have yet.
 
     With `by="hour"` or `by="date"`, each hour or date has a directory of its own; with `by="none"`
     there is only one directory. If `every` is None, the run ends at the end of the topic; with

@@ -143,9 +143,9 @@ def mirror_lag(
     """For each partition, how many offsets of the source follow the last record that was copied.
 
     The numbers include offsets that are never copied: those of transaction markers, of aborted
-    records, and of records that came from the destination. The "lag" that `mirror` returns includes
-    such offsets only if that run has not read them yet. Raises PipelineError if the topic does not
-    exist, or if no broker answers.
+    records, and of records that came from the destination. The "lag" that a run of `mirror`
+    returns includes such offsets only if the run has not read them. Raises PipelineError if the topic
+    does not exist, or if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(

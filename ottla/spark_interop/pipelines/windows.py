@@ -66,8 +66,8 @@ def windows(
 ) -> dict[str, Any]:
     """Aggregate the new records of `topic` by windows; a later run continues where this one ended.
 
-    `path` has the state, and the result unless `to` names a topic for it. `window` is a length like
-    `1 hour`; `slide` is the time between the starts of two windows, if they overlap. `by` names the
+    `path` keeps the state, and also the result unless `to` names a topic for it. `window` is a
+    length like `1 hour`; if windows overlap, `slide` is the time between their starts. `by` names the
     columns that define a group. With `session_gap` a window ends when its group has had no events
     for the length of `window`. `aggregates` maps each result column to an SQL expression, as in
     `{"flights": "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on.

@@ -144,8 +144,8 @@ def mirror_lag(
 
     The numbers include offsets that are never copied: those of transaction markers, of aborted
     records, and of records that came from the destination. The "lag" that a run of `mirror`
-    returns includes such offsets only if the run has not read them. Raises PipelineError if the topic
-    does not exist, or if no broker answers.
+    returns includes such offsets only if the run has not read them. Raises PipelineError if the
+    topic does not exist, or if no broker answers.
     """
     here, there = Cluster.reached(source), Cluster.reached(destination)
     into = transactional.Destination(

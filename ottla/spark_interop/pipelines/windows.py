@@ -67,9 +67,9 @@ def windows(
     """Aggregate the new records of `topic` by windows; a later run continues where this one ended.
 
     `path` keeps the state, and also the result unless `to` names a topic for it. `window` is a
-    length like `1 hour`; if windows overlap, `slide` is the time between their starts. `by` names the
-    columns that define a group. With `session_gap` a window ends when its group has had no events
-    for the length of `window`. `aggregates` maps each result column to an SQL expression, as in
+    length like `1 hour`; if windows overlap, `slide` is the time between their starts. `by` names
+    the columns that define a group. With `session_gap` a window ends when its group has had no
+    events for the length of `window`. `aggregates` maps result columns to SQL expressions, as in
     `{"flights": "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on.
     `time_column` names a timestamp column. Once an event is newer than a window's end by
     `watermark`, the window is final, and is written. Later rows of this window are late: they are

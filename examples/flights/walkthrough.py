@@ -99,8 +99,8 @@ frame.select("carrier", "tailnum", "origin", "dest", "dep_delay", "_partition", 
 # %% [markdown]
 # ## Archive: the topic as Parquet files, each record once
 #
-# An archive that grows every hour has directories by hour or date. A year archived in one run
-# needs only a few files, so `by="none"` omits these directories. The second run finds nothing new.
+# An archive that grows every hour has directories by hour or date. This archive is written in one
+# run and needs few files, so `by="none"` omits these directories. The second run finds nothing new.
 # `verify` reads every file and compares the offsets with those of the topic.
 
 # %%

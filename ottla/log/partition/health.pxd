@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t
 
 cdef class LogHealth:
     cdef readonly str directory         # of the log, for messages
-    cdef readonly str offline           # why the log accepts no writes; None while it does
+    cdef readonly str offline           # why the log accepts no writes; None if it accepts them
     cdef readonly object damage         # the Damage that keeps the log from accepting writes, or
                                         #   None
     cdef readonly object put_aside      # the Damage that was cut off above the recovery point when

@@ -223,7 +223,7 @@ cdef class IndexRebuild:
             raise self.error
 
     def end(self):
-        """Ends the rebuild, whether or not it is complete; removes the new files not in place."""
+        """Ends the rebuild, complete or not; removes new files that are not in place."""
         if self.over:
             return
         self.over = True

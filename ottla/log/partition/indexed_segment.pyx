@@ -24,7 +24,7 @@ cimport ottla.wire.batch as fields
 
 
 cdef class IndexedSegment(Openable):
-    """A data file and the indexes that say where its batches are. `Segment` adds appends and cuts.
+    """A data file and the indexes that say where its batches are. `Segment` appends and truncates.
     """
 
     def __init__(self, disk, OpenFiles open_files, str directory, int64_t base_offset,

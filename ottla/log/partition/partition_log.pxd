@@ -6,7 +6,7 @@ from ottla.log.partition.appendable_log cimport AppendableLog
 
 
 cdef class PartitionLog(AppendableLog):
-    cdef readonly int moves             # how often `directory` has changed; a deletion changes it
+    cdef readonly int moves             # how often `directory` has changed, also by a deletion
     cdef int cut(self, int64_t offset) except -1
     cdef int lower_to(self, int64_t offset) except -1
     cdef int reload_producers(self) except -1

@@ -213,8 +213,8 @@ cdef class PartitionLog(AppendableLog):
         self.first_dirty_offset = offset
 
     def share(self, OpenFiles open_files):
-        """Counts the files of a log that was opened in a thread against the shared limit on open
-        files."""
+        """Counts the files of this log, which was opened in a thread, against the shared limit on
+        open files."""
         self.open_files = open_files
         if self.chain is not None:
             self.chain.share(open_files)
@@ -230,8 +230,8 @@ cdef class PartitionLog(AppendableLog):
                 self.chain.close()
 
     def closed(self):
-        """The state that lets the next start leave this log at rest; None if the start must read
-        the log."""
+        """The state with which the log can stay at rest at the next start; None if that start must
+        read the log."""
         cdef RestState rest = self.at_rest
         cdef Segment first
         if self.health.offline is not None or self.health.damage is not None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EVERYTHING = -1
 REBUILT = (".index", ".timeindex", ".txnindex", ".damaged")
-"""Files of a segment that are deleted: the indexes are rebuilt, the note is outdated."""
+"""Files of a segment that are deleted: the indexes are rebuilt, and `.damaged` is outdated."""
 
 
 def put_aside(log: PartitionLog) -> tuple[int, list[str]]:

@@ -92,7 +92,7 @@ cdef class ReadableLog:
             self.chain.active.prepare_append(patient)
 
     cdef int load(self, checkpoint, bint clean, bint patient) except -1:
-        """Loads the log from its files, recovered unless the last stop was `clean`."""
+        """Loads the log from its files, and recovers it unless the last stop was `clean`."""
         reread, self.reread = self.reread, None
         loaded = loading.load(
             self.disk, self.clock, self.directory, self.config, self.open_files, checkpoint, clean,
@@ -161,7 +161,7 @@ cdef class ReadableLog:
 
     @property
     def offline(self):
-        """Why the log accepts no writes; None while it does."""
+        """Why the log accepts no writes; None if it accepts them."""
         return self.health.offline
 
     @property

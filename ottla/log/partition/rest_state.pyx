@@ -1,8 +1,8 @@
 """Logs at rest: the known state of a log whose files have not been read.
 
 A clean stop stores the state of each log as a `ClosedLog`. With it, a start costs a few
-microseconds per partition and opens no file. The first operation that needs more than this state
-reads the log's files, and checks that they match the state.
+microseconds per partition and opens no file. If an operation needs more facts, the log reads its
+files, and checks that they match the state.
 """
 
 from libc.stdint cimport int64_t

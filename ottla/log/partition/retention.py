@@ -34,7 +34,7 @@ def segments_due(
     high_watermark: int,
     patient: bool = False,
 ) -> int:
-    """How many of the oldest segments may be deleted: only segments below the high watermark.
+    """How many of the oldest segments may be deleted. All of them are below the high watermark.
 
     If all segments are due, the active one has to be rolled first. An empty active segment stays.
     """

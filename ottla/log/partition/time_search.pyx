@@ -110,7 +110,8 @@ cdef Segment segment_at(list segments, int64_t offset):
 
 
 def newest(list segments, int64_t start, int64_t end, bint patient=False):
-    """The first record with the highest timestamp from `start` to `end`, in steps as `first_at`."""
+    """The first record with the highest timestamp from `start` to `end`. Searches in steps, like
+    `first_at`."""
     cdef Segment segment
     cdef int64_t at = start
     best, known = None, []
@@ -259,7 +260,7 @@ cdef bint is_plain(const uint8_t *batch):
 
 
 cdef tuple record_in(const uint8_t *batch, Py_ssize_t size, int64_t timestamp, int64_t offset_min):
-    """The first record from `offset_min` on not older than `timestamp`; for HIGHEST, the newest."""
+    """The first record from `offset_min` on with at least `timestamp`; for HIGHEST, the newest."""
     cdef int64_t newest = -1, newest_offset = -1, offset
     cdef bint cut_off = False
     cdef bint one_time = (fields.attributes(batch) & fields.LOG_APPEND_TIME) != 0

@@ -1,4 +1,4 @@
-"""Checks that a log's producer snapshot or leader epochs belong to its batches, by a few headers.
+"""Checks by a few batch headers whether a producer snapshot or leader epochs belong to a log.
 
 The checksum of a file does not show this: another partition's file is just as intact. A file that
 does not match is rebuilt from the batches; batches that compaction or retention removed count
@@ -41,7 +41,7 @@ NOTHING = BatchFacts(FAR, FAR, -1, False, False, -1, -1)
 
 
 def header_at(segment: Segment, offset: int, patient: bool) -> BatchFacts:
-    """The header of the batch with an offset, or of the next one; NOTHING after the last.
+    """The header of the batch that contains `offset`, or of the next batch; NOTHING after the last.
 
     Raises SegmentDamaged, OSError.
     """

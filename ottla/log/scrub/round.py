@@ -3,8 +3,8 @@
 A round goes through all logs, each from its oldest segment on, limited to a number of bytes per
 second. The next round begins when an interval has passed since the current round began. The
 progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. The file has the
-version, the time when the round began (ms since 1970), then an offset checkpoint: everything below
-these offsets was checked.
+version, the time when the round began (ms since 1970), then an offset for each log, in the form of
+an offset checkpoint: everything below that offset was checked.
 
 A segment that looks wrong is read a second time, from the disk instead of the page cache. If the
 fault persists, the log handles it like damage below the recovery point.

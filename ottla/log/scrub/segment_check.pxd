@@ -14,7 +14,7 @@ cdef class SegmentScrub:
     cdef readonly int64_t fault_position, fault_offset      # of the fault; all before it is valid
     cdef readonly int64_t end_offset    # after the last valid batch
     cdef int64_t base_offset
-    cdef int64_t next_base              # where the next segment begins, -1 if not checked
+    cdef int64_t next_base              # where the next segment begins; -1: not checked
     cdef int32_t epoch
     cdef bint jumped                    # whether the last batch skipped offsets
     cdef bint epoch_began               # whether the last batch began an epoch
@@ -23,7 +23,7 @@ cdef class SegmentScrub:
     cdef int64_t batch_position         # where the current batch begins
     cdef uint8_t[HEADER_SIZE] header
     cdef Py_ssize_t header_filled
-    cdef int64_t left                   # bytes of the current batch after its header
+    cdef int64_t left                   # bytes of the current batch still to be checked
     cdef uint32_t crc                   # of the current batch's bytes so far
     cdef uint8_t *buffer
     cdef Py_ssize_t room, buffered, expected

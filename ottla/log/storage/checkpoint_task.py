@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ottla.log.storage.storage import Storage
 
 ENTRIES_PER_STEP = 200
-"""Partitions that a checkpoint handles before it yields to the loop: a fraction of a ms."""
+"""Partitions that a checkpoint handles before it yields to the loop, after a fraction of a ms."""
 
 
 class CheckpointTask:

@@ -98,8 +98,8 @@ def _mark_clean(storage: Storage, directory: LogDirectory) -> None:
 
 
 def _write_closed(storage: Storage, directory: LogDirectory) -> None:
-    """Saves the state that lets the next start leave the logs at rest. For logs that were never
-    requested, this is the state that the current run's start has read."""
+    """Saves the state with which the logs can stay at rest at the next start. For logs that were
+    never requested, this is the state that was read when the broker started."""
     known = dict(directory.closed)
     for key, log in storage.logs.items():
         if storage.homes[key] is directory and (closed := log.closed()) is not None:

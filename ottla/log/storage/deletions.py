@@ -72,7 +72,7 @@ class Deletions:
         reached("a directory of an older topic was put aside")
 
     def add_files(self, paths: Iterable[str], delay_ms: int) -> None:
-        """Schedule the removal of removed segments' files in `delay_ms`: file.delete.delay.ms."""
+        """Schedule the deletion of removed segments' files in `delay_ms` (file.delete.delay.ms)."""
         at = self.clock.monotonic_ms() + delay_ms
         self.files += [(at, path) for path in paths]
 
@@ -115,7 +115,7 @@ class Deletions:
         return unsynced
 
     def due(self) -> list[str]:
-        """Directories for `remove_directory` to delete now, in any thread; returned once."""
+        """Directories due for `remove_directory`, in any thread; each is returned once."""
         now_ms = self.clock.monotonic_ms()
         due = [path for at, path in self.directories if at <= now_ms]
         self.directories = [entry for entry in self.directories if entry[0] > now_ms]

@@ -40,7 +40,7 @@ def read(disk: Disk, directory: LogDirectory) -> dict[str, str]:
 
 
 def remembered(disk: Disk, opened: Sequence[LogDirectory]) -> dict[str, str]:
-    """The paths of all directories that an available directory remembers, by directory id. Raises
+    """The paths of all directories that any available directory remembers, by directory id. Raises
     OSError."""
     known: dict[str, str] = {}
     for directory in opened:

@@ -33,8 +33,8 @@ class LogDirectory:
     """A directory whose lock this process holds.
 
     `clean` says whether the last stop was clean; `closed` has each log's state at that stop. The
-    files with both are removed once the directory is open, so that the next start recognizes a
-    crash. A directory that could not be opened is `offline`, and its contents are not
+    two files that say this are removed once the directory is open, so that the next start
+    recognizes a crash. A directory that could not be opened is `offline`, and its contents are not
     known.
     """
 
@@ -122,8 +122,8 @@ class LogDirectory:
             return None
 
     def known_topics(self) -> dict[str, bytes | None]:
-        """The topics of the checkpoints' entries. Drops entries of other topics: a crash came after
-        a checkpoint wrote the entries, and before it wrote their topics."""
+        """The topics of the checkpoints' entries. Drops entries of other topics: a crash left them,
+        because it came before the checkpoint had also written their topics."""
         known = self.written_ids
         if known is None:
             # A directory of Apache Kafka or of an earlier version: the topic ids are only in the
@@ -183,8 +183,8 @@ class LogDirectory:
         """Checks the owner in `meta.properties`; writes that file if it is missing.
 
         Raises StorageRefused if the directory belongs to another node or cluster, if the file is
-        damaged, or if a standalone broker owned the directory and this one is in a cluster, or vice
-        versa.
+        damaged, or if a standalone broker owned the directory and this broker is in a cluster, or
+        vice versa.
         """
         known = self.known_ids()
         if not known:

@@ -1,12 +1,12 @@
 """Converts the log directories of a stopped standalone broker to those of a cluster member, for
 `ottla cluster create`.
 
-`meta.properties` says who may use a directory. It goes through three states, each durable in all
-directories before the next one begins in any:
+`meta.properties` says who may use a directory. It goes through three states. A state begins only
+after the state before it is durable in all directories:
 
-    standalone          no `ottla.metadata`              a standalone start is possible
-    unfinished          also has `ottla.unfinished`      no start is possible
-    member              `ottla.metadata=zookeeper`       a start in the cluster is possible
+    standalone  no `ottla.metadata`                             a standalone start is possible
+    unfinished  `ottla.metadata=zookeeper`, `ottla.unfinished`  no start is possible
+    member      `ottla.metadata=zookeeper`                      a start in the cluster is possible
 
 ZooKeeper gets the metadata while the directories are unfinished. So two brokers can never continue
 from the same metadata, one standalone and one in the cluster.

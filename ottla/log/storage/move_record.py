@@ -5,9 +5,8 @@ A move copies the partition into `<topic>-<partition>.<unique>-future` of the ta
 the copy is complete and durable, the file `.ottla-move` of the target is written. From then on the
 copy counts as the partition, even before the renames that follow.
 
-    0
-    events 0 events-0.0000018f-future
-    topic, partition, the copy's name
+    0                                       the version
+    events 0 events-0.0000018f-future       topic, partition, name of the copy
 
 A start completes the moves that have a record, and removes copies without a record.
 """

@@ -1,8 +1,8 @@
 """Moves a partition to another log directory while the partition continues to serve (KIP-113).
 
 Steps of a move: `plan`, on the loop, chooses the bytes to copy next, up to a limit. `Copy.run`
-copies them, in any thread. Both repeat until `nearly_done`. `prepare` and a checkpoint store the
-log's offsets in the target. `swap`, on the loop, copies the rest, makes everything durable, writes
+copies them, in any thread. Both repeat until `nearly_done`. `prepare` adds the log's offsets to the
+target's next checkpoint. `swap`, on the loop, copies the rest, makes everything durable, writes
 the record (`move_record`) and continues the log in the copy. `finish` makes the renames durable and
 removes the record. Until the record is written, any failure leaves the partition where it was.
 """
@@ -314,7 +314,7 @@ class Move:
                 self.disk.unlink(active.path(suffix))
 
     def small_files(self) -> list[Piece]:
-        """Snapshots and files put aside by recovery that the copy does not have yet."""
+        """Snapshots, and files that recovery put aside, unless the copy has them already."""
         disk, pieces = self.disk, list[Piece]()
         log = self.log.directory
         there = set(disk.listdir(self.directory))
@@ -330,7 +330,8 @@ class Move:
         return pieces
 
     def continue_in_copy(self) -> None:
-        """Does the renames and updates the storage. The next start repeats renames that fail."""
+        """Renames both directories, and updates the storage. A failed rename is left to the next start.
+        """
         storage, source, target = self.storage, self.source, self.target
         assert self.committed and storage.homes[self.key] is source is not target
         storage.moves.pop(self.key, None)

@@ -86,9 +86,10 @@ KINDS = {
 async def describe_configs(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Report the named settings of each resource; if none are named, all its settings.
+    """Report the named settings of each resource, or all its settings if none are named.
 
-    For a topic or a group, requires DESCRIBE_CONFIGS on it; for any other resource, on the cluster.
+    Settings of a topic or a group require DESCRIBE_CONFIGS on the topic or the group. All other
+    settings require DESCRIBE_CONFIGS on the cluster.
     """
     access = context.access
     asked, refused = await access.divide(
@@ -212,7 +213,8 @@ async def alter_configs_api(
 ) -> AlterConfigsResponse:
     """Replace all settings of resources.
 
-    For a topic or a group, requires ALTER_CONFIGS on it; for any other resource, on the cluster.
+    Settings of a topic or a group require ALTER_CONFIGS on the topic or the group. All other
+    settings require ALTER_CONFIGS on the cluster.
     """
     made = AlterConfigsResponse
     return made(responses=await _respond(request, made, context))
@@ -224,7 +226,8 @@ async def incremental_alter_configs_api(
 ) -> IncrementalAlterConfigsResponse:
     """Change some settings of resources (KIP-339).
 
-    For a topic or a group, requires ALTER_CONFIGS on it; for any other resource, on the cluster.
+    Settings of a topic or a group require ALTER_CONFIGS on the topic or the group. All other
+    settings require ALTER_CONFIGS on the cluster.
     """
     made = IncrementalAlterConfigsResponse
     return made(responses=await _respond(request, made, context))
@@ -258,8 +261,9 @@ def _decided_elsewhere(context: RequestContext) -> bool:
 
 
 async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
-    """Set logger levels here, and validate settings of a single broker here, since they depend on
-    that broker's file. Forward all other resources and the valid settings to the controller."""
+    """Set logger levels here. Also validate settings that are for this broker alone, since they
+    depend on its properties file. Forward the valid ones, and all other resources, to the
+    controller."""
     access, role, version = context.access, context.broker.role, context.version
     kind: Any = type(request)
     resources = _resources(request)
@@ -315,7 +319,7 @@ def _message(error: ProtocolError | None, resource_type: int, names: list[str]) 
         return None
     message = without_effect(names)
     if message is not None:
-        log.warning("a client has set broker settings that change nothing: %.300s", message)
+        log.warning("a client has set broker settings that have no effect: %.300s", message)
     return message
 
 

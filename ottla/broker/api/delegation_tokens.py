@@ -206,8 +206,9 @@ def describe_delegation_token(
     """Report the tokens that the client may see: its own, those that it may renew, and those that
     ACLs allow.
 
-    A list of owners selects the tokens that one of them owns, has requested or may renew; an empty
-    list selects none, as in Kafka. Without a list, all tokens are selected.
+    If the request lists principals in `owners`, it selects the tokens that one of these principals
+    owns, has requested or may renew. As in Kafka, an empty list selects no tokens. Without a list,
+    all tokens are selected.
     """
     try:
         secret = secrets_of(context)

@@ -135,8 +135,9 @@ async def _delete_below(
     topic: str, item: DeleteRecordsRequest.Topic.Partition, context: RequestContext,
     moved: list[Waiting],
 ) -> DeleteRecordsResponse.Topic.Partition:
-    """Move one log start, and add the partition and the answer to `moved`: the `Partition` object,
-    not the topic's name, since a topic that is created later may have the same name."""
+    """Move one log start, and add the partition and the answer to `moved`. The list holds
+    `Partition` objects instead of names, since a topic that is created later may have the same
+    name."""
     answer = DeleteRecordsResponse.Topic.Partition(
         partition_index=item.partition_index, low_watermark=NO_LOW_WATERMARK
     )
@@ -150,7 +151,7 @@ async def _delete_below(
 
 
 async def _move_start(topic: str, index: int, offset: int, context: RequestContext) -> Partition:
-    """Move a partition's log start up to `offset`, if it is lower; returns the partition."""
+    """Move a partition's log start up to `offset` if the start is lower; returns the partition."""
     broker = context.broker
     if is_internal(topic):
         raise InvalidTopic(f"{topic} is an internal topic; its records cannot be deleted")

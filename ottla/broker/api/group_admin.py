@@ -136,7 +136,7 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
 async def delete_groups(
     request: DeleteGroupsRequest, context: RequestContext
 ) -> DeleteGroupsResponse:
-    """Delete groups that have no members, with their offsets.
+    """Delete groups that have no members, and their offsets.
 
     Requires DELETE on each group.
     """
@@ -164,7 +164,8 @@ async def _delete(group_id: str, context: RequestContext) -> DeleteGroupsRespons
 
 
 async def _delete_in_parts(group_id: str, groups: GroupCoordinator) -> ProtocolError | None:
-    """Delete a group. Returns errors: nothing would catch them once the client is gone."""
+    """Delete a group. Returns an error instead of raising it, since nothing would catch it once the
+    client is gone."""
     try:
         while await answer_of(
             groups, group_id, lambda shard, result: shard.delete_group(group_id, result)

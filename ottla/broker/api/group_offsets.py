@@ -164,7 +164,7 @@ async def _commit_in_parts(
 async def _committed_parts(
     request: OffsetCommitRequest, context: RequestContext, setter: Setter | None
 ) -> OffsetCommitResponse:
-    """Commit offsets in parts, each with one batch."""
+    """Commit the offsets in parts, one part in each turn of the event loop."""
     waiting = []
     for topic in request.topics:
         for partitions in in_parts(topic.partitions, OFFSETS_AT_ONCE) if topic.partitions else [[]]:
@@ -464,8 +464,8 @@ async def _begin_reads(
     ) -> list[FetchedOffset]:
         if stable:
             # Confirm that this broker still coordinates the group. A coordinator that was replaced
-            # may lack a transaction's commit, and with the older offset a transactional consumer
-            # would process records twice.
+            # may lack a transaction's commit. It would return an older offset, from which a
+            # transactional consumer would process records twice.
             shard.confirm(group_id, result)
         return shard.fetch_offsets(group_id, part, stable, member_id, member_epoch)
 

@@ -41,7 +41,7 @@ Entry = DescribeLogDirsResponse.Result.Topic
 async def describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Report every log directory with the requested partitions in it; null requests all partitions.
+    """Report every log directory with the requested partitions in it; null means all partitions.
 
     Requires DESCRIBE on the cluster. Before version 3, clients without it get an empty list.
     """

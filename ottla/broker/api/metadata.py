@@ -72,7 +72,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     )
     refusals = [_refusal(each, context.version) for each in refused]
     if any(topic.topic_id != NO_ID for topic in topics):
-        # As in Kafka, if a request contains topic ids, the answer has only the topics with ids.
+        # As in Kafka, topics requested by name are left out if others are requested by id.
         view = _View(request, context, access)
         ids = {topic.topic_id for topic in asked if topic.topic_id != NO_ID}
         await view.prepare(map(view.image.topic_by_id, ids))
@@ -197,8 +197,8 @@ class _Brokers:
 
 
 def _brokers_of(broker: BrokerContext, image: MetadataImage, listener: str) -> _Brokers:
-    """The brokers for a listener: the same object until a broker registers, leaves, or is no longer
-    listed."""
+    """The brokers for a listener. The object stays the same until a broker registers, leaves, or is
+    no longer listed."""
     departed = broker.departed.listed(image)
     known = _seen.get(listener)
     if (known is None or known.registered is not image.brokers

@@ -45,7 +45,7 @@ KIP-1023)."""
 FIRST_WITH_EPOCH = 4
 """The first version that reports leader epochs (KIP-320)."""
 QUICK_ANSWERS = 8
-"""How many answers that need only memory are made between two looks at the clock."""
+"""How many answers are made from memory alone between two looks at the clock."""
 CONSUMER, ANY_REPLICA = -1, -2
 """Replica ids that belong to no broker. Requests with ANY_REPLICA are also answered by followers,
 with the end offsets of their own logs. The controller uses this id to find the longest log, and
@@ -55,7 +55,7 @@ NOTHING = (-1, -1, -1)
 Answer = ListOffsetsResponse.Topic.Partition
 
 FoundRecord = tuple[int, int, int]
-"""Offset, timestamp in ms, leader epoch; each -1 if there is none."""
+"""Offset, timestamp in ms, leader epoch; each is -1 if there is none."""
 
 
 @handles(ApiKey.LIST_OFFSETS, access=by_item)
@@ -190,8 +190,9 @@ async def _list_partition(
 def _require_known_end(
     partition: Partition, timestamp: int, request: ListOffsetsRequest, version: int
 ) -> None:
-    """Raise an error while this broker, as a new leader, may not know its predecessor's high
-    watermark. Otherwise it might report a lower end than its predecessor did (KIP-207)."""
+    """Raise an error while this broker is a new leader that possibly does not know its
+    predecessor's high watermark. Otherwise it might report a lower end offset than its predecessor
+    did (KIP-207)."""
     if partition.end_is_known or request.replica_id != CONSUMER:
         return
     if timestamp not in (EARLIEST, EARLIEST_LOCAL):
@@ -329,8 +330,8 @@ async def _epoch_end(
             raise context.broker.replicas.absent(topic, item.partition)
         partition.require_leader(item.current_leader_epoch)
         # Do not limit the answer to the high watermark, which a new leader does not know yet.
-        # Otherwise a client that has read further would conclude that the log was truncated, and
-        # read again.
+        # Otherwise a client that has read beyond the limit would conclude that the log was
+        # truncated, and would read again.
         log = partition.log
         answer.leader_epoch, answer.end_offset = await context.broker.workers.after_rebuilds(
             partial(log.end_offset_for_epoch, item.leader_epoch)

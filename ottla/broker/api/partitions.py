@@ -39,7 +39,7 @@ async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
     """Elect the preferred leaders or, in an unclean election, any replica of partitions without a
-    leader. Null requests all topics.
+    leader. Null means all topics.
 
     Requires ALTER on the cluster.
     """

@@ -26,8 +26,8 @@ FENCED_FROM = 4
 
 
 def may_produce(request: InitProducerIdRequest, access: Access) -> None:
-    """Require WRITE on the transactional id; without one, WRITE on any topic, or IDEMPOTENT_WRITE
-    on the cluster."""
+    """Require WRITE on the transactional id. A request without one requires WRITE on at least one
+    topic, or IDEMPOTENT_WRITE on the cluster."""
     if request.transactional_id is not None:
         access.need_transaction(Operation.WRITE, request.transactional_id)
     elif not access.may_with_any(Operation.WRITE, Resource.TOPIC):
@@ -38,7 +38,7 @@ def may_produce(request: InitProducerIdRequest, access: Access) -> None:
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    """Assign a producer id; without a transactional id, always a new id with epoch 0 (KIP-360)."""
+    """Assign a producer id. Without a transactional id, it is new and has epoch 0 (KIP-360)."""
     try:
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise InvalidRequest("producer id and producer epoch must be set together")

@@ -5,12 +5,12 @@ A standalone broker has its own metadata log. The broker is the only voter and a
 and every entry that it has applied is committed.
 
 In a cluster the metadata log is in ZooKeeper. The leader is the controller. Every live broker is a
-voter, since it may become the controller. This broker asks the other voters how far they have read
-(-1 if a voter does not answer). Brokers that have left are observers. The time of their last fetch
-is the time at which this broker saw them leave. If they left before this broker started, that time
-is -1, and they count as last caught up at the time of this broker's start. A controller that does
-not reach ZooKeeper reports that it is not the controller; a broker that gets no answer from the
-controller reports that there is no leader.
+voter, since it may become the controller. This broker asks the other voters how far they have read,
+and reports -1 for a voter that does not answer. Brokers that have left are observers. The time of
+their last fetch is the time at which this broker saw them leave. If they left before this broker
+started, that time is -1, and they count as last caught up at the time of this broker's start. A
+controller that does not reach ZooKeeper reports that it is not the controller; a broker that gets
+no answer from the controller reports that there is no leader.
 
 Offsets count metadata records. So does the epoch of the finalised features in ApiVersions.
 """

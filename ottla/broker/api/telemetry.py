@@ -60,7 +60,7 @@ def get_telemetry_subscriptions(
         accepted_compression_types=[Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY],
         push_interval_ms=wanted.interval_ms,
         telemetry_max_bytes=broker.config.telemetry_max_bytes,
-        # Totals since the client's start, so that a lost push loses no counts.
+        # Clients push totals since their start, so that a lost push loses no counts.
         delta_temporality=False,
         requested_metrics=list(wanted.metrics),
     )

@@ -1,11 +1,11 @@
 # cython: boundscheck=False, wraparound=False
-"""Fetch (key 1), versions 0-18: parsed in one pass, looked up as often as needed, written in one
-pass.
+"""Fetch (key 1), versions 0-18. A request is parsed in one pass, its records are looked up as often
+as needed, and its reply is written in one pass.
 
-`read` parses the request (`fetch_parts`), `begin` finds its session (KIP-227), `look` finds the
-records to send and returns whether they are enough, `fetch_writer` writes the body of the reply.
+`read` parses the request (`fetch_parts`). `begin` finds its session (KIP-227). `look` finds the
+records to send, and returns whether the reply is due. `fetch_writer` writes the body of the reply.
 Two strategies depend on the client: `Reader` knows what the client may read, and `RecordFormat`
-which formats the client understands (see `reader`).
+knows which formats the client understands (see `reader`).
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -169,9 +169,9 @@ cdef class FetchHandler:
     cdef bint look(self, Fetch fetch, bint final) except -1:
         """Find the records to send; True if the reply is due, False if it should wait.
 
-        As in Kafka, a partition that is unknown or refused when a consumer's request arrives does
-        not end the wait for the other partitions; the reply also reports that partition. If there
-        are no other partitions, the reply is due at once.
+        As in Kafka, if a partition is unknown or refused when a consumer's request arrives, the
+        request still waits for the other partitions. The reply also reports that partition. If
+        there are no other partitions, the reply is due at once.
         """
         cdef FetchItem item
         cdef int64_t got
@@ -232,7 +232,7 @@ cdef class FetchHandler:
             return False
         if item.error != 0 or item.diverging_epoch >= 0 or item.preferred >= 0:
             return True
-        # A read stays in one segment: once its records reach the segment's end, waiting adds none.
+        # A read stays in one segment: at the segment's end, a longer wait would add no records.
         return fetch.reader.has_new_offsets(fetch, item) or (
             item.slice is not None and item.slice.ends_segment)
 

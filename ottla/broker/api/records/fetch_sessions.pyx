@@ -119,7 +119,7 @@ cdef class FetchSession(Watcher):
 
     cdef int readable_moved(self, Partition partition) except -1:
         """The high watermark has moved: include the partition in the replica's next answer. Send
-        the answer now if consumers that read from the replica may wait for the high watermark."""
+        the answer now if the replica's consumers may be waiting for the high watermark."""
         cdef FetchItem item = <FetchItem>self.by_partition.get(partition)
         if item is not None:
             self.changed[(item.topic, item.index)] = item

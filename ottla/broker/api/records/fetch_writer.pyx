@@ -1,5 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Writes the reply of a Fetch from what a look has found: bytes and ranges of segment files."""
+"""Writes the reply of a Fetch from what a look has found. The reply consists of bytes, and of
+ranges of segment files.
+"""
 
 from libc.stdint cimport int16_t
 

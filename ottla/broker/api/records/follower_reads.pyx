@@ -19,9 +19,9 @@ from ottla.wire.errors import NotLeaderOrFollower
 
 
 cdef bint shows_divergence(Partition partition, int64_t end) noexcept:
-    """Whether an epoch that ends at offset `end` in this follower's log ends there in all logs.
-    Only then can the follower tell a consumer that the consumer's log has diverged. This is certain
-    if a record at or above `end` is committed. Otherwise this log may lack records of the epoch, or
+    """Whether an epoch ends at offset `end` in all logs, given that it ends there in this
+    follower's log. Only then may the follower report a divergence to a consumer. This is certain if
+    a record at or above `end` is committed. Otherwise this log may lack records of the epoch, or
     may have records that no other replica has."""
     return partition.role.in_step and end < partition.high_watermark
 
@@ -42,8 +42,8 @@ cdef class AnyReplicaReader(Reader):
             return MAY_READ
         if fetch.at_once:
             raise NotLeaderOrFollower(
-                f"this replica of {partition!r} has received nothing from its leader, broker"
-                f" {partition.leader_id}, yet")
+                f"this replica of {partition!r} has not yet received anything from its leader,"
+                f" broker {partition.leader_id}")
         return MAY_NOT_YET
 
 

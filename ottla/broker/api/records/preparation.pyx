@@ -35,11 +35,11 @@ NS_PER_BYTE = {
     "lz4": ((None, 3),),
     "zstd": ((5, 5), (12, 30), (22, 500)),
 }
-"""For each codec, pairs of a level and the ns that it takes to compress one byte of records at this
-level or below."""
+"""For each codec, pairs (level, ns): at this level or below, the compression of one byte of records
+takes `ns` nanoseconds. The level None stands for all levels."""
 NS_PER_BYTE_OF_LZ4_HC = 80
-"""The ns that it takes to compress one byte of records with lz4 at any level but the default. The
-default level selects the fast compressor (KIP-390)."""
+"""The nanoseconds that it takes to compress one byte of records with lz4 at any level but the
+default. The default level selects the fast compressor (KIP-390)."""
 
 
 cdef int codec_of_topic(config) except -2:

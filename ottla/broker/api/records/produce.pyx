@@ -90,7 +90,7 @@ cdef class ProduceHandler:
         self.turn_seconds = TURN_SECONDS
 
     cdef int begin(self, ProduceState state, Writer reply) except -1:
-        """Begin the reply to a request that was read, for `serve_partitions`."""
+        """Begin the reply to a request that was read; `serve_partitions` continues the reply."""
         state.reply = reply
         if state.transactional_id is None and state.transactional_batches:
             state.refusal = ProtocolError(
@@ -105,7 +105,7 @@ cdef class ProduceHandler:
         Returns False if a thread has to prepare a batch first: call `serve_partitions` again once
         `state.preparation` has run. After True, the reply is whole. It is sent at once if
         `state.pending` is None or has no open promises, that is, if no batch has to become durable
-        first. Otherwise it waits until these promises have ended, in `state.pending.frame`.
+        first. Otherwise it waits in `state.pending.frame` until all promises have ended.
         """
         cdef Writer reply = state.reply
         cdef bint flexible = state.version >= 9
@@ -330,8 +330,8 @@ cdef class ProduceHandler:
         return True
 
     cdef bint has_files(self, ProduceState state, Partition partition, object waited) except -1:
-        """Whether the log can be appended to now; False if it waits for a thread, which rebuilds an
-        index or reads the log again. The append reports any other problem."""
+        """Whether records can be appended to the log now. False if a thread first has to rebuild an
+        index or read the log again. The append reports any other problem."""
         cdef PartitionLog plog = partition.log
         try:
             plog.prepare_append(True)

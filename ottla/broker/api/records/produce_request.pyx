@@ -5,7 +5,8 @@
                         a coordinator, from version 12 on     |_________________________|
                         or in a cluster
 
-Promises (acks=all, or a flush) do not hold back later frames: the reply is queued with them.
+Promises (acks=all, or a flush) do not hold back later frames: the reply is queued with its
+promises.
 """
 
 from libc.stdint cimport int32_t
@@ -48,8 +49,8 @@ cdef Held serve_produce(
 
 
 cdef class ProduceRequest(ProduceState):
-    """A request from its frame to its reply. It holds later frames while a coordinator admits it to
-    its transaction, and while a thread prepares a batch."""
+    """A request from its frame to its reply. It holds back later frames while a coordinator admits
+    it to its transaction, and while a thread prepares a batch."""
 
     cdef Held begin(self):
         """Append the records and queue the reply, unless a thread has to prepare a batch first."""
@@ -66,8 +67,8 @@ cdef class ProduceRequest(ProduceState):
 
     cdef Held prepare(self, Py_ssize_t start):
         """Have a thread prepare a batch, or rebuild an index of its log. Meanwhile nothing more is
-        read from the connection: its end must not be handled before the records sent earlier are
-        appended."""
+        read from the connection: the end of the connection must not be handled before the records
+        sent earlier are appended."""
         cdef Writer reply = self.reply
         self.handler.suspend(self, start)
         if reply is self.queue.out:                     # an incomplete reply must not be sent

@@ -42,7 +42,8 @@ cdef class Fetch:
     cdef bint at_once                   # answer now, whatever the look finds
     cdef bint due                       # answer now, since the look has found enough bytes or news
     cdef list in_reply                  # the items in the reply
-    cdef int64_t total, listed, room    # bytes of records, of aborted transactions, still allowed
+    cdef int64_t total, listed          # bytes of records, and of aborted transactions
+    cdef int64_t room                   # bytes that the reply may still get
     cdef Py_ssize_t served, unfit       # partitions with records; with records that did not fit
     cdef Py_ssize_t absent
     cdef double began
@@ -58,7 +59,7 @@ cdef class Fetch:
 
 cdef class Reader:
     """The kind of reader: one object for each kind, shared by all its requests."""
-    cdef bint consumer                  # has quotas, and waits although some partitions are absent
+    cdef bint consumer                  # has quotas, and waits even if some partitions are absent
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1
     cdef object topic_to_check(self, FetchItem item)

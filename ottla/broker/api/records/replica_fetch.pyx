@@ -72,7 +72,7 @@ cdef class ReplicaReader(Reader):
         return 0
 
     cdef bint has_new_offsets(self, Fetch fetch, FetchItem item) noexcept:
-        """Whether the replica gets a new high watermark that its consumers may wait for."""
+        """Whether the replica gets a new high watermark for which its consumers may be waiting."""
         return fetch.session is not None and fetch.session.reports_at_once and (
             item.sent_high_watermark < min(item.high_watermark, item.fetch_offset))
 

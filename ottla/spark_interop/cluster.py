@@ -37,9 +37,9 @@ RETRIABLE = {
     "REQUEST_TIMED_OUT", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE",
     "COORDINATOR_LOAD_IN_PROGRESS", "_TRANSPORT", "_DESTROY_BROKER",
 }
-"""Errors of leaders, controllers, coordinators and connections that a retry may end; librdkafka
-marks only some of them as retriable. `_DESTROY_BROKER`: the broker left the metadata while a
-request waited for its answer."""
+"""Errors of leaders, controllers, coordinators and connections after which a retry may succeed;
+librdkafka marks only some of them as retriable. `_DESTROY_BROKER`: the broker left the metadata
+while a request waited for its answer."""
 # librdkafka's login properties. The Java client has one property for both: sasl.jaas.config.
 LOGIN = {"sasl.username", "sasl.password"}
 LOGIN_MODULES = {
@@ -300,9 +300,9 @@ class Cluster:
         )
 
     def meet(self) -> None:
-        """Raises PipelineError if no broker answers, in a few seconds and with the reason: another
-        server has the port, TLS or a login is missing, the password is wrong. librdkafka knows no
-        such reason, and waits."""
+        """Raises PipelineError in a few seconds if no broker answers. Its text gives the reason:
+        another server has the port, TLS or a login is missing, or the password is wrong. librdkafka
+        knows no such reason, and waits."""
         self.reach()
         if not self.security.keys() <= JAVA_NAMES.keys() | LOGIN:
             return      # only librdkafka knows the other properties
@@ -392,8 +392,8 @@ class Cluster:
         partitions: Iterable[int] | None = None,
     ) -> dict[int, int]:
         """The result of ListOffsets by partition, for an OffsetSpec of confluent-kafka; -1 if no
-        offset fits. With `committed`, the isolation level is read_committed. `partitions` are all
-        partitions by default.
+        offset fits. With `committed`, the isolation level is read_committed. By default, all
+        partitions are queried.
 
         Raises PipelineError if the election of a leader takes too long.
         """

@@ -79,7 +79,7 @@ class KeyFacts:
 
 
 class Versions:
-    """The values that were seen at each offset of a key: nearly always one."""
+    """The values that were seen at each offset of a key; nearly every offset has one value."""
 
     def __init__(self) -> None:
         self.first: dict[int, Any] = {}
@@ -104,8 +104,8 @@ def judge_key(
 ) -> KeyFacts:
     """Checks every rule that needs the rows of one key only.
 
-    `ended` says that all final reads of the history succeeded, so a value that no final read has
-    is lost.
+    `ended` says that all final reads of the history succeeded: a value is then lost if none of them
+    returned it.
     """
     facts = KeyFacts([], {}, [])
     good = [poll for poll in polls if poll.kind == "ok"]
@@ -147,8 +147,8 @@ def judge_key(
     for each in sends:
         if each.in_txn:
             there, missing = facts.seen.get(each.op, (0, 0))
-            # If the transaction committed, values that any reader saw count; otherwise only values
-            # that a read_committed reader saw.
+            # A value of a committed transaction counts if any reader saw it. A value of any other
+            # transaction counts only if a read_committed reader saw it.
             there += sum(value in shown[each.kind != "ok"] for value in each.values)
             missing += sum(value in lost for value in each.values)
             if (ended or finals) and each.kind == "info":
@@ -340,7 +340,7 @@ def _polls(
 def _edges(
     good: list[Poll], writer: dict[Any, Sends]
 ) -> list[tuple[tuple[Hashable, int], tuple[Hashable, int]]]:
-    """Pairs of transactions: the second read a value that the first wrote."""
+    """Pairs of transactions: the writer of a value, and a transaction that read the value."""
     edges = set()
     for poll in good:
         if poll.in_txn:
@@ -383,7 +383,7 @@ def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[An
         while next_end < len(ends) and times[ends[next_end]][2] < began:
             done = ends[next_end]
             next_end += 1
-            # Operations that ended before `done` began precede it: their edges are implied.
+            # An operation that ended before `done` began needs no edge: that of `done` implies it.
             frontier = [n for n in frontier if times[n][2] >= times[done][1]] + [done]
         result |= {(before, node) for before in frontier if before != node}
     return result
@@ -431,8 +431,8 @@ def circles(edges: Iterable[tuple[Any, Any]]) -> list[list[Any]]:
 
 @dataclass
 class Verdict:
-    """The outcome of a check: how often each rule was broken, examples, and doubts that the run
-    proves anything."""
+    """The outcome of a check: how often each rule was broken, examples, and reasons to doubt that
+    the run proves anything."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[Anomaly]] = field(default_factory=dict)

@@ -330,8 +330,7 @@ class Move:
         return pieces
 
     def continue_in_copy(self) -> None:
-        """Renames both directories, and updates the storage. A failed rename is left to the next start.
-        """
+        """Renames both directories; updates the storage. The next start repeats failed renames."""
         storage, source, target = self.storage, self.source, self.target
         assert self.committed and storage.homes[self.key] is source is not target
         storage.moves.pop(self.key, None)

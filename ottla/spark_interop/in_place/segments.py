@@ -66,7 +66,7 @@ def partition_directory(
 ) -> Path | None:
     """A partition's directory, in the first log directory of an in-sync replica; None without one.
 
-    Directories of other replicas may lack committed records, and have uncommitted records.
+    Directories of other replicas may lack committed records, or contain uncommitted records.
     """
     for directory in log_dirs:
         path = Path(directory) / f"{topic}-{partition}"

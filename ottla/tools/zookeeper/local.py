@@ -163,7 +163,7 @@ class LocalZooKeeper:
                 raise ZooKeeperFailed(
                     f"a ZooKeeper that was started earlier still uses {self.directory}. Either the"
                     " cluster in this directory is running, or it was killed without its ZooKeeper:"
-                    f" kill {self.left_behind} ends it"
+                    f" kill {self.left_behind} ends ZooKeeper"
                 ) from held
             self._spawn(lock.fileno())
             assert self.process is not None
@@ -191,7 +191,8 @@ class LocalZooKeeper:
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
         command += ["-cp", f"{jars()}/*", MAIN, str(self.settings_file)]
         with self.log.open("ab") as log:
-            # In its own session: Ctrl-C reaches only `ottla cluster start`, which stops it last.
+            # In its own session, so that Ctrl-C reaches only `ottla cluster start`. This command
+            # stops ZooKeeper last.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 pass_fds=(lock,),

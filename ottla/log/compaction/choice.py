@@ -29,7 +29,7 @@ class Cleanable(NamedTuple):
 
     @property
     def due(self) -> bool:
-        """Whether the log has enough dirty records, or old enough ones, for a pass now."""
+        """Whether a pass is due now, by the share of dirty records or by their age."""
         if not self.dirty_bytes:
             return False
         return self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio

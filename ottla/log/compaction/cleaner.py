@@ -1,4 +1,4 @@
-"""Compacts a log: keeps the newest record of each key; every record keeps its offset.
+"""Compacts a log: keeps the newest record of each key, at its old offset.
 
 A pass first fills a table with the keys and offsets of the records that no pass has cleaned. It
 then rewrites every segment from the log's beginning to the last of these records, leaving out
@@ -37,7 +37,7 @@ READ_SIZE = 1 << 20
 
 
 class Abandoned(Exception):
-    """The log was truncated, shortened by retention, moved, deleted or taken offline in a pass."""
+    """The log lost records, was moved or deleted, or went offline during a pass."""
 
 
 class SyncTask:
@@ -107,7 +107,7 @@ class Cleaner:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of batches read, to index keys and to rewrite segments."""
+        """Bytes of the batches that the pass has read, to index keys or to rewrite segments."""
         return self.cleaner_pass.bytes_read if self.cleaner_pass else 0
 
     @property
@@ -279,8 +279,8 @@ class Cleaner:
         if len(group) > 1:
             reached("compaction made one segment of several")
         self.remove_later(self.log.replace_segments(group, cleaned))
-        # The next group may drop a tombstone only once the removal of the records that the
-        # tombstone deletes is durable.
+        # Only after this sync are the records that a tombstone deletes gone for certain. The next
+        # group may then drop the tombstone.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:

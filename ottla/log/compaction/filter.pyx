@@ -36,7 +36,7 @@ cdef enum:
     SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 16          # bytes of records that cost less than a millisecond
     SHORT_COUNT = 2000                  # records that cost less than a millisecond
-    GROWTH_MAX = 13                     # most bytes that a new base timestamp adds to a record
+    GROWTH_MAX = 13                     # bytes that a new base timestamp adds to a record, at most
 
 cdef enum:                              # what to do with a batch
     UNCHANGED, REWRITTEN, EMPTIED
@@ -286,8 +286,8 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch is needed to restore its producer's state. This is so for the producer's
-        last data batch; if there is no data batch, for a control batch of its current epoch."""
+        """Whether a batch is needed to restore the state of its producer: as the last data batch of
+        the producer or, if there is no data batch, as a control batch of its current epoch."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False

@@ -14,8 +14,8 @@ cdef extern from *:
     #include <stddef.h>
     #include <sys/mman.h>
 
-    /* Zeroed memory in huge pages, if the system offers them on request: random access to a large
-           table otherwise spends most of its time on page table lookups. */
+    /* Zeroed memory in huge pages, if the system offers them on request. Without huge pages, random
+       access to a large table spends most of its time on page table lookups. */
     static void *ottla_table(size_t size) {
         void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (made == MAP_FAILED) return NULL;

@@ -1,8 +1,8 @@
 """Decides, in log order, which batches and markers of transactions a cleaner may drop.
 
-The first pass that reads an aborted transaction's records drops them. A marker is dropped only
-after a whole pass has found no batch of its transaction. Without the marker, remaining batches
-would look like an open transaction, or a part of the producer's next transaction.
+An aborted transaction's records are dropped by the first pass that reads them. A marker is dropped
+only after a whole pass has found no batch of its transaction. Without the marker, remaining batches
+would look like an open transaction, or like a part of the producer's next transaction.
 """
 
 from collections.abc import Iterable

@@ -30,9 +30,9 @@ cdef class AbortedIndex:
         self.size, self.distrusted = size, False
 
     def placed(self, int64_t size, entries, bint grown):
-        """Note that a file that was rebuilt from the batches has replaced the index's file, and has
-        these entries. The index counts as distrusted until the new file's name is durable. `grown`
-        means that the file got more entries after its sync, so it has to be synced again."""
+        """Note that a new file, made from the batches, has replaced the index's file, and has these
+        entries. The index counts as distrusted until the new file's name is durable. `grown` means
+        that the file got more entries after its sync, so it has to be synced again."""
         self.size, self.entries, self.distrusted = size, entries, True
         self.unsynced = self.unsynced or grown and size
 

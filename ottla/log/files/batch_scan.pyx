@@ -241,7 +241,7 @@ def last_in(BatchScan scan not None, Producers producers=None, epochs=None):
 
 def newest_in(BatchScan scan not None):
     """The highest timestamp of a scan, the last offset of the first batch that has it, and the
-    problem that ended the scan early; None as the problem if the scan reached its end."""
+    problem that ended the scan early. The problem is None if the scan reached its end."""
     cdef int64_t newest = -1, offset = -1
     cdef const uint8_t *batch = scan.next()
     while batch is not NULL:

@@ -27,7 +27,7 @@ class LeaderEpochs:
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Let `epoch` begin at `start_offset`; an epoch that is not newer changes nothing."""
+        """Let `epoch` begin at `start_offset`; an epoch that is not newer is ignored."""
         if epoch <= self.latest or epoch < 0:
             return
         # The new epoch replaces epochs without records: start offsets ascend strictly.

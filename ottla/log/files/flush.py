@@ -58,8 +58,8 @@ class EpochsFile:
 
 @dataclass(slots=True, eq=False, repr=False)
 class FlushTask:
-    """The files that one flush of a log syncs, and the offset up to which it makes the log durable.
-    """
+    """The files that a flush of one log has to sync, and the offset up to which the log is durable
+    afterwards."""
 
     disk: Disk
     offset: int

@@ -10,8 +10,8 @@ PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
 """A file in the directory of a replica whose offsets have gaps from the leader's compaction."""
 CUT = ".cut"
-"""Suffix of a file beside a segment whose damaged end recovery has cut off. The file is removed
-once the truncation has been reported."""
+"""Suffix of a note beside a segment from which recovery has cut off a damaged end. The note is
+removed once the truncation has been reported."""
 
 
 def file_name(offset: int, suffix: str) -> str:

@@ -26,7 +26,7 @@ cdef inline int32_t sequence_after(int32_t sequence, int32_t steps) noexcept:
 
 
 cdef inline bint follows_or_is(int32_t sequence, int32_t other) noexcept:
-    """Whether `sequence` equals `other` or comes after it, also if the numbers wrap between."""
+    """Whether `sequence` equals `other` or comes after it, also if the numbers wrap in between."""
     return ((<int64_t>sequence - other) & SEQUENCE_MAX) < SEQUENCE_MAX // 2
 
 
@@ -171,7 +171,7 @@ cdef class Producers:
         return -1
 
     cdef int note_unwritten(self, const uint8_t *batch) except -1:
-        """Remembers a batch of an unknown producer that was refused with a retriable error. Of
+        """Remembers a batch that was refused with a retriable error, if its producer is unknown. Of
         several refused batches of an epoch, the one with the lowest sequence is remembered."""
         cdef int64_t producer_id = fields.producer_id(batch)
         cdef int32_t first = fields.base_sequence(batch)
@@ -252,8 +252,8 @@ cdef class Producers:
         return state.producer_id, first, last, stable
 
     cdef int64_t first_unstable(self, int64_t high_watermark) except -2:
-        """The lowest first offset of the transactions that are open, or whose markers are not below
-        `high_watermark` and may still be lost; -1 if there are none."""
+        """The lowest first offset of the transactions that are open, or whose markers may still be
+        lost because they are not below `high_watermark`; -1 if there are none."""
         cdef int64_t lowest = -1
         if self.unreplicated:
             self.unreplicated = [pair for pair in self.unreplicated if pair[1] >= high_watermark]

@@ -3,8 +3,8 @@
 The file `<offset>.snapshot` holds the state before that offset. Big-endian:
 
     0         2          6         10
-    | version | crc-32c  | count   | entries, 46 bytes each ...      the checksum covers from 6 on
-      = 1
+    | version | crc-32c  | count   | entries, 46 bytes each ...
+      = 1                                             the checksum covers all bytes from 6 on
 
     0             8       10              14            22             26          34
     | producer id | epoch | last sequence | last offset | offset delta | timestamp | ...

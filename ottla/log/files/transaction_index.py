@@ -71,7 +71,7 @@ class TransactionIndex:
         return kept * ENTRY.size
 
     def replace(self, transactions: Iterable[AbortedTransaction]) -> None:
-        """Replaces the index, durably: recovery does not restore it below the recovery point.
+        """Replaces the index durably, because recovery restores no index below the recovery point.
         Raises OSError."""
         data = b"".join(ENTRY.pack(0, *each) for each in transactions)
         if data:

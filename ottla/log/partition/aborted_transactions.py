@@ -1,9 +1,9 @@
 """The aborted transactions that a read_committed consumer has to filter out.
 
 A segment's entries are read once and cached in the segment. An entry is trusted only if its marker
-exists, and its first batch too, unless compaction removed that batch. If an entry is not trusted,
-the whole index is rebuilt from the batches: an index with a wrong entry may also lack entries,
-which would make aborted records look committed.
+exists. The first batch of the transaction must exist too, unless compaction removed it. If an entry
+is not trusted, the whole index is rebuilt from the batches: an index with a wrong entry may also
+lack entries, which would make aborted records look committed.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class DoesNotFit(Exception):
 def aborted_in(
     log: ReadableLog, segments: Sequence[Segment], from_offset: int, to_offset: int, patient: bool
 ) -> list[AbortedTransaction]:
-    """The aborted transactions of these segments with records in a range of offsets.
+    """The aborted transactions of these segments that have records in a range of offsets.
 
     Raises RebuildNeeded, OSError; CorruptMessage if the index cannot be rebuilt from the batches.
     """
@@ -159,15 +159,15 @@ def load(log: ReadableLog, segment: Segment, patient: bool) -> AbortedTransactio
 def check(
     log: ReadableLog, segment: Segment, known: AbortedTransactions, at: int, patient: bool
 ) -> None:
-    """Checks that an entry's marker exists, and its first batch unless compaction removed it.
-    Raises DoesNotFit."""
+    """Checks that the marker of an entry exists. The first batch must exist too, unless compaction
+    removed it. Raises DoesNotFit."""
     if known.checked[at]:
         return
     entry = known.entry(at)
     marker = header_at(segment, entry.last_offset, patient)
     if (marker.last, marker.producer_id) != (entry.last_offset, entry.producer_id):
         raise DoesNotFit
-    # If the batch found begins after first_offset, compaction removed the first batch.
+    # If the batch that was found begins after first_offset, compaction removed the first batch.
     begun = header_in(log.segments, entry.first_offset, patient)
     if not marker.control or begun.first < entry.first_offset or (
         begun.first == entry.first_offset

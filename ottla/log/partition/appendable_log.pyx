@@ -74,9 +74,9 @@ cdef class AppendableLog(ReadableLog):
     cdef int append_run(self, const uint8_t *data, Py_ssize_t size) except -1:
         """Append whole batches of the leader's log unchanged, with one write per segment.
 
-        `checked_batches` has checked them. Raises StorageFailed if a write fails: the log keeps the
-        batches of the earlier writes. Raises OffsetOutOfRange if the first batch begins below the
-        end of this log.
+        `checked_batches` has checked them. Raises StorageFailed if a write fails; the log then
+        keeps the batches of the earlier writes. Raises OffsetOutOfRange if the first batch begins
+        below the end of this log.
         """
         cdef Py_ssize_t taken, entries = 0
         self.duplicate = False
@@ -102,8 +102,8 @@ cdef class AppendableLog(ReadableLog):
         return 0
 
     cdef int note_gaps(self, const uint8_t *data, Py_ssize_t size) except -1:
-        """Notes, also on the disk, if the leader's compaction has left gaps in the offsets of
-        batches that are about to be appended. Raises OSError.
+        """If the leader's compaction has left gaps in the offsets of these batches, notes this in
+        memory and on the disk. Called before the batches are appended. Raises OSError.
 
         Without the note, a gap at the beginning of a segment would look like damage as soon as the
         topic is no longer compacted.
@@ -112,7 +112,7 @@ cdef class AppendableLog(ReadableLog):
             return 0
         path = f"{self.directory}/{COPIED_GAPS}"
         self.disk.write_and_rename(path, b"copied from a log that was compacted\n")
-        self.unflushed.note_file(path)      # durable with the batches
+        self.unflushed.note_file(path)      # becomes durable with the batches
         self.unflushed.note_directory(self.directory)
         self.copied_gaps = True
         return 0
@@ -215,9 +215,9 @@ cdef class AppendableLog(ReadableLog):
     cpdef int start_segment(self, bint discards=False) except -1:
         """Begins a segment at the log's end; the previous one is sealed. Raises OSError.
 
-        `discards` means that the previous segment is about to be deleted: a full disk, on which its
-        indexes cannot be completed, is then no error. If the disk has no space for a producer
-        snapshot either, the state of the producers is lost if the broker is killed.
+        `discards` means that the previous segment is about to be deleted. It is then no error if a
+        full disk does not accept the rest of its indexes. If the disk has no space for a producer
+        snapshot either, a broker that is killed loses the state of the producers.
         """
         cdef Segment ended = self.chain.active
         if ended is None:

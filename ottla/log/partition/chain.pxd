@@ -17,7 +17,7 @@ cdef class LogSlice:
     cdef readonly Segment segment       # None when there is nothing to read
     cdef readonly int64_t first_offset  # the requested offset
     cdef readonly bint ends_segment     # the slice reaches the end of its segment, and the log has
-                                        #   a later one
+                                        #   a later segment
 
 
 cdef class SegmentChain:

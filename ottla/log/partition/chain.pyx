@@ -29,8 +29,8 @@ cdef class LogSlice:
 cdef bint gap_is_sound(Segment segment, int64_t position) except -1:
     """Whether compaction left the gap of offsets before the batch at `position`.
 
-    The other cause is a damaged base offset, which no checksum covers. Compaction left the gap if
-    the next batch, or the segment's end, follows the last offset of the batch at `position`;
+    The other possible cause is a damaged base offset, which no checksum covers. Compaction left the
+    gap if the next batch, or the segment's end, follows the last offset of the batch at `position`;
     otherwise the base offset is damaged.
     """
     cdef uint8_t[fields.HEADER_SIZE] header
@@ -293,9 +293,9 @@ cdef class SegmentChain:
     cdef int note_aborted(self, tuple aborted) except -1:
         """Writes an aborted transaction to the index of the active segment, where its marker is.
 
-        The marker is already in the log; without the entry aborted records would look committed. An
-        entry that does not fit on a full disk is kept in memory, and no flush completes before it
-        is written. Raises OSError.
+        The marker is already in the log; without the entry, aborted records would look committed.
+        If the entry does not fit on a full disk, it is kept in memory, and no flush completes
+        before it is written. Raises OSError.
         """
         entry = AbortedTransaction(*aborted)
         if self.active.aborted.entries is not None:
@@ -331,7 +331,7 @@ cdef class SegmentChain:
         """
         cdef list removed = []
         self.segments = list(self.segments)
-        # From the end: if this is interrupted, a valid log remains.
+        # The last segment goes first, so that a valid log remains if this is interrupted.
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
             removed.append(self.segments.pop())
             self.active = self.segments[-1]
@@ -344,7 +344,7 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Makes a truncation durable. Otherwise removed batches could reappear after a crash,
+        """Makes a truncation durable. Without this, removed batches could reappear after a crash,
         behind newer batches, and recovery would take them for valid. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
@@ -393,7 +393,7 @@ cdef class SegmentChain:
 
         Once `.log.swap` exists, recovery from a crash keeps the cleaned segment; before that, it
         keeps the sources (`swaps`). The transaction index is renamed to `.swap` before the log
-        file, so that a segment that recovery keeps always has its index. Raises OSError.
+        file, so recovery never keeps the cleaned segment without its index. Raises OSError.
         """
         cdef Segment segment, new
         cdef int64_t end_offset = sources[len(sources) - 1].end_offset

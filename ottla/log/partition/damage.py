@@ -8,9 +8,9 @@ A damaged log can be read up to the fault. There are three kinds of faults:
   system had written later pages first. The bytes from the fault on are copied to a `.quarantine`
   file, then cut off. A `.cut` file records the truncation until the broker has reported it to the
   cluster.
-- damage: below the recovery point, where the bytes were durable once. Nothing is changed except for
-  a `.damaged` file with a note; the log is read up to the fault and accepts no writes until
-  repaired.
+- damage: below the recovery point, where the bytes were durable once. The log's files stay as they
+  are, and a `.damaged` file with a note is added. The log is read up to the fault and accepts no
+  writes until repaired.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COPY_BYTES = 1 << 20
 class Damage(NamedTuple):
     """A fault in a log's bytes: its place and reason, and where the log ends because of it.
 
-    `aside` is the file that the bytes from the fault on were moved to; None if they were not moved.
+    `aside` is the file to which the bytes from the fault on were moved, None if they stayed.
     """
 
     path: str
@@ -67,8 +67,8 @@ def fault_between(
     """What is wrong with a segment's end if the next one begins at `next_base`; None if nothing is.
 
     A power cut may keep a new segment and lose the end of the previous one. Ottla's compaction
-    leaves no gap between segments, because it keeps the last batch of those that it rewrites.
-    Apache Kafka's compaction leaves such gaps: an imported log may have them below `gaps_below`.
+    leaves no gap between segments: a rewritten segment ends at the same offset as before. Apache
+    Kafka's compaction leaves such gaps: an imported log may have them below `gaps_below`.
     """
     if segment.end_offset == next_base or segment.end_offset < next_base <= gaps_below:
         return None

@@ -20,7 +20,7 @@ from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
 """A log of at most this many bytes gets no file for its leader epochs, and no snapshot if it has no
-producers: its batches are read quickly instead. With 100,000 small partitions, most files on the
+producers: reading its batches is quick enough. With 100,000 small partitions, most files on the
 disk would be of these two kinds."""
 OFFSET_MAX = (1 << 63) - 1
 
@@ -31,7 +31,7 @@ def state_after_clean_stop(
 ) -> tuple[Producers, LeaderEpochs] | None:
     """The producers and epochs of a log that a clean stop has closed; also finds the log's end.
     None if the last segment is damaged. With `patient`, raises RebuildNeeded if a rebuild or a long
-    read is needed; if its `rebuild` is a Reread, the next call gets that as `reread`."""
+    read is needed. If its `rebuild` is a Reread, the caller passes it as `reread` the next time."""
     last = segments[-1]
     if (len(segments) == 1 and not snapshots and not has_epochs
             and last.size <= min(REREAD_MAX, last.index_interval)):
@@ -72,8 +72,8 @@ def planned_reread(
         reread.add_epochs(segments)
     else:
         reread.epochs = epochs
-    # The factor 2: a small log has no snapshot and no epoch file, so each of its bytes counts
-    # twice: once for the producers, and once for the epochs.
+    # The factor is 2 because a small log has no snapshot and no epoch file, so each of its bytes
+    # counts twice, once for the producers and once for the epochs.
     if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread
@@ -149,7 +149,8 @@ def newest_snapshot(
     forgotten_ms: int,
     patient: bool = False,
 ) -> tuple[Producers, int]:
-    """The producers of the newest valid snapshot, and its offset; none and 0 without a snapshot."""
+    """The producers of the newest valid snapshot, and the offset of the snapshot. If there is none,
+    returns no producers and the offset 0."""
     end = segments[-1].end_offset if segments else 0
     for offset in sorted((at for at in snapshots if at <= end or not segments), reverse=True):
         try:

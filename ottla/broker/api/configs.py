@@ -244,7 +244,7 @@ async def _respond(request: AnyAlter, made: Any, context: RequestContext) -> lis
     errors = await _alter(asked, request, context, _decide)
     if any(isinstance(error, NotController) for error in errors) and _decided_elsewhere(context):
         # This broker is no longer the controller. The call below sets the levels of this broker's
-        # loggers once more, which changes nothing.
+        # loggers once more, to the same values.
         return await _respond_elsewhere(request, made, context)
     return [
         _answer(made, resource, error) for resource, error in zip(asked, errors, strict=True)
@@ -397,7 +397,7 @@ async def complete_waiting_reassignments(
 ) -> None:
     """Complete the reassignments that waited because min.insync.replicas was higher before. If this
     broker cannot complete them, for example because it is no longer the controller, `errors` gets
-    the error for the alteration, and a repeated request completes them."""
+    the error for the alteration. The client can then repeat its request to complete them."""
     for at, (each, error) in enumerate(zip(alterations, errors, strict=True)):
         names_it = each.replace or any(change.name == MIN_ISR for change in each.changes)
         if error is not None or not names_it or each.resource_type not in ("topic", "broker"):
@@ -435,7 +435,8 @@ def _alter_loggers(
 def list_config_resources(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """List all resources that have settings (KIP-1142); version 0 lists client metrics only."""
+    """List the resources of the named types, or of all types (KIP-1142). Version 0 lists client
+    metrics only."""
     types = {int(ResourceType.CLIENT_METRICS)}
     if context.version > 0:
         types = set(request.resource_types) or set(map(int, ResourceType))

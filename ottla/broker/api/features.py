@@ -16,7 +16,8 @@ from ottla.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 async def update_features_api(
     request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    """Upgrade and downgrade features, all or none; ApiVersions then reports the new levels."""
+    """Upgrade and downgrade features: all of them, or none if one is refused. ApiVersions then
+    reports the new levels."""
     version = context.version
     updates = [
         FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, version))

@@ -102,7 +102,7 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int move_last(self, FetchItem item) except -1:
-        """Move a served partition to the end of the list, so that none starves."""
+        """Move a served partition to the end of `changed`, so that no partition starves."""
         key = (item.topic, item.index)
         self.changed.pop(key, None)
         self.changed[key] = item

@@ -245,7 +245,7 @@ cdef class IndexRebuilds:
         self.running = {}
 
     def renew(self, IndexedSegment segment not None, bint patient, log=None):
-        """Rebuilds a segment's indexes, and with `log` its transaction index too; returns the
+        """Rebuilds a segment's indexes and, if `log` is given, its transaction index; returns the
         aborted transactions.
 
         Raises RebuildNeeded if the caller is `patient`; OSError, CorruptMessage.

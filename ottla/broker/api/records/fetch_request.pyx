@@ -22,7 +22,7 @@ from ottla.wire.headers cimport write_response_header
 cdef enum:
     FETCH = 1
     FIELDS_SIZE = 48            # approximate bytes of a partition in a reply, without its records
-    SAMPLED_MAX = 1000          # items of one request that `sample` looks at
+    SAMPLED_MAX = 1000          # items that one call of `sample` looks at
 
 
 cdef Held serve_fetch(

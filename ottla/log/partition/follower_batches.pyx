@@ -35,8 +35,8 @@ cdef Py_ssize_t checked_batches(
     The first batch must begin at `offset_min` or later, each further batch after the end of the
     batch before it; leader epochs must neither decrease nor exceed `epoch_max`. Raises
     CorruptMessage if the first batch is not valid; a later invalid batch ends the count. `more`
-    says that the leader's data continue after `data`. If so, a last batch whose offset or epoch jumps
-    is not counted: only the batch after it shows whether the jump is genuine.
+    says that the leader's data continue after `data`. If so, a last batch whose offset or epoch
+    jumps is not counted: only the batch after it shows whether the jump is genuine.
     """
     cdef Py_ssize_t at = 0, batch_size
     cdef const uint8_t *batch

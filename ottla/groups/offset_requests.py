@@ -41,7 +41,7 @@ class Setter:
     topics: set[str] = field(default_factory=set)
     """The topics whose offsets were committed."""
     back: int = 0
-    """By how many records offsets were set back, in all."""
+    """The number of records by which offsets were set back, in total."""
 
 
 class Commit(NamedTuple):
@@ -85,7 +85,8 @@ def commit_records(
 
 
 def records_back(request: Commit, codes: Sequence[ErrorCode], offsets: Offsets) -> int:
-    """By how many records, in all, the accepted offsets of a commit are below the former ones."""
+    """The number of records by which a commit sets offsets back, in total. Only accepted offsets
+    count."""
     committed = offsets.of_group(request.group_id)
     back = 0
     for each, code in zip(request.offsets, codes, strict=True):
@@ -110,7 +111,8 @@ def fetch_offsets(
     wanted: Sequence[tuple[str, int]] | None,
     require_stable: bool,
 ) -> list[FetchedOffset]:
-    """The committed offsets of the partitions in `wanted`; None: of all partitions that have one.
+    """The committed offsets of the partitions in `wanted`, or of all partitions with an offset if
+    `wanted` is None.
 
     With `require_stable`, partitions with a pending transactional offset get
     UNSTABLE_OFFSET_COMMIT instead (KIP-447).

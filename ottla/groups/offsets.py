@@ -31,7 +31,7 @@ class PendingOffset:
 
 
 class Offsets:
-    """The committed offsets, changed by `replay` and `end_transaction` only."""
+    """Committed and pending offsets. Only `replay` and `ending_steps` change them."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[TopicIndex, CommittedOffset]] = {}
@@ -91,7 +91,7 @@ class Offsets:
         )
 
     def pending_of(self, group_id: str) -> Iterable[TopicIndex]:
-        """The partitions of a group whose offsets open transactions hold."""
+        """The partitions for which an open transaction holds an offset of the group."""
         return self._holders.get(group_id, {}).keys()
 
     def pending(self) -> dict[tuple[int, OffsetKey], CommittedOffset | None]:
@@ -190,6 +190,6 @@ class Offsets:
         ]
 
     def indexes_of(self, group_id: str) -> list[TopicIndex]:
-        """The partitions that the group has an offset of, visible or pending."""
+        """The partitions for which the group has an offset, visible or pending."""
         visible = self.of_group(group_id)
         return [*visible, *(index for index in self.pending_of(group_id) if index not in visible)]

@@ -1,6 +1,6 @@
 """The bytes of `__consumer_offsets`: Kafka's own formats, so that its tools can read them.
 
-    key     | type i16 | fields of the key, version by version          | schema/records/*.txt
+    key     | type i16 | fields of a key of this type                   | schema/records/*.txt
     value   | version i16 | fields of the value                          | null: remove the key
 
 The key's leading number is what Kafka once called its version: 0 and 1 are offsets, 2 a classic
@@ -65,8 +65,8 @@ def encode_record(record: Record) -> Encoded:
 
 
 def _encode_offset_key(key: OffsetKey) -> bytes:
-    """The most common key, encoded by hand: type, group and topic with 2-byte lengths,
-    partition."""
+    """The most common key, encoded by hand: type, length of the group id, group id, length of the
+    topic's name, topic's name, partition."""
     group_id, topic, partition = key
     if len(group_id) > CACHED_CHARS_MAX:
         return _offset_key_start.__wrapped__(group_id, topic) + _I32.pack(partition)

@@ -89,8 +89,8 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_ms: int = 0
     expire_ms: int = -1
-    """Unix time at which the offset expires, from an OffsetCommit below version 5; -1: use
-    offsets.retention.minutes."""
+    """Unix time at which the offset expires, if an OffsetCommit below version 5 has set it. If -1,
+    offsets.retention.minutes applies."""
     topic_id: bytes = bytes(16)
 
 

@@ -39,8 +39,8 @@ class MarkersDue(NamedTuple):
 
     transactional_id: str
     answer: Answer | None
-    """Called with `reply` once all markers are committed, or one could not be written; called with
-    the error if the log refused the record of the end. None if no client waits."""
+    """Called with the error if the log refused the record of the end. Called with `reply` once all
+    markers are committed or one of them could not be written. None if no client waits."""
     reply: Any
 
 

@@ -16,8 +16,8 @@ transaction. Such a refusal is sent only once a record that changes nothing is c
 (`AnyShard.confirm`).
 
 This module uses no socket and no event loop, and gets the time from a `Clock`. It uses the log and
-the loop through a `ShardHost`, the broker's coordinator. `runtime` derives the coordinator of
-groups from this module, `transactions/runtime` the coordinator of transactional ids.
+the loop through a `ShardHost`, the broker's coordinator. Two modules derive from this one:
+`runtime` coordinates groups, and `transactions/runtime` coordinates transactional ids.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ Later = Callable[[Callable[[], None]], object]
 `loop.call_soon`."""
 
 FIRE_SECONDS_MAX = 0.002
-"""After this time, further due timers run after the requests that have arrived meanwhile."""
+"""When timers have run for this long, the requests that have arrived meanwhile are served first,
+then the other due timers run."""
 
 CHANGE_SECONDS_MAX = 0.001
 """How long an operation on all shards may hold the loop in one turn. After this time, the operation
@@ -102,8 +103,8 @@ class AnyShard(Protocol):
     called for each of them."""
 
     def confirm(self, key: str, result: Result, /) -> None:
-        """Adds a record that changes nothing to a result without records, if other brokers may take
-        over. Its commit proves that no other broker had taken over when the result was made."""
+        """If other brokers may take over, adds a record without effect, unless the result has
+        records. Its commit proves that no other broker had taken over when the result was made."""
 
     def replay(self, record: Any, producer_id: int = -1) -> None:
         """Applies one record, in the log's order."""
@@ -139,9 +140,9 @@ class ShardRuntime(Generic[S]):
     """All shards that this broker coordinates.
 
     `partitions` is the partition count of the internal topic. `patience_ms` is the longest time
-    that a request waits for the replicas, None for no limit. After that time, the client gets an
-    error that it retries. The record stays in the log, and the retry, too, is answered only once
-    that record is committed.
+    that a request waits for the replicas, None for no limit. After that time, the client gets a
+    retriable error. The record stays in the log, and the retry, too, is answered only once that
+    record is committed.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class ShardRuntime(Generic[S]):
         """Begins to load a shard whose partition this broker leads. The caller replays the records,
         then calls `adopt`.
 
-        Until then, clients get an error that they retry.
+        Until then, clients get a retriable error.
         """
         assert shard.partition not in self._live, "the partition's former shard is still here"
         self._loading[shard.partition] = shard
@@ -345,8 +346,8 @@ class ShardRuntime(Generic[S]):
     def _change_some(
         self, lives: list[Live[S]], operation: Callable[[S, Result], None]
     ) -> None:
-        """Runs the operation on some of these shards, and on the other shards after the requests
-        that have arrived by now."""
+        """Runs the operation on some of these shards. It runs on the others later, after the
+        requests that have arrived by now."""
         ends_at = self._clock.monotonic() + CHANGE_SECONDS_MAX
         while lives:
             live = lives.pop()
@@ -407,8 +408,8 @@ class ShardRuntime(Generic[S]):
             self._perform(live, result)
 
     def _give_up(self, live: Live[S]) -> None:
-        """Answers the requests that have waited too long, with an error that clients retry, so
-        that later requests of their connections are served."""
+        """Answers the requests that have waited too long, with a retriable error, so that later
+        requests of their connections are served."""
         assert self.patience_ms is not None, "GIVE_UP was set although waits have no limit"
         live.gives_up_ms = None
         live.appends.answer_late(

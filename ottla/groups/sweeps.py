@@ -97,8 +97,8 @@ def forgetting(
     """Removes the committed and pending offsets of deleted topics from all groups.
 
     The caller may add more topics while the sweep runs; the sweep ends once `topics` is empty.
-    Offsets of a topic that was recreated under the same name stay. If the log refuses tombstones,
-    for example on a full disk, the names of the topics are added to `kept`.
+    If a topic was recreated under the same name, the offsets of the new topic stay. If the log
+    refuses tombstones, for example on a full disk, the names of the topics are added to `kept`.
     """
     result, looks = (yield), 0
     while topics:

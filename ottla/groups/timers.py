@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class Timers:
-    """Named deadlines. Moving or cancelling a timer leaves its old entry in the heap, which is
-    skipped later."""
+    """Named deadlines. Moving or cancelling a timer leaves an outdated entry in the heap; `next_ms`
+    skips such entries."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, TimerKey]] = []

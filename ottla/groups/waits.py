@@ -194,8 +194,8 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
         names = _names(member.current.revoking, moment.cluster)
         return Finding(
             "waiting_for_revocation",
-            f"{who} has to give up {listed(names)}; if it does not within its rebalance timeout of"
-            f" {duration(value.rebalance_timeout_ms)} it is removed",
+            f"{who} has to give up {listed(names)}; it is removed unless it does so within its"
+            f" rebalance timeout of {duration(value.rebalance_timeout_ms)}",
             {**fields, "partitions": names[:WAITED_FOR_MAX]},
         )
     if state == MemberState.UNRELEASED_PARTITIONS:

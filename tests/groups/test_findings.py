@@ -142,7 +142,7 @@ def test_a_group_of_kip_848_says_which_member_is_behind_and_why() -> None:
         2, 1, MemberState.UNREVOKED_PARTITIONS, {}, {(T, 3): 2, (T, 2): 2, (b"x" * 16, 0): 2}))
     assert found(group)[1].kind == "waiting_for_revocation"
     assert found(group)[1].fields["partitions"] == ["t-2", "t-3"]
-    assert "give up t-2 and t-3; if it does not within its rebalance timeout of 9 s" in (
+    assert "t-2 and t-3; it is removed unless it does so within its rebalance timeout of 9 s" in (
         found(group)[1].text)
 
 

@@ -54,8 +54,8 @@ class ConsumerMember:
     current: CurrentMemberValue = field(default_factory=lambda: CurrentMemberValue(0))
     deadline_ms: int = 0
     """Until this monotonic time in ms (`ShardRuntime.tick_ms`), the session does not end. A
-    heartbeat without changes moves only this deadline: the session timer, if it fires earlier, is
-    set again."""
+    heartbeat without changes moves only this deadline, not the session timer. If the timer fires
+    before the deadline, it is set again."""
     rejoin_asked: bool = False
     """Whether a classic member was asked to join again and has not done so yet."""
 
@@ -81,7 +81,7 @@ class ConsumerGroup:
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     owners: dict[TopicPartition, str] = field(default_factory=dict)
-    """The owner of each partition, including partitions that it has yet to give up."""
+    """The member that owns each partition or has yet to give it up."""
     static_members: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
     early: dict[str, CurrentMemberValue] = field(default_factory=dict)
@@ -182,8 +182,8 @@ class ConsumerGroup:
     # Replay
 
     def replay_epoch(self, value: ConsumerGroupValue | None) -> None:
-        """Apply the group epoch. None changes nothing here: `replay_consumer` reports that the
-        group is removed."""
+        """Apply the group epoch. A value of None has no effect here: `replay_consumer` reports
+        that the group is removed."""
         if value is not None:
             self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
 

@@ -63,8 +63,8 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether this is a full heartbeat, such as members send after an error: then the reply is
-        full, too."""
+        """Whether this is a full heartbeat, which members send for example after an error. The
+        reply to a full heartbeat is full, too."""
         return (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.pattern is not None)
@@ -89,7 +89,7 @@ class UnchangedHeartbeat(Protocol):
 
 
 class HeartbeatReply(NamedTuple):
-    """The reply; with an assignment only if it has changed or the heartbeat was full."""
+    """The reply. Its assignment is None unless it has changed or the heartbeat was full."""
 
     member_id: str
     member_epoch: int
@@ -171,7 +171,7 @@ def keep_alive(
     settings: GroupSettings,
     cluster: ClusterView,
 ) -> int | None:
-    """Serve a heartbeat that changes neither the member nor its assignment, as nearly all do.
+    """Serve a heartbeat that changes neither the member nor its assignment. Most are like that.
 
     `client` is the client's id and host. Returns the interval to the next heartbeat in ms. Returns
     None if the heartbeat changes something or must be refused: then use `heartbeat`.
@@ -311,8 +311,8 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
         reached("a member is ahead of its coordinator")
         raise FencedMemberEpoch(
             f"the member's epoch is {known}, but it has sent {told}: it must join again")
-    # A reply with a new epoch may have been lost: the previous epoch is still accepted if the
-    # member reports the partitions that it owns, and owns no others than it was given.
+    # The reply with the new epoch may have been lost. So the previous epoch is still accepted if
+    # the member reports the partitions that it owns, and all of them are assigned to it.
     if told < known and (
         told != member.current.previous_epoch
         or request.owned is None

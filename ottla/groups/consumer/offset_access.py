@@ -63,8 +63,8 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
             raise _stale(
                 request,
                 f"the commit has the member epoch {request.generation}, but the member's epoch is"
-                f" {member.epoch}, and the member has not owned {commit.topic}-{commit.partition}"
-                f" ever since epoch {request.generation}",
+                f" {member.epoch}, and the member does not own {commit.topic}-{commit.partition},"
+                f" or got it after epoch {request.generation}",
             )
 
 

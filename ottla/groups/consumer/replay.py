@@ -30,8 +30,8 @@ EFFECTS: dict[type, Callable[[ConsumerGroup, Any, Any], None]] = {
 
 
 def replay_consumer(group: ConsumerGroup, key: Any, value: Any) -> bool:
-    """Applies one record; returns whether the group still exists: the tombstone of its epoch
-    removes it."""
+    """Applies one record. Returns whether the group still exists: a tombstone of the group's epoch
+    removes the group."""
     EFFECTS[type(key)](group, key, value)
     return value is not None or type(key) is not ConsumerGroupKey
 

@@ -54,9 +54,9 @@ class GroupHistory:
 
     def note_set(self, group_id: str, of: Event) -> bool:
         """Keep an OFFSETS_SET event: a client that is not a member has set offsets. If the event is
-        not news, its count, topics and records are added to the client's previous event. Returns
-        whether to log the event: True if it is news, or adds topics to a previous event whose list
-        of topics is not cut."""
+        not news, it is merged into the client's previous event. Returns whether to log the event:
+        True if it is news, or if it adds topics to a previous event whose list of topics is not
+        cut."""
         topics, back = {*of.fields["topics"]}, of.fields["back"]
         who = [of.fields[name] for name in ("user", "client", "host")]
         is_news = self.setters.is_news((group_id, *who, bool(back)), bool(back), of.tick_ms)

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 EACH_MAX = 100
 BYTES_MAX = 16 << 20
 TEXT_CHARS_MAX = 249
-"""The longest topic name: topic names must not be cut, because before an event is shown to a user,
+"""The length of the longest topic name. Topic names must not be cut: before a user sees an event,
 the user's access to its topics is checked by name."""
 LISTED_MAX = 20
 EVENT_BYTES, RING_BYTES = 500, 900
@@ -32,7 +32,7 @@ class Event(NamedTuple):
     kind: str
     fields: Mapping[str, Any]
     times: int = 1
-    """How often the event happened in a row."""
+    """How many times the event has happened."""
     last_ms: int = -1
     """Unix time of the last occurrence, -1 if there was only one."""
 
@@ -88,7 +88,7 @@ class Rings(Generic[Key]):
         return ring[-1] if ring else None
 
     def add(self, key: Key, of: Event, *, alone: bool = False) -> None:
-        """Add an event; if it repeats the key's newest event, only the count of that event grows,
+        """Add an event. If it equals the key's newest event, the count of that event grows instead,
         unless `alone` is set."""
         ring = self._rings.pop(key, None)
         if ring is None:

@@ -116,7 +116,7 @@ def _subscription_changed(fields: Fields) -> str:
     ]
     if fields.get("pattern"):
         changes.append(f"now reads topics that match {fields['pattern']}")
-    changed = ", ".join(changes) or "no pattern of topics any more"
+    changed = ", ".join(changes) or "its pattern was removed"
     return f"{member(fields)} changed its subscription: {changed}"
 
 
@@ -139,7 +139,8 @@ def _rebalanced(fields: Fields) -> str:
     )
     last, joined = fields.get("last"), fields.get("joined_ms")
     if fields.get("initial_delay") and took >= 1000:
-        text += ", most of it the wait of group.initial.rebalance.delay.ms for more members"
+        text += (", mostly because the group waited for more members"
+                 " (group.initial.rebalance.delay.ms)")
     elif last and fields["members"] > 1:
         after = f" after {duration(joined)}" if joined is not None else ""
         text += f"; member {last} came last{after}"
@@ -161,7 +162,7 @@ SENTENCES: dict[str, Callable[[Fields], str]] = {
     "subscription_changed": _subscription_changed,
     "joined_again": _joined_again,
     "topics_changed": lambda fields: (
-        "a topic that the group reads was created or deleted, or has other partitions"
+        "a topic that the group reads was created or deleted, or its number of partitions changed"
     ),
     "upgraded": lambda fields: (
         "the group changed to the consumer protocol (KIP-848), because"

@@ -1,4 +1,5 @@
-"""Which clients that are not members have set a group's offsets lately, to report only news.
+"""Remembers which clients have lately set offsets of a group without being its members, so that
+only news is reported.
 
 A tool sets offsets once. But consumers that manage their partitions themselves commit every few
 seconds, and several of them may use the same group.
@@ -12,7 +13,7 @@ from typing import NamedTuple
 QUIET_MS = 600_000
 """After this time without a commit, a client's next commit is news."""
 BACK_MS, BACK_MAX = 3_600_000, 5
-"""Within BACK_MS, only the first BACK_MAX commits of a client that set offsets back are news: two
+"""Within BACK_MS, only a client's first BACK_MAX commits that set offsets back are news: two
 consumers that commit the same partitions set each other's offsets back all the time."""
 SETTERS_MAX = 10_000
 

@@ -1,5 +1,5 @@
-"""Completes transactions: writes a marker into every partition, and again where that failed, until
-all markers are committed.
+"""Completes transactions: writes a marker into every partition, and repeats failed writes until all
+markers are committed.
 
     PrepareCommit recorded -> Ending -> a marker into each partition -> all committed -> Complete
                                   '-- failed markers are retried after a delay --'
@@ -43,7 +43,8 @@ MarkerWritten = Callable[[ProtocolError | None], None]
 """Called once when a marker is committed in its partition, or with the error."""
 
 WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
-"""Writes a marker into a partition; may raise ProtocolError instead of reporting it."""
+"""Writes a marker into a partition. May raise a ProtocolError instead of passing it to the
+MarkerWritten."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
 """Errors after which no marker is needed: the partition was deleted, or it knows a newer epoch of
@@ -71,7 +72,7 @@ class Ending:
         )
         self.remaining = set(value.partitions)
         self._untried: list[TopicIndex] = []
-        """The partitions that this attempt has not tried yet, the next one last."""
+        """The partitions that this attempt has not tried yet, in reverse order."""
         self._waiting: tuple[Answer, Any] | None = None
         self._open = 0
         """How many markers are being written. `settled` is called, and the next attempt begins,

@@ -47,7 +47,7 @@ class TransactionState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionValue:
-    """A transactional id as of one record. Times are Unix times in ms."""
+    """The state of a transactional id in one record. Times are Unix times in ms."""
 
     producer_id: int
     epoch: int

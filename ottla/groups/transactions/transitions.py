@@ -238,8 +238,8 @@ def _ended_with_epoch(
 
 
 def _was_bumped(value: TransactionValue, producer: Producer) -> bool:
-    """Whether the current epoch directly follows the producer's: the producer's transaction has
-    ended or is ending, and the reply may have been lost."""
+    """Whether the current epoch directly follows the producer's epoch. If so, the producer's
+    transaction has ended or is ending, and the reply may have been lost."""
     if value.client_version < EPOCH_PER_TRANSACTION:
         return False
     if producer.producer_id == value.producer_id:
@@ -274,10 +274,10 @@ def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionStat
 def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
     """The error for a producer whose transaction has ended otherwise than the producer requests.
 
-    If a commit finds an abort, the coordinator has aborted the transaction, usually because it was
-    open for too long: no client requests both. The error is PRODUCER_FENCED, from which Streams and
-    Connect recover (KAFKA-20785); Apache Kafka before that fix returns INVALID_TXN_STATE, which
-    terminates them.
+    If a producer requests a commit but the transaction was aborted, the coordinator has aborted it,
+    usually because it was open for too long: no client requests both. The error is PRODUCER_FENCED,
+    from which Streams and Connect recover (KAFKA-20785). Apache Kafka before that fix returns
+    INVALID_TXN_STATE, which terminates them.
     """
     if commit:
         reached("a commit met the abort of its transaction")

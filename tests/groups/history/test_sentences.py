@@ -46,7 +46,7 @@ TAKEN = {"generation": 4, "members": 2}
     ("subscription_changed", {"added": (), "removed": ("u",), "pattern": "t"},
      "member m-1 of h changed its subscription: removed u, now reads topics that match t"),
     ("subscription_changed", {"added": (), "removed": ()},
-     "member m-1 of h changed its subscription: no pattern of topics any more"),
+     "member m-1 of h changed its subscription: its pattern was removed"),
     ("joined_again", {"leads": False}, "member m-1 of h joined again"),
     ("joined_again", {"leads": True},
      "member m-1 of h joined again as the group's leader, to assign anew (for example after a"
@@ -60,8 +60,8 @@ TAKEN = {"generation": 4, "members": 2}
     ("rebalanced", {**TAKEN, "took_ms": 999, "initial_delay": True, "last": "x"},
      "the rebalance to generation 4 with 2 members took 999 ms; member x came last"),
     ("rebalanced", {**TAKEN, "took_ms": 1000, "initial_delay": True, "last": "x"},
-     "the rebalance to generation 4 with 2 members took 1 s, most of it the wait of"
-     " group.initial.rebalance.delay.ms for more members"),
+     "the rebalance to generation 4 with 2 members took 1 s, mostly because the group waited"
+     " for more members (group.initial.rebalance.delay.ms)"),
     ("rebalanced", {**TAKEN, "took_ms": 1999, "last": "x", "joined_ms": 1000, "leader": "l"},
      "the rebalance to generation 4 with 2 members took 2 s; member x came last after 1 s"),
     ("rebalanced", {**TAKEN, "took_ms": 2000, "last": "x", "joined_ms": 1000, "leader": "l"},

@@ -28,7 +28,7 @@ SCALA = "2.13"
 JAVA_MIN = 17
 VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
 """The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
-other releases lack one of them. compat_tests run with each release."""
+other releases lack at least one of these. compat_tests run with each release."""
 RECOMMENDED = VERSIONS[-1]
 MASTERS = re.compile(
     r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|\w+://.+")
@@ -210,7 +210,7 @@ def files_of(home: Path, version: str) -> list[Path]:
 
 
 def _class_path(home: Path, version: str) -> dict[str, str]:
-    """Settings that put the connector's jars on the class path: from files, or by resolving."""
+    """Settings that put the connector's jars on the class path: local files or coordinates."""
     files = files_of(home, version)
     if files:
         return {"spark.jars": ",".join(map(str, files))}

@@ -23,19 +23,19 @@ from ottla.wire.wording import counted
 WATCH_SECONDS = 10.0
 REPORT_FAILED = 'the return value of "scala.Option.get()" is null'  # of Spark 4.1.1
 POLL_SECONDS = 0.5  # the wait ends earlier if the query ends
-SILENT_SECONDS = 8.0  # a longer wait is explained; more than the 5 s that `check_ids` may take
+SILENT_SECONDS = 8.0  # a longer wait is explained; `check_ids` alone may wait for 5 s
 TICK_SECONDS = 1.0
 JOIN_SECONDS = 1.0
-LOOK_SECONDS = 2.0  # the interval at which Contact tries whether a broker accepts connections
-LOOKS_SHARE = 0.1  # tries take at most this share: one takes long if an address drops packets
-AWAY_SECONDS = 3.0  # a shorter outage is not worth a line
-# The two minutes are PATIENCE_SECONDS.
+LOOK_SECONDS = 2.0  # the interval at which Contact tests whether a broker accepts connections
+LOOKS_SHARE = 0.1  # the most that these tests may take of the time; dropped packets make them slow
+AWAY_SECONDS = 3.0  # a shorter outage is not reported
+# The two minutes in the next text are PATIENCE_SECONDS.
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
 BACK = "the brokers answer again"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
 IDLE = "(no new records yet)"
 LOST = "Some data may have been lost"
-# What a user can do about lost records: without a checkpoint RUN_AGAIN, with one ALLOW_GAPS.
+# Advice after lost records: RUN_AGAIN is for runs without a checkpoint, ALLOW_GAPS for the others.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
 ALLOW_GAPS = "To continue with the remaining records, run it again with allow_gaps (--allow-gaps)"
 # Errors that end a query, by a text in the chain of causes, and what a user can do.
@@ -84,8 +84,8 @@ class Progress:
 
     By default (`show` None) the line is shown if standard error is a terminal. Long waits are
     explained even without a terminal, unless `show` is false. `interrupted` is whether the user
-    ended a query that would run for ever. While `querying`, only `run`, and `looking` with
-    `beside_query`, look for outages. Several threads may show and say something.
+    ended a query that would run for ever. While `querying`, outages are reported by `run`, and by
+    `looking` only with `beside_query`. Several threads may draw this line and print other lines.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
@@ -108,7 +108,7 @@ class Progress:
             self._draw(f"{self.what}: the first batch takes up to half a minute on two idle cores")
 
     def restart(self) -> None:
-        """Begin to measure the rate anew: it is the mean since the last call of this method."""
+        """Begins to measure anew: the rate is the mean since the last call of this method."""
         self._begin = time.monotonic()
 
     def tick(self, seconds: float) -> None:
@@ -177,8 +177,8 @@ class Contact:
     """Reports once per outage that no broker answers, and once that brokers answer again.
 
     `reach` and `watch` are as in `drain`. If brokers accept connections but do not answer, `watch`
-    waits for them. `outage` may be the state of an earlier Contact, to continue from. Once `ended`
-    is set, nothing more is reported.
+    waits for them. `outage` may be the state of an earlier Contact, which this one continues. Once
+    `ended` is set, nothing more is reported.
     """
 
     def __init__(
@@ -471,7 +471,7 @@ def run(
         progress.earlier += rows
         progress.done()
     if progress.interrupted:
-        return rows     # a stop inside a batch sets the query's exception: not an error here
+        return rows     # a stop inside a batch sets the query's exception, which is no error here
     failed = query.exception()
     if failed is not None:
         raise explained(failed, after_loss)
@@ -485,7 +485,8 @@ class News:
     """The reports of a query's progress, each of which is taken once.
 
     Does not use `query.recentProgress`, which fetches every field of up to a hundred reports from
-    the JVM by separate calls: ten times a second, this took over a third of the time of `archive`.
+    the JVM by separate calls. With ten polls a second, this took over a third of the time of
+    `archive`.
     """
 
     def __init__(self, query: Any) -> None:
@@ -505,7 +506,7 @@ class News:
 
 
 def is_batch(report: Mapping[str, Any]) -> bool:
-    """Whether a report of progress is of a batch that ran.
+    """Whether a report of progress is about a batch that ran.
 
     While there is nothing to read, Spark reports every ten seconds too. Such a report has the
     number of the next batch, and a batch with that number will follow.
@@ -545,8 +546,9 @@ def _figure(node: Any, name: str) -> int:
 def explained(error: BaseException, after_loss: str = RUN_AGAIN) -> PipelineError:
     """An error of Spark as one of our errors, in one sentence; `after_loss` is as in `drain`.
 
-    Uses the first match in CAUSES; else the innermost error, which is one of our errors, the error
-    of a Python worker, or the JVM's last cause; else the first line.
+    The sentence comes from the first match in CAUSES. Without a match, it is the innermost error:
+    one of our errors, the error of a Python worker, or the JVM's last cause. If no such error is
+    found, it is the first line.
     """
     if isinstance(error, PipelineError):
         return error

@@ -33,7 +33,7 @@ from ottla.spark_interop.value_format import Format
 
 SHOWN_MAX = 200  # characters of a schema in an error
 UNCOMPARED = "--", "/*", "`", "'"
-"""Comments and quoted names in a schema: only Spark compares such schemas."""
+"""Signs of comments and quoted names; only Spark compares schemas that contain one of them."""
 
 
 def about(place: Path) -> dict[str, Any] | None:

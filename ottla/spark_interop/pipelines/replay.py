@@ -63,7 +63,7 @@ def replay(
     1970-01-01T00:00), "seconds", "partitions": {p: number of records}}. Within a partition,
     records are written in the order of their offsets. Raises PipelineError for a topic that is
     missing, has too few partitions, would delete the records, or is the one that was archived;
-    DataLost for missing or damaged files. Records that were written before the error stay; once
+    DataLost for missing or damaged files. Records that were written before an error stay; once
     the cause is repaired, another run writes the rest.
     """
     check_options(rate, timestamps)
@@ -87,7 +87,7 @@ def replay(
         }  # fmt: skip
         if not dry_run or cluster.exists(topic) or not create:
             needed = max(counts, default=0) + 1
-            if not cluster.exists(topic):       # also the partitions that have no records
+            if not cluster.exists(topic):       # partitions without records count, too
                 needed = max(needed, *(int(p) + 1 for p in read_offsets(files, CHECKPOINT)))
             prepare(cluster, topic, needed, archived,
                     oldest_ms if timestamps == "original" else None,

@@ -43,7 +43,7 @@ class Step:
     options: tuple[Option, ...] = field(default=())
 
     def writes_topic(self, given: Mapping[str, Any]) -> bool:
-        """Whether the step writes to a topic with these options, in transactions as they all do."""
+        """Whether a step with these options writes to a topic; if so, it uses transactions."""
         return self.name == "mirror" or any(
             option.creates_topic and given.get(option.name) for option in self.options)
 
@@ -60,7 +60,9 @@ TOPIC = Option("topic", "the topic to read", required=True)
 PATH = Option("path", "the directory of the result", "path", True)
 ARCHIVE = Option("path", "the directory of the archive", "path", True)
 EVERY = Option(
-    "every", "run until stopped, at this interval, e.g. '1 minute'; else end when all is read"
+    "every",
+    "read new records at this interval, e.g. '1 minute', until stopped; by default, end when "
+    "all is read",
 )
 BATCH = Option(
     "records_per_batch",
@@ -94,7 +96,7 @@ STEPS = (
         "compact", AT + "archive", "compact", "merge the small files of an archive",
         "ottla pipeline compact --path flights-archive",
         (ARCHIVE,
-         Option("small_bytes", "files with fewer bytes are small, 64 MiB by default", "count"),
+         Option("small_bytes", "files below this size are small; 64 MiB by default", "count"),
          Option("files_min", "do not merge fewer small files than this, 2 by default", "count")),
     ),
     Step(
@@ -165,7 +167,7 @@ STEPS = (
         "--time-zone America/New_York --limit 5",
         (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE,
          Option("lateness", "stop at the first record that is later than --until by this much, "
-                "e.g. 1h; else at the end of the topic"), *FORMAT,
+                "e.g. 1h; by default, read to the end of the topic"), *FORMAT,
          Option("output", "- (default), a file of JSON lines, or NAME.parquet", "path"),
          Option("limit", "the maximum number of records", "count")),
     ),
@@ -190,7 +192,7 @@ BY_NAME = {step.name: step for step in STEPS}
 
 
 def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The checked options. Raises PipelineError if an option is unknown, missing or of another
+    """The checked options. Raises PipelineError if an option is unknown, missing or of the wrong
     kind. If `topic` is given without `bootstrap`, adds the default address of all `ottla`
     commands."""
     known = {option.name: option for option in step.options}

@@ -2,8 +2,8 @@
 row.
 
 Records keep their timestamps. A topic whose retention is shorter than their age would delete them
-as soon as they are written. So such a topic is refused; a topic that is created gets unlimited
-retention instead.
+as soon as they are written. So such a topic is refused. If the pipeline creates the topic, it sets
+unlimited retention instead.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
 
 
 def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> RetentionCheck:
-    """A check of a topic's records: from the offsets `begin` on; in other partitions, of all."""
+    """A check of the records of a topic, in each partition from its offset in `begin` on. If it has
+    no offset there, all its records are checked."""
 
     def has_older(timestamp_ms: int) -> bool:
         starts, newer = cluster.starts(topic), cluster.at_time(topic, timestamp_ms)

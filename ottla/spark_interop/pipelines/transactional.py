@@ -90,8 +90,8 @@ class Destination:
             self.origin.check()
 
     def reach(self) -> None:
-        """Raises NoBroker if no broker of the origin accepts connections. The destination is not
-        checked, except without an origin: only writes need it, and a write waits for it."""
+        """Raises NoBroker if no broker of the origin accepts connections. Without an origin, the
+        destination is checked instead. Otherwise it is not: only writes need it, and they wait."""
         (self.cluster if self.origin is None else self.origin.cluster).reach()
 
     def transactional_id(self, lane: int) -> str:
@@ -193,7 +193,7 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
                                transaction
         key, value    binary
         headers       array<struct<key, value>>
-        partition     int      without it the key decides, as Java's partitioner does
+        partition     int      by default chosen by the key, as Java's partitioner does
         timestamp_ms  bigint
         aside         boolean  true: the row goes to the second topic, `to.aside`
 
@@ -288,7 +288,8 @@ class Lane:
                     "compression.type": to.compression,
                     "partitioner": "murmur2_random",
                     "linger.ms": 20,
-                    # The topic's limit applies to a batch; a record above batch.size gets its own.
+                    # The topic limits the size of a batch; a record above batch.size gets its own
+                    # batch.
                     "batch.size": max(min(BATCH_BYTES_MAX, begun.batch_bytes_max), 1),
                     "message.max.bytes": LIBRDKAFKA_RECORD_BYTES_MAX,
                     "queue.buffering.max.messages": QUEUED_RECORDS_MAX,
@@ -474,7 +475,7 @@ class Lane:
 
 
 def check_ids(cluster: Cluster, known: dict[str, str]) -> None:
-    """Raises PipelineError if a topic no longer has its known id: deleted, or created again.
+    """Raises PipelineError if a topic was deleted or created again, so that its id is not `known`.
 
     A broker that has just started may not know every topic yet, so a difference counts only if it
     is still there after SETTLED_SECONDS.

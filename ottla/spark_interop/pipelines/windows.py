@@ -194,7 +194,7 @@ def known_watermark(files: Readable) -> str | None:
 
     A batch begins with the watermark in `offsets`, and ends with the one in `commits`. Spark's
     report of a batch has only the watermark in `offsets`; the next batch reports the other one. But
-    after the batch that a killed run had begun there may be no next one, so the files are read.
+    after the batch that a killed run had begun there may be no next batch, so the files are read.
     """
     last = query_run.newest(files, CHECKPOINT, "offsets")
     found = [0]
@@ -212,7 +212,7 @@ def known_watermark(files: Readable) -> str | None:
 
 
 def check_time_column(name: str, kind: str) -> None:
-    """Raises PipelineError unless a column of this type of Spark can be the event time."""
+    """Raises PipelineError unless a column of this Spark type can be the event time."""
     if not kind.lower().startswith("timestamp"):
         raise PipelineError(
             f"time_column: {name} is of type {kind.upper()}, but the event time must be a"
@@ -295,7 +295,7 @@ def _aggregated(
 
 def _same_life(target: Table, into: transactional.Destination) -> None:
     """Raises PipelineError if the progress topic has positions but there is no checkpoint.
-    Positions are batch numbers, which a new checkpoint would begin again at 0."""
+    Positions are batch numbers, and a new checkpoint would number its batches from 0 again."""
     begun = target.files.exists(f"{CHECKPOINT}/offsets")
     if not begun and transactional.positions(replace(into, source="")):  # from any path
         raise PipelineError(

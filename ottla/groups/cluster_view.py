@@ -19,7 +19,7 @@ class ClusterView(Protocol):
 
     @property
     def version(self) -> int:
-        """Grows whenever a topic is created, deleted or gets partitions."""
+        """Grows whenever a topic is created or deleted, or gets more partitions."""
 
     def topic(self, name: str) -> Topic | None:
         """The topic of this name."""

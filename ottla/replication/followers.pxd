@@ -10,7 +10,7 @@ cdef struct Follower:
     int64_t log_start                   # -1 while that is not known
     int64_t caught_up_ms                # when it was last at the leader's log end; AT_END: now
     int64_t seen_end, seen_ms           # the leader's log end at the last fetch; the fetch's time
-    int64_t stuck_ms                    # since when it asks for the same records; -1: it does not
+    int64_t stuck_ms                    # since when it repeats the same fetch; -1 if it does not
     bint in_isr                         # in the committed in-sync set
     bint joining                        # proposed for the in-sync set, not decided yet
     bint live                           # registered under `broker_epoch`, not leaving or offline

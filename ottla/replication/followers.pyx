@@ -2,8 +2,8 @@
 """A leader's followers: how far each one has come, and which of them the high watermark waits for.
 
 The high watermark waits for the followers that *count*: members of the in-sync set and followers
-that are proposed for it (the maximal ISR, KIP-497). A follower that was caught up within
-replica.lag.time.max.ms counts as well: it could otherwise never reach the high watermark while
+that are proposed for it (the maximal ISR, KIP-497). A follower that was caught up during the last
+replica.lag.time.max.ms counts as well: otherwise it could never reach the high watermark while
 producers continue.
 
 The lag clock: a fetch in a session names only partitions that changed, so the leader hears nothing
@@ -46,7 +46,7 @@ cdef class Followers:
             follower.node_id = node
             follower.broker_epoch = follower.end = follower.log_start = -1
             follower.in_isr = node in isr
-            # A new leader has no fetches yet: in-sync replicas have the lag time to send one.
+            # A new leader has got no fetch yet: each in-sync replica has `lag_ms` to send one.
             follower.caught_up_ms = now_ms if follower.in_isr else NEVER
             follower.seen_ms = NEVER
             follower.stuck_ms = -1
@@ -146,9 +146,9 @@ cdef class Followers:
 
     cdef int32_t closest(self, object nodes, int64_t offset) except -2:
         """The best replica among `nodes` for a consumer that reads at `offset` (KIP-392); -1 if
-        there is none. The replica is in sync, live and has that offset. Of several such replicas,
-        this returns the one with the highest log end; of replicas with the same end, the one that
-        caught up last."""
+        there is none. The replica is in sync and live, and has that offset. Of several such
+        replicas, this returns the one with the highest log end; of replicas with the same end, the
+        one that caught up last."""
         cdef Follower *follower
         cdef Follower *best = NULL
         cdef int at
@@ -162,7 +162,8 @@ cdef class Followers:
 
     def behind_ms(self, int32_t node_id, int64_t now_ms):
         """How many ms ago a follower was at the log's end; 0 if it is there now, -1 if that is not
-        known. A follower that was in sync when this leader epoch began counts as caught up then."""
+        known. A follower that was in sync when this leader epoch began counts as caught up at that
+        time."""
         cdef Follower *follower = self.find(node_id)
         if follower is NULL or follower.caught_up_ms == NEVER:
             return -1

@@ -279,10 +279,11 @@ class MetadataImage:
 
     In a cluster, `entry` is the number of the last log entry in ZooKeeper that the image contains.
     `leaving` are the brokers that are shutting down. `former` has the last registrations of brokers
-    that are gone, and `company` the brokers that had gone shortly before each of them.
+    that are gone; `company` has the brokers that had gone shortly before each of them.
     `recently_gone` are brokers that went so recently that other brokers may have stopped at the
-    same moment; some of them may be registered again. `adopting` is set while a restored backup is
-    being adopted. `raised` is the sum of all EpochsRaised. A standalone broker has no controller.
+    same moment. A broker stays in this set even if it registers again. `adopting` is set while a
+    restored backup is being adopted. `raised` is the sum of all EpochsRaised. A standalone broker
+    has no controller.
     """
 
     cluster_id: str = ""
@@ -338,8 +339,7 @@ class MetadataImage:
         return self.configs.get((resource_type, resource_name), {})
 
     def apply(self, records: Iterable[MetadataRecord]) -> MetadataImage:
-        """The image after `records`, in their order. Each dictionary is copied once, if
-        touched."""
+        """The image after `records`, in their order. A dictionary is copied only if it changes."""
         return at_once(self.applying(records))
 
     def applying(self, records: Iterable[MetadataRecord]) -> Steps[MetadataImage]:
@@ -424,7 +424,7 @@ class _Draft:
                 if record.next_id < self.next_producer_id:
                     raise ValueError(
                         f"all producer ids below {self.next_producer_id} are allocated already, but"
-                        f" the record says only those below {record.next_id}"
+                        f" the record says only that those below {record.next_id} are"
                     )
                 self.next_producer_id = record.next_id
             case FeatureSet():

@@ -30,10 +30,10 @@ cdef class ReplicaRole:
     # replica's high watermark, both logs have the same records.
     cdef readonly bint in_step
     cdef readonly bint alone            # this broker leads, and no other replica is in sync
-    # Fewer than min.insync.replicas are in sync: acks=all is refused, the high watermark does not
-    # move.
+    # Fewer replicas are in sync than min.insync.replicas: acks=all is refused, and the high
+    # watermark does not move.
     cdef readonly bint under_min_isr
-    cdef readonly tuple proposed        # the in-sync set that was proposed; None if none is open
+    cdef readonly tuple proposed        # the proposed in-sync set; None if no proposal is open
 
     cdef int64_t append(
         self, Partition partition, uint8_t *batch, Py_ssize_t size, bint all_replicas) except -2

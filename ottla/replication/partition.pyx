@@ -31,7 +31,7 @@ cdef class Watcher:
 
     cdef int readable_moved(self, Partition partition) except -1:
         """Called for a watcher of appends (a follower's fetch) when the high watermark has moved.
-        An append makes the fetch's answer due at once; a moved high watermark need not."""
+        An append makes the fetch's answer due at once; a moved high watermark need not do so."""
         return 0
 
 
@@ -346,8 +346,8 @@ cdef class Partition:
 
     cdef int64_t told_start(self) noexcept:
         """The log start that a follower reports to its leader; the leader answers DeleteRecords
-        once all replicas have reported theirs. It is never above the log start that a restart would
-        find."""
+        once all replicas have reported the new log start. The reported log start is never above the
+        one that a restart would find."""
         return min(self.kept_start, self.log.log_start_offset)
 
     cdef bint must_sync(self) noexcept:

@@ -15,8 +15,8 @@ Replicas = tuple[int, ...]
 
 
 class InvalidReplicationFactor(ProtocolError):
-    """More replicas than brokers, fewer than one, or a change of their number that the client has
-    not allowed."""
+    """More replicas than brokers, less than one replica, or a change of the number of replicas that
+    the client has not allowed."""
 
     code = ErrorCode.INVALID_REPLICATION_FACTOR
 
@@ -111,8 +111,8 @@ def spread(
     image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
     """Place `count` new partitions. `start` is the position in the rotation to begin at. If too few
-    brokers are live, the remaining replicas go to brokers that are away but still registered, as
-    in Apache Kafka, so that topics can be created during a rolling restart."""
+    brokers are live, the remaining replicas go to brokers that are away but were not unregistered,
+    as in Apache Kafka, so that topics can be created during a rolling restart."""
     closed = cordoned(image)
     brokers = {node: each for node, each in image.brokers.items() if node not in closed}
     size = len(brokers)

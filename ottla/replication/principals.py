@@ -73,7 +73,7 @@ class RuleSet(NamedTuple):
 
 
 class DelegationToken(NamedTuple):
-    """A token with which clients may log in as `owner`; times in wall-clock milliseconds."""
+    """A token with which clients may log in as `owner`; times are wall-clock milliseconds."""
 
     token_id: str
     owner: str

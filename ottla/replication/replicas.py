@@ -78,13 +78,13 @@ class Replicas:
         """Partitions whose log directory has failed, or whose log could not be opened: clients are
         told that these partitions have no leader."""
         self.damaged: dict[Key, None] = {}
-        """Partitions with several replicas whose damaged logs here refuse writes until they are
-        repaired."""
+        """Partitions whose log on this broker is damaged and refuses writes until it is repaired.
+        They have several replicas."""
         self.put_off: set[Key] = set()
         """Partitions that could not be opened for lack of disk space or file descriptors."""
         self.unreadable: set[Key] = set()
-        """Partitions with several replicas whose logs here could not be read when they were
-        opened."""
+        """Partitions whose log on this broker could not be read when it was opened. They have
+        several replicas."""
 
     def partition(self, topic: str, index: int) -> Partition | None:
         """The partition, if this broker has a replica of it."""
@@ -332,9 +332,9 @@ class Replicas:
         reached("a follower's damaged log was put aside")
         self.damaged.pop((partition.topic, partition.index), None)
         log.warning(
-            "%r: the damaged end of the log was moved aside and is fetched from broker %d again"
-            " from offset %d on; these files are kept: %s", partition, partition.leader_id,
-            partition.log.log_end_offset, ", ".join(aside),
+            "%r: the damaged end of the log was moved aside. The records from offset %d on are"
+            " fetched again from broker %d. These files are kept: %s", partition,
+            partition.log.log_end_offset, partition.leader_id, ", ".join(aside),
         )
 
     def replace_unreadable(self, key: Key, image: MetadataImage) -> None:
@@ -344,8 +344,8 @@ class Replicas:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
             log.warning(
-                "%s-%d: the unreadable log was moved aside and is fetched from the leader again;"
-                " these files are kept: %s", *key, ", ".join(aside),
+                "%s-%d: the unreadable log was moved aside. Its records are fetched again from the"
+                " leader. These files are kept: %s", *key, ", ".join(aside),
             )
             self._open_again(key, image)
         self.offline_changed()

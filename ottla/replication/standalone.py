@@ -61,9 +61,9 @@ SNAPSHOT_AFTER_RECORDS = 20_000
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
-    # A new setting can free space, too, by a shorter retention (ConfigSet). The other kinds are
-    # written when a broker starts, before it serves clients. All of them may use half of the
-    # reserve; the rest is kept for deletions.
+    # A new setting can free space, too, by a shorter retention (ConfigSet). A starting broker needs
+    # the other kinds before it serves clients. These four kinds may use half of the reserve; the
+    # rest is kept for deletions.
     ConfigSet: RESERVE_SIZE // 2,
     BrokerRegistered: RESERVE_SIZE // 2,
     EpochsRaised: RESERVE_SIZE // 2,

@@ -1,5 +1,5 @@
 """Throttles of replication (KIP-73). They limit the bytes per second that a leader sends, or a
-follower fetches, for replicas that are not in sync and that a topic's settings name.
+follower fetches, for replicas that are not in sync and are named in the settings of a topic.
 
 `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list replicas
 as partition:broker, or * for all; a broker's `*.replication.throttled.rate` limits each side. The
@@ -59,7 +59,7 @@ class Throttle:
         self.active = bool(self.replicas)
 
     def applies_to(self, topic: str, index: int) -> bool:
-        """Whether the settings name this partition's replica on this broker."""
+        """Whether this partition's replica on this broker is named in the settings."""
         named = self.replicas.get(topic)
         return named is not None and (named is EVERY or index in named)
 

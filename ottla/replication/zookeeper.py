@@ -3,11 +3,11 @@
 kazoo has threads of its own. Its completions, watches and state listeners only pass their result to
 the event loop. kazoo's blocking methods are called only in `stop`, in an executor's thread.
 
-Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here: it
-queues requests while it is disconnected and sends them later; it forgets all watches when the
-connection breaks, calling each with an event without a type; it waits longer and longer between
-attempts to connect; an attempt without an answer lasts for the whole session timeout; it does not
-report which session timeout the server has granted; and it logs each attempt to connect.
+Some of kazoo's behaviour does not fit what `coordination` promises, and is corrected here. While
+kazoo is disconnected, it queues requests, and sends them later. When the connection breaks, kazoo
+forgets all watches, and calls each with an event without a type. It waits longer and longer between
+attempts to connect, and an attempt without an answer lasts for the whole session timeout. It does
+not report which session timeout the server has granted. It logs each attempt to connect.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.unanswered: socket.socket | None = None
         """The latest connection, until its first answer."""
         self.refused = ""
-        """Why the last TLS handshake failed: a text to append to a message; "" if it did not."""
+        """Why a TLS handshake failed last: a text to append to a message; "" if none has failed."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **of_kazoo: object
@@ -152,7 +152,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, read: list[Any], write: list[Any], failed: list[Any], timeout: float | None = None
     ) -> Any:
-        """Which of these sockets are ready, as `select.select`."""
+        """Return which of these sockets are ready, as `select.select` does."""
         first = self.unanswered is not None and self.unanswered in read
         if first and timeout is not None:
             timeout = min(timeout, self.answer_seconds)

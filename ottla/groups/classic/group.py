@@ -108,7 +108,7 @@ class ClassicGroup:
     came_from_empty: bool = False
     """In PreparingRebalance: the group was empty before, so the initial delay applies."""
     joined_in_delay: bool = False
-    """Whether a member has joined since the initial delay began: then the delay is extended."""
+    """Whether a member has joined since the initial delay began: if so, the delay is extended."""
     members: dict[str, ClassicMember] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     pending_joins: set[str] = field(default_factory=set)
@@ -116,8 +116,8 @@ class ClassicGroup:
     pending_syncs: set[str] = field(default_factory=set)
     must_rejoin: bool = False
     """Whether the group was converted from KIP-848 and has not rebalanced since. Until it
-    rebalances, members may not know of the change, and no member owns the partitions of the last
-    KIP-848 member."""
+    rebalances, some members may be unaware of the change, and no member owns the partitions of the
+    last KIP-848 member."""
     delay_left_ms: int = 0
     """By how many more ms the initial delay may be extended."""
     refused: str = ""

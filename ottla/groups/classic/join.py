@@ -206,7 +206,7 @@ def _take_over(
     answer: Answer,
     result: Result,
 ) -> None:
-    """Keeps the generation; only the member's id changes, which is recorded."""
+    """Keeps the generation: only the member's id changes, and this change is recorded."""
     reached("a static member came back to a stable group")
     value = group.with_successor(old.member_id, member, result.wall_ms)
     result.records.append(Record(GroupKey(group.group_id), value))

@@ -1,7 +1,7 @@
 """The consumers' embedded protocol: the contents of JoinGroup's metadata and SyncGroup's
 assignment.
 
-Brokers treat these contents as opaque bytes, but parse them if the protocol type is `consumer`: to
+Brokers do not read these contents, unless the protocol type is `consumer`. Then they parse them to
 know which topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members
 share a group.
 

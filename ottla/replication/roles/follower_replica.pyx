@@ -96,7 +96,7 @@ cdef class FollowerReplica(ReplicaRole):
 
     cdef int64_t compacted_end(self, Partition partition) except -1:
         """The offset below which the log must not be cut: compaction may have removed records
-        because their keys have newer ones before this offset. With compaction enabled, this is at
+        because their keys have newer records before this offset. With compaction, this offset is at
         least the high watermark, since an unfinished pass may have compacted some segments."""
         if partition.log.config.compacts:
             return max(partition.log.first_dirty_offset, partition.high_watermark)

@@ -119,9 +119,9 @@ cdef class LeaderReplica(ReplicaRole):
         return partition.flush_wanted_upto > partition.log.durable_offset()
 
     cdef int raise_high_watermark(self, Partition partition, int64_t now_ms) except -1:
-        """Advance the high watermark to the offset that every replica that counts (`followers`) has
-        reached. The high watermark never goes back, and does not move while the committed in-sync
-        set is too small (KIP-966)."""
+        """Advance the high watermark to the lowest end of the replicas that it waits for (see
+        `followers`). The high watermark never goes back, and does not move while the committed
+        in-sync set is too small (KIP-966)."""
         cdef PartitionLog log = partition.log
         cdef int64_t own = log.log_end_offset, durable = log.durable_offset()
         if self.under_min_isr:

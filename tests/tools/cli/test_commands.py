@@ -275,7 +275,7 @@ def test_a_setting_that_the_broker_refuses_ends_as_the_help_says(
     done = ottla(f"config set topic/refusing {setting}")
     assert done.status == 1 and setting.partition("=")[0] in done.err
     told = " ".join(ottla.ok("config set --help").split())
-    assert "if it refuses one, the status is 1" in told
+    assert "if it refuses a setting, the status is 1" in told
 
 
 def test_an_unreachable_broker_is_one_line(ottla: Ottla) -> None:

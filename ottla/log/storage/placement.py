@@ -15,7 +15,7 @@ class Placement:
     """The partitions of all log directories. Raises StorageRefused if a partition is in two of
     them, except in the cases that `note_rival` names.
 
-    `is_cordoned` says for a directory's path whether it gets no new partitions (KIP-1066).
+    `is_cordoned` says whether the directory with a path gets no new partitions (KIP-1066).
     """
 
     def __init__(
@@ -24,8 +24,8 @@ class Placement:
         self.directories, self.is_cordoned = directories, is_cordoned
         self.homes: dict[Partition, LogDirectory] = {}
         self.rivals: dict[Partition, list[LogDirectory]] = {}
-        """Further log directories that have a directory of the partition's name, until it is known
-        which one is right."""
+        """For each partition that is in several log directories: those that are not its home. The
+        entry is removed once the right copy has been chosen."""
         self.complete = all(each.known for each in directories)
         for directory in directories:
             for partition in directory.partitions:

@@ -29,8 +29,8 @@ because an `OpenFiles` is for one thread only."""
 
 @dataclass(slots=True, eq=False, repr=False)
 class LogRecovery:
-    """The recovery of one log. `error` is the disk's error. If `run` sets neither `log` nor
-    `error`, the directory belongs to another topic."""
+    """The recovery of one log. `error` is the disk error that ended `run`. If `run` sets neither
+    `log` nor `error`, the directory belongs to another topic."""
 
     disk: Disk
     clock: Clock
@@ -42,7 +42,7 @@ class LogRecovery:
     error: OSError | None = None
 
     def run(self) -> None:
-        """Opens the log, unless its directory belongs to another topic; in any thread."""
+        """Opens the log, unless its directory belongs to another topic. May run in any thread."""
         try:
             if self.home.is_of(self.key, self.topic_id):
                 self.log = self.open(OpenFiles(OPEN_SEGMENTS))

@@ -16,7 +16,8 @@ RESERVE = ".ottla-reserve"
 RESERVE_SIZE = 256 << 10
 PORTION_SIZE = 4 << 10
 PLENTY = 4 * RESERVE_SIZE
-"""Bytes that have to be free to fill the reserve again: the reserve must not fill the disk."""
+"""The reserve is filled again only if this many bytes are free, so that it does not fill the disk.
+"""
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -72,8 +73,8 @@ class Reserve:
         return False
 
     def sync(self) -> None:
-        """Make the reserve durable: after a power failure the disk may be too full to make it
-        again. May run in any thread."""
+        """Make the reserve durable: after a power failure the disk may be too full to create
+        the reserve again. May run in any thread."""
         with suppress(OSError):
             file = self.disk.open(self.path)
             try:

@@ -1,10 +1,10 @@
 """How much space a log directory has, and whether it is full.
 
 A directory is full from the first write that the disk refuses for lack of space (or quota) until
-probes can be written again. If plenty of space is free, one successful probe is enough. Some file
-systems never have plenty of space; on these, probes must succeed for a minute. Without this delay,
-replicas would leave and rejoin the ISR with each deleted segment. If a write is refused again soon
-after this delay, the next delay is twice as long.
+test files (probes) can be written again. If plenty of space is free, one successful probe is
+enough. If less is free, probes must succeed for a minute, because some file systems never have
+plenty of space. Without this delay, replicas would leave and rejoin the ISR with each deleted
+segment. If a write is refused again soon after this delay, the next delay is twice as long.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Space:
 
     @property
     def short(self) -> bool:
-        """Whether little space is left: retention should not wait for its interval."""
+        """Whether little space is left. If so, retention should not wait for its interval."""
         return self.full or not self.room.plenty
 
     def refused(self, error: BaseException) -> bool:

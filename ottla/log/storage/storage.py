@@ -40,8 +40,8 @@ class Hooks(NamedTuple):
     """The callbacks of a storage to its broker."""
 
     on_failure: Callable[[str, str], object] = lambda path, reason: None
-    """Called with the path of a directory that goes offline, or with `.ottla-directories` if
-    `Storage.open` cannot write that file; and with the reason."""
+    """Called with a path and a reason. The path is that of a directory that goes offline, or
+    `.ottla-directories` if `Storage.open` cannot write that file."""
     on_full: Callable[[], object] = lambda: None
     """Called when a directory becomes full."""
     is_cordoned: Callable[[str], bool] = lambda path: False
@@ -99,7 +99,7 @@ class Storage:
         """Locks and checks every directory; new directories get their ids.
 
         A directory that cannot be read or written is offline until the next start; the others
-        serve. A missing directory that the others remember is offline too, unless its id is in
+        are used. A missing directory that the others remember is offline too, unless its id is in
         `forgotten`. `clustered` says that the metadata are in ZooKeeper, which knows the cluster's
         id. Raises StorageRefused.
         """
@@ -208,7 +208,7 @@ class Storage:
         return list(by_directory.values())
 
     def end_recovery(self, recovery: LogRecovery) -> None:
-        """Keeps the result of a recovery for `get_or_create`; in any thread, one at a time."""
+        """Keeps the result of a recovery for `get_or_create`. Threads must take turns here."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
         assert recovery.key not in self.logs, "the log is already open"
@@ -335,7 +335,7 @@ class Storage:
 
     def delete(self, topic: str, partition: int, topic_stays: bool = False) -> None:
         """Deletes a log: its directory is renamed now, and its files are removed when they are due.
-        `topic_stays`: other partitions of its topic are not deleted, and keep their checkpoints.
+        With `topic_stays`, other partitions of the topic stay, and keep their checkpoints.
 
         Many deletions share one later sync of the log directory (`deletions.take_unsynced`). A
         power cut before that sync restores directories of deleted topics; their topic ids

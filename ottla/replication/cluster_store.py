@@ -210,8 +210,8 @@ class ClusterStore:
         return entries
 
     async def append(self, number: int, data: bytes, epoch_version: int) -> None:
-        """Write an entry as the controller; `epoch_version` is the version that this controller's
-        election gave `/controller_epoch`.
+        """Write an entry as the controller; `epoch_version` is the version of `/controller_epoch`
+        after this controller's election.
 
         Raises CoordinationRefused if this broker is no longer the controller, or if `number` is not
         the number of the log's next entry.
@@ -229,7 +229,7 @@ class ClusterStore:
         try:
             newest = Newest(**json.loads(data))
             if any(type(each) is not int or each < 0 for each in astuple(newest)):
-                raise TypeError(f"each field must be a number from 0 on: {newest}")
+                raise TypeError(f"each field must be a whole number, at least 0: {newest}")
             if newest.pieces > PIECES_MAX:
                 raise ValueError(
                     f"it names a snapshot of {newest.pieces} pieces, but at most {PIECES_MAX} are"
@@ -309,8 +309,8 @@ class ClusterStore:
         return image.entry - (newest.entry if newest else 0) >= SNAPSHOT_AFTER_ENTRIES
 
     async def write_snapshot(self, image: MetadataImage, epoch_version: int) -> None:
-        """Write a snapshot. Then delete all snapshots but this one and the previous one, and the
-        entries before the previous one."""
+        """Write a snapshot. Then delete the snapshots before the previous snapshot, and the entries
+        before it."""
         newest = await self._newest()
         before = newest.entry if newest is not None else 0
         fence = Check(CONTROLLER_EPOCH, epoch_version)

@@ -30,7 +30,7 @@ class SessionState(Enum):
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
-    """The connection is broken; the session may still exist or have ended."""
+    """The connection is broken. It is not known whether the session still exists."""
     LOST = "lost"
     """The session has ended and its ephemeral nodes are deleted. A later CONNECTED means a new
     session."""
@@ -237,7 +237,8 @@ async def make(coordination: Coordination, path: str, data: bytes = b"") -> bool
 
 
 async def each(requests: Iterable[PendingAnswer[Any]]) -> list[Any]:
-    """Wait for all answers, and return them in order; for a request that failed, its error.
+    """Wait for all answers, and return them in order. If a request failed, its error is returned in
+    place of its answer.
 
     If the wait is cancelled, the remaining requests are cancelled too: asyncio would otherwise
     report that their errors were never retrieved.

@@ -31,8 +31,8 @@ CONTROLLER = "/controller"
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A won election: the controller's epoch, and the version of `/controller_epoch` that its
-    writes check."""
+    """The result of a won election: the controller's epoch, and the version of
+    `/controller_epoch` that its writes check."""
 
     epoch: int
     version: int

@@ -24,7 +24,7 @@ from ottla.wire.errors import name_of
 log = logging.getLogger("ottla.fetcher")
 
 cdef enum:
-    NAMED_MAX = 2000                    # partitions that one request names
+    NAMED_MAX = 2000                    # the most partitions that one request names
     OUTSTANDING_MAX = 2
     BACKOFF_MS_MIN = 50
 
@@ -137,7 +137,8 @@ cdef class FetchPlan:
 
     @property
     def due_ms(self):
-        """When to call `request` again, as `Clock.monotonic_ms`; -1: not before `news` is set."""
+        """When to call `request` again, in the time of `Clock.monotonic_ms`; -1 means that there is
+        nothing to request until `news` is set."""
         cdef FetchedPartition item
         cdef int64_t due = NOT_BEFORE_NEWS
         if self.changed or self.removed or self.names_any():
@@ -264,8 +265,8 @@ cdef class FetchPlan:
         """Fetch a partition again after `ms`; with -1, only in another leader epoch."""
         item.again_ms = NOT_BEFORE_NEWS if ms < 0 else self.clock.monotonic_ms() + ms
         self.resting[item.key] = item
-        # Until then, the partition is not in the session: the next request removes it. Otherwise
-        # its records or its error would make the leader answer each request at once.
+        # The next request removes the partition from the session. If it stayed in the session, its
+        # records or its error would make the leader answer each request at once.
         return self.name_again(item)
 
     cdef int rest_longer(self, FetchedPartition item) except -1:

@@ -58,7 +58,8 @@ cdef class ReplyReceiver:
         raise NotImplementedError
 
     cdef int partition_ends(self, int32_t diverging_epoch, int64_t diverging_end) except -1:
-        """The fields after the records: where the logs diverge (KIP-595), -1 if they do not."""
+        """The fields after the records: where the logs diverge (KIP-595); both are -1 if they do
+        not."""
         raise NotImplementedError
 
     cdef int reply_ends(self) except -1:

@@ -42,7 +42,7 @@ cdef bytes fetch_frame(
     write_topics(frame, settings, named)
     write_forgotten(frame, forgotten)
     frame.write_string("", True)                    # rack
-    # Tagged: 1 field, tag 1, 13 bytes: replica_state: node, broker epoch, no tags.
+    # One tagged field: tag 1, 13 bytes, replica_state (node, broker epoch, no tags).
     for byte in (1, 1, 13):
         frame.write_int8(byte)
     frame.write_int32(node_id)
@@ -69,7 +69,7 @@ cdef int write_topics(Writer body, FetchSettings settings, list items) except -1
             body.write_int64(item.told_start)
             body.write_int32(settings.partition_size_max)
             if settings.tells_high_watermark:
-                # Tagged: 1 field, tag 1, 8 bytes: the follower's high watermark. If it is -1, the
+                # One tagged field: tag 1, 8 bytes, the follower's high watermark. If it is -1, the
                 # leader answers at once.
                 for byte in (1, 1, 8):
                     body.write_int8(byte)

@@ -1,4 +1,4 @@
-"""Makes a standalone broker's metadata the first snapshot of a cluster, at entry 1.
+"""Turns a standalone broker's metadata into the first snapshot of a cluster, at entry 1.
 
 Entry 1 has no records; it exists because the next entry needs a predecessor. One transaction makes
 the snapshot valid and creates the entry and `/cluster/id`. So the root, which is the chroot of
@@ -39,7 +39,7 @@ NO_RUN = 0
 
 
 class Root(Enum):
-    """What a standalone broker that is to become a cluster's first member finds in the root."""
+    """What the root contains before a standalone broker becomes a cluster's first member."""
 
     EMPTY = "empty"
     TAKEN_OVER = "taken over"

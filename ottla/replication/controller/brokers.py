@@ -165,7 +165,8 @@ def broker_registered(
     image: MetadataImage, broker: BrokerImage, stop: str = "clean", lost: Collection[str] = (),
     adopts: bool = False,
 ) -> Decision[bool]:
-    """Add a broker whose former incarnation is gone; it may lead partitions that have no leader.
+    """Add a broker whose former incarnation is gone. It becomes the leader of partitions that have
+    no leader, where it can lead.
 
     `stop`, `lost` and `adopts` are as in `distrust`. If distrusting the replicas takes several
     decisions, the caller calls `distrust` first.
@@ -210,7 +211,7 @@ def distrust(
 ) -> Decision[bool]:
     """Stop trusting replicas of a returning broker, before it is registered.
 
-    `stop` is how the broker's last run ended (`log/storage/run_record`), `lost` are the partitions
+    `stop` is how the broker's last run ended (`log/storage/run_record`). `lost` are the partitions
     whose logs on the broker are missing, damaged or outdated. `adopts` says that the cluster
     adopts a backup of ZooKeeper: the image may be older than the logs, so its in-sync sets may be
     outdated, and any replica may have the longest log. Nothing happens if the broker's last
@@ -298,8 +299,8 @@ def in_sync_everywhere(image: MetadataImage, node_id: int) -> bool:
 
 
 def preferred_leaders(image: MetadataImage) -> Decision[int]:
-    """Make preferred replicas that are in sync lead again, in at most PARTITIONS_AT_A_TIME
-    partitions; the result is the number of partitions that have changed."""
+    """Give the leadership back to preferred replicas that are in sync, in at most
+    PARTITIONS_AT_A_TIME partitions. The result is the number of partitions that have changed."""
     changes = list(islice(_preferred(image), PARTITIONS_AT_A_TIME))
     return Decision(list(by_topic(changes)), len(changes))
 

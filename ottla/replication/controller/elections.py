@@ -64,7 +64,7 @@ class LogEnd:
 
 
 def min_isr(image: MetadataImage, topic: str) -> int:
-    """min.insync.replicas of a topic. In a cluster the default of all brokers is in the image."""
+    """min.insync.replicas of a topic: its own value, or the cluster-wide one, or 1."""
     for resource in (("topic", topic), ("broker", "")):
         text = image.config_of(*resource).get(MIN_ISR)
         if text is not None:
@@ -321,8 +321,8 @@ def distrusted_state(
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
-            # Not for a replica that was doubtful already: it has not led since, so `awaited` is
-            # still correct.
+            # A replica that was doubtful already has not led since, so its `awaited` is still
+            # correct.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
             if awaited:
                 reached("a doubtful replica waits for those that stopped with it")

@@ -1,9 +1,9 @@
 """The controller's decision about in-sync sets: AlterPartition (KIP-497, KIP-903).
 
 A leader's proposal has the leader's broker epoch, the leader epoch and the partition epoch. Each
-must equal the one in the image. The broker of a replica that joins must be registered under the
-broker epoch with which the leader has seen it fetch. It must not be shutting down, and the
-replica's log directory must work.
+must equal the one in the image. The broker of a replica that joins must be registered, still
+with the broker epoch that it sent in its fetches to the leader. It must not be shutting down, and
+the replica's log directory must work.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def _answer(index: int, state: PartitionState | None, code: int) -> Answer:
 def _decide(
     image: MetadataImage, topic: TopicImage | None, broker_id: int, proposal: Proposal
 ) -> tuple[PartitionState | None, int]:
-    """The current partition, and the error code of a proposal that is refused, 0 if it is
-    accepted."""
+    """The partition's current state, and the error code for the proposal: 0 if it is accepted."""
     if topic is None:
         return None, int(ErrorCode.UNKNOWN_TOPIC_ID)
     if not 0 <= proposal.partition_index < len(topic.partitions):

@@ -166,7 +166,7 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
     original = _original(state)
     if not set(original) & set(state.isr):
         raise InvalidReplicaAssignment(
-            "The reassignment cannot be cancelled: none of the replicas from before it,"
+            "The reassignment cannot be cancelled: none of the original replicas,"
             f" {list(original)}, is in sync, so records would be lost"
         )
     _require_everything(image, state, original)

@@ -119,10 +119,10 @@ def _upsertion(wanted: NewCredential) -> ScramSet | ProtocolError:
         return UnacceptableCredential("Too many iterations")
     if not 0 < len(wanted.salted_password) <= SALTED_PASSWORD_SIZE_MAX:
         return UnacceptableCredential(
-            f"A salted password has 1 to {SALTED_PASSWORD_SIZE_MAX} bytes"
+            f"The salted password must have 1 to {SALTED_PASSWORD_SIZE_MAX} bytes"
         )
     if len(wanted.salt) > SALT_SIZE_MAX:
-        return UnacceptableCredential(f"A salt has {SALT_SIZE_MAX} bytes at most")
+        return UnacceptableCredential(f"The salt must have at most {SALT_SIZE_MAX} bytes")
     return ScramSet(wanted.user, wanted.mechanism, _credential(wanted))
 
 

@@ -342,4 +342,4 @@ def test_what_is_reported_of_a_partition_that_was_not_there_before_does_not_coun
 def test_a_cancellation_without_a_former_replica_in_sync_says_why() -> None:
     moves = PartitionState(2, 1, (2, 1), (2,), 1, PartitionExtra(adding=(2,), removing=(1,)))
     decision = reassign_partitions(image_of(moves), [Reassignment(TOPIC, 0, None)])
-    assert "none of the replicas from before it, [1], is in sync" in str(decision.result[0])
+    assert "none of the original replicas, [1], is in sync" in str(decision.result[0])

@@ -1,7 +1,7 @@
 """JSON values as typed columns. A value either is an object of the schema, or gets an error text.
 
-By itself, Spark's from_json ignores text after the first value, reads numbers that are too large
-as infinite, accepts NaN without quotes, and adds today's date to a time of day.
+By itself, Spark's from_json ignores text after the first value, turns numbers that are too large
+into infinity, accepts NaN without quotes, and adds today's date to a time of day.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ NUMBERS, TIMES = ("float", "double"), ("timestamp", "timestamp_ntz")
 TIME_OF_DAY = r"^[\x00-\x20]*(T|\d{1,2}:)"
 DOUBTFUL = r'[:,\[]\s*[-+]?(NaN|I)'
 DOUBTFUL_TIME = r'"\s*\d{0,2}[T:\\]'
-"""These two patterns find every text with NaN or Infinity instead of a number, or with a time
-without a date, even with escaped characters. They also match some harmless texts."""
+"""DOUBTFUL finds every text with NaN or Infinity instead of a number. DOUBTFUL_TIME finds every
+text with a time that lacks its date, even if characters are escaped. Both also match some harmless
+texts."""
 
 
 def decode(frame: Any, value: Any, schema: Any) -> Any:
@@ -54,8 +55,8 @@ def decode(frame: Any, value: Any, schema: Any) -> Any:
 
 
 class _Whole:
-    """Reads a text as the first of two items of an array. Whether the second item is found shows
-    whether the text ended after the value.
+    """Reads a text as the first of two items of an array. If the second item is found,
+    the text ended after its value.
 
     The names of the array and of the last item's field are random, so no text contains them.
     """

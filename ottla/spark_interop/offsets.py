@@ -41,8 +41,8 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
         failed = [at for at in done if at.error is not None]
     except KafkaException as error:
         raise PipelineError(
-            f"the offsets of group {group} were not set: {error.args[0].str()}. Offsets of a group "
-            "that has members cannot be set from outside: use a group without consumers"
+            f"the offsets of group {group} were not set: {error.args[0].str()}. If the "
+            "group has members, nobody else can set its offsets: use a group without consumers"
         ) from error
     finally:
         consumer.close()
@@ -204,8 +204,8 @@ def OffsetCommitter(where: str | Cluster, group: str | Mapping[str, str]) -> Any
                     commit(self._cluster, *item)
                 except Exception as error:
                     logger.warning(
-                        "offsets of group %s were not committed: %s. They stay as they were until"
-                        " the query's next batch commits", item[0], error)
+                        "offsets of group %s were not committed: %s. The next commit is after"
+                        " the query's next batch", item[0], error)
 
         def close(self, seconds: float = 30) -> None:
             """Commit pending offsets, then end the thread."""
@@ -226,7 +226,7 @@ def offsets_of(text: Any) -> Any:
 def lag_metrics(query: StreamingQuery) -> str:
     """The lag after a query's last batch, in Prometheus text format; "" before the first batch.
 
-        ottla_spark_offsets_behind_latest{query,topic,partition}   offsets after the batch's end
+        ottla_spark_offsets_behind_latest{query,topic,partition}   how many offsets follow the batch
         ottla_spark_end_offset{query,topic,partition}              the offset where the batch ended
         ottla_spark_input_rows_per_second{query}, ottla_spark_processed_rows_per_second{query}
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}

@@ -6,13 +6,13 @@ Only committed records are read. Options:
 
     kafka.bootstrap.servers   the cluster
     topic                     one topic
-    logDirs                   the brokers' log.dirs as the executors see them, with commas between;
+    logDirs                   the brokers' log.dirs as the executors see them, separated by commas;
                               if none of them has an in-sync replica of a partition, its records
                               are fetched from the brokers
     startingOffsets, endingOffsets       earliest, latest, or {"0": 17, …} by partition, or the same
                               nested, {"TOPIC": {"0": 17, …}}; -2 is earliest, -1 latest
-    startingTimestamp, endingTimestamp   epoch ms: the range begins, or ends, at the first record
-                              that is not older
+    startingTimestamp, endingTimestamp   epoch ms: in each partition, the range begins with, or ends
+                              before, the first record that is not older than this time
     includeHeaders            true adds the column `headers`
     failOnDataLoss            false continues if records were deleted, or if the log ends before the
                               named offsets
@@ -136,7 +136,7 @@ class OttlaDataSource(DataSource):
 
 @dataclass
 class Piece:
-    """A range of offsets of a partition, read from `segment`, or from the brokers if it is None."""
+    """A range of offsets of a partition, read from `segment`, or from the brokers (None)."""
 
     start: int
     end: int
@@ -420,7 +420,7 @@ class InPlaceReader(DataSourceReader):
         consumer.assign([TopicPartition(self.topic, partition, start)])
         at, deadline = start, time.monotonic() + WIRE_SECONDS
         try:
-            while at < end:         # the last offsets may have no record: compaction, markers
+            while at < end:         # the last offsets may lack records (compaction, markers)
                 # At the end of a partition, `consume` waits for more records until its timeout.
                 messages = consumer.consume(4096, WIRE_STEP_SECONDS)
                 good = [m for m in messages if m.error() is None and m.offset() < end]

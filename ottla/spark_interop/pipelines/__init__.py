@@ -1,1 +1,1 @@
-"""Pipelines: functions and the command `ottla pipeline`; each continues where it was stopped."""
+"""Pipelines, as functions and as `ottla pipeline`. Each continues where it was stopped."""

@@ -1,4 +1,4 @@
-"""Archive: a topic into Parquet files by date and hour, each record exactly once.
+"""Archive: writes a topic to Parquet files by date and hour, each record exactly once.
 
 The archive keeps every record unchanged, with its partition, offset and timestamp. `verify` finds
 gaps and duplicates: it compares these offsets with the ranges that each batch read. `table` defines
@@ -144,12 +144,12 @@ def gaps_of(
     ended: dict[str, int],
     added: dict[str, table.Entry],
 ) -> dict[str, list[int]]:
-    """By partition, the offsets of a batch, [first, after the last], that were deleted from the log
-    before they were read.
+    """The offsets of a batch that were deleted from the log before they were read. Each partition
+    has one range: [the first of these offsets, the offset after the last one].
 
     Retention deletes the oldest records, so the deleted offsets end where the batch's records
-    begin. If deletion continued while the batch was read, it may have overtaken the reader. Then
-    all deleted offsets count, unless the reader has read every offset.
+    begin. If deletion continued while the batch was read, it may have overtaken the reader. In
+    that case all deleted offsets are returned, unless the reader has read every offset.
     """
     deleted = {}
     read = table.totals(added)
@@ -179,8 +179,9 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
     [partition, *others] = set(statistics["partition"])
     if others:
         raise PipelineError(
-            f"{files.at(name)} has records of several partitions, but each file must have those of"
-            " one: remove the option that changes how Spark divides the topic into tasks"
+            f"{files.at(name)} has records of several partitions, but each file must have only"
+            " those of one partition: remove the option that changes how Spark divides the topic"
+            " into tasks"
         )
     return {str(partition): [min(statistics["offset"]), max(statistics["offset"]), footer.num_rows]}
 
@@ -361,8 +362,8 @@ def _verified(spark: SparkSession, target: Table, cluster: Cluster | None) -> di
         said = table.totals(target.live).get(partition, [0, 0, 0])[2]
         if said != records:
             problems.append(
-                f"partition {partition}: the commits list {counted(said, 'record')}, but the files"
-                f" have {records}"
+                f"partition {partition} has {counted(said, 'record')} according to the commits, but"
+                f" {records} in the files"
             )
         part = _part(first[partition], last[partition], records, distinct, gaps.get(partition, []))
         report["partitions"][partition] = part

@@ -39,8 +39,8 @@ WORDS = TYPES | frozenset(OTHER_WORDS.split())
 pyspark.sql.functions."""
 TOKEN = re.compile(
     r"""[rRxX]?'(?:\\.|[^'\\])*'|[rR]?"(?:\\.|[^"\\])*\""""  # texts
-    r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; numbers; a struct's field
-    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"      # a column, a function and (, an argument and =>
+    r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; a number; a struct's field
+    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"      # a column; a function with its (; an argument with its =>
 )
 FIELD = re.compile(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)")
 """The name and the type of a field of a DDL."""
@@ -50,7 +50,7 @@ NEAR = 0.75
 
 def columns_of(given: Format) -> list[str] | None:
     """The names of a format's columns, followed by the columns that every topic has; None if the
-    format's columns are unknown. Raises PipelineError for a mistyped type."""
+    format's columns are unknown. Raises PipelineError for a misspelt type."""
     if given.name in ("raw", "text"):
         return ["value", *OWN]
     text = given.text.strip() if isinstance(given.schema, str) else ""
@@ -75,7 +75,7 @@ def type_in(given: Format, name: str) -> str | None:
 
 
 def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
-    """Raises PipelineError for the first name that is not a column; the text lists the columns."""
+    """Raises PipelineError for the first name that is not a column; its text lists the columns."""
     lower = {name.lower(): name for name in known}
     for name in names:
         whole = name.strip("`").lower()
@@ -88,7 +88,7 @@ def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
 
 def check_expressions(known: list[str], expressions: Mapping[str, str], what: str) -> None:
     """Raises PipelineError for a column that SQL expressions use but `known` lacks, and for a
-    function that looks mistyped."""
+    function whose name looks misspelt."""
     for name, sql in expressions.items():
         where = f"{what}, {name} = {sql}"
         columns, functions = _named(sql)

@@ -30,8 +30,8 @@ from ottla.wire.wording import counted
 ADDRESSES = ("bootstrap", "source", "destination")
 WITHOUT_PROGRESS = {"compact", "check-history"}
 IN_TRANSACTIONS = (
-    "Read the topic that it writes with isolation.level=read_committed (`ottla consume"
-    " --committed`): other readers also see the records of the aborted transaction"
+    "To read the topic that this command writes to, use isolation.level=read_committed (`ottla"
+    " consume --committed`): other readers also see the records of the aborted transaction"
 )
 
 
@@ -187,7 +187,7 @@ def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
 def _logged_in(
     todo: list[tuple[Step, dict[str, Any]]], config: str | None
 ) -> list[tuple[Step, dict[str, Any]]]:
-    """Unless `config` is None, replaces addresses by clusters with the properties in that file."""
+    """Unless `config` is None, replaces addresses by clusters with the properties in this file."""
     if config is None:
         return todo
     return [

@@ -107,7 +107,7 @@ def dead_letter(
 
 
 def check_options(topic: str, to: str, dead_letters: str, share_max: float | None) -> None:
-    """Raises PipelineError for topics that must differ, or a share that no batch can exceed."""
+    """Raises PipelineError if two of the topics are the same, or the share is not from 0 to 1."""
     if to == dead_letters:
         raise PipelineError(f"good and bad records would both go to {to}: name two topics")
     if topic in (to, dead_letters):
@@ -118,8 +118,8 @@ def check_options(topic: str, to: str, dead_letters: str, share_max: float | Non
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
     """A frame of `topics` with the function's result as `_value`. If the function raised an
-    exception, `_error` has its text and `_exception` the name of its class. Use it in queries of
-    your own."""
+    exception, `_error` has its text and `_exception` the name of its class. Use `judge` in
+    queries of your own."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 

@@ -147,7 +147,7 @@ class Files:
             yield
 
     def delete(self, name: str) -> None:
-        """Deletes a file or directory with its contents; nothing if it does not exist."""
+        """Deletes a file or directory with its contents. Does nothing if it does not exist."""
         self._fs.delete(self._path(name), True)
 
     def rows(self, name: str, size: int) -> int:

@@ -1,7 +1,7 @@
-"""Latest: a topic as a table of the newest value of each key; a tombstone deletes its key.
+"""Latest: keeps a topic as a table of the newest value of each key; a tombstone deletes its key.
 
-Records that retention removes stay in the table;
-deleted keys leave it, even if compaction removed their tombstones. Within a partition
+Records that retention removes stay in the table. Deleted keys are removed from the table,
+even if compaction removed their tombstones. Within a partition
 the newest record is the one with the highest offset. A key may move to another partition
 when partitions are added; then the record with the newest timestamp in all partitions is used.
 `table` defines the layout and the commits; each batch rewrites the table.
@@ -120,7 +120,7 @@ def _write_batch(
         _merged(old, keyed).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
-    # Keep empty files, too: they give a table without keys its columns.
+    # Keep empty files, too: a table without keys has its columns from them.
     added = target.adopt(
         stage, f"b{number:08}", lambda *of: {"0": [0, 0, target.files.rows(*of)]}, keep_empty=True
     )

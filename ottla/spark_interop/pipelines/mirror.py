@@ -1,7 +1,7 @@
-"""Mirror: a topic into a topic of another cluster, each record exactly once.
+"""Mirror: copies a topic into a topic of another cluster, each record exactly once.
 
 Partition, key, value, timestamp and headers are kept. Offsets cannot be kept: the destination
-assigns its own, also to transaction markers. An offset map relates them to the source's: each
+assigns its own, also to transaction markers. An offset map relates both kinds of offsets: each
 transaction writes a record to the topic `DESTINATION.offsets`, with key `CLUSTER/TOPIC/PARTITION`
 and value `{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
 
@@ -159,7 +159,8 @@ def mirror_lag(
 def _lag_at_the_end(
     here: Cluster, topic: str, checkpoint: Files, shown: query_run.Progress
 ) -> dict[int, int]:
-    """As `_lag`; after Ctrl-C, {} if no broker answers: the summary must not wait for one."""
+    """The result of `_lag`. After Ctrl-C, the summary must not wait for a broker: if none answers,
+    the result is {}."""
     if not shown.interrupted:
         return _lag(here, topic, checkpoint)
     try:
@@ -176,7 +177,7 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
 
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
-    """Where a mirror without a checkpoint begins: at its progress, else at the log's start."""
+    """Where a mirror without a checkpoint begins: at its progress, or at a later log start."""
     done = transactional.begin(into).positions
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})

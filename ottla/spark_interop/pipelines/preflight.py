@@ -62,8 +62,8 @@ class Made:
 
 
 def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> None:
-    """Raises PipelineError for the first step that cannot run, with its number if `where`, the
-    name of the file of steps, is given."""
+    """Raises PipelineError for the first step that cannot run. If `where`, the name of the file of
+    steps, is given, the error also names the file and the step's number."""
     made = Made()
     for number, (step, given) in enumerate(todo, 1):
         try:

@@ -1,4 +1,4 @@
-"""Progress: the position up to which each pipeline has written, in a topic of the destination.
+"""Progress: a topic of the destination keeps the position up to which each pipeline has written.
 
 A group's offsets would expire (offsets.retention.minutes); a compacted topic keeps the newest
 record of each key for ever. Progress is written in the same transaction as the rows (KIP-98):
@@ -7,8 +7,8 @@ record of each key for ever. Progress is written in the same transaction as the 
     value  {"position": a number, "source": the rows' origin, "topics": {name: id} written to}
 
 A lane is a partition of the destination topic. The records of all lanes of a pipeline are in one
-partition of the progress topic. A reader waits until the transactions that were open when it began
-have ended, because the pipeline's last record may follow an open transaction of another pipeline.
+partition of the progress topic. A reader first waits for the end of all transactions that were open
+at its start, because the pipeline's last record may follow an open transaction of another pipeline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 240  # longer than a transaction may be open
 RECORDS_MAX = 1000  # of one call of `consume`
 POLL_SECONDS = 0.05
 FETCH_WAIT_MS_MAX = 10  # so that the end of the partition is noticed soon
-# Temporary errors, and one of the coordinator, which a consumer without group management ignores.
+# Temporary errors, and a coordinator error that does not affect consumers without group management.
 PASSING = {"_ALL_BROKERS_DOWN", "_TRANSPORT", "GROUP_AUTHORIZATION_FAILED"}
 _fit: set[str] = set()  # ids of progress topics that `prepare` has checked
 

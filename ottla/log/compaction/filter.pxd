@@ -48,7 +48,7 @@ cdef class BatchTask:
 cdef class CleanerPass:
     cdef readonly KeyOffsets keys
     cdef readonly int64_t first_dirty_offset
-    cdef public int64_t end_offset      # keys of the dirty records below it are in the table
+    cdef public int64_t end_offset      # the table has the keys of dirty records below it
     cdef public object transactions
     cdef dict producers                 # producer id to (last data offset, -1 for none; epoch)
     cdef int64_t now_ms, delete_retention_ms

@@ -30,7 +30,7 @@ cdef enum:
     SLICE_SIZE = 1 << 20                # bytes of work after which a slice ends in any case
     LOOK_SIZE = 1 << 14                 # bytes of work between two checks of the clock
     BATCH_COST = 128                    # fixed cost of a batch, in bytes of work
-    # the interpreter lock is released for more bytes of records than this
+    # with more bytes of records than this, the interpreter lock is released
     ASIDE_SIZE = 1 << 14
     # a larger compressed batch takes long, whatever its decompressed size
     SHORT_SIZE = 4096
@@ -322,8 +322,8 @@ cdef class CleanerPass:
                 fields.producer_id(batch), fields.base_offset(batch), fields.last_offset(batch))
         if drop or fields.record_count(batch) == 0:
             self.outcome = EMPTIED
-            # `put_batch` counts a batch without records as changed, even if it was empty before and
-            # is kept.
+            # `put_batch` counts a batch without records as changed. If the batch was empty before
+            # and is kept, it has not changed, so it is subtracted here.
             self.changes -= self.stays and fields.record_count(batch) == 0
             return self.put_batch(batch, size, target)
         if takes_long(batch, size):

@@ -1,7 +1,7 @@
 """The expected sizes of sealed segments' transaction indexes, in a file for the next start.
 
-If an index was lost, or truncated between two entries, its segment seems to have fewer aborted
-transactions: read_committed consumers would then get aborted records. The checkpoint
+If an index were lost, or truncated between two entries, its segment would seem to have fewer aborted
+transactions than it has, and read_committed consumers would get aborted records. The checkpoint
 file `.ottla-aborted-sizes` has the sizes: version, number of entries, then one entry per line.
 
     0

@@ -346,7 +346,7 @@ def drain(
 ) -> int:
     """Starts a query with a checkpoint and runs it to its end; returns the number of rows read.
 
-    `watch` raises if the query may not continue; it is called periodically, and at the end.
+    `watch` raises an error if the query must not go on; it is called periodically, and at the end.
     `after_loss` says what a user can do if records were deleted before they were read. `reach`
     raises NoBroker if no broker accepts connections; outages are reported while the query runs.
 

@@ -136,7 +136,7 @@ def _check_schema(place: Path, known: Mapping[str, Any], options: Mapping[str, A
 
 def _same_columns(before: str, given: Format) -> bool:
     """Whether a recorded schema of JSON has the column names of the given one; true also if only
-    Spark can tell. Types are not compared: only Spark can compare those of all schemas."""
+    Spark can tell. Types are not compared, since only Spark understands all of them."""
     found = columns.columns_of(given)
     names = [] if found is None else found[: -len(OWN)]
     quoted = not all(re.fullmatch(r"\w+", name) for name in names)

@@ -66,7 +66,7 @@ EVERY = Option(
 )
 BATCH = Option(
     "records_per_batch",
-    "the most records in a batch; limits memory, and the work that is repeated after a crash",
+    "the maximum number of records in a batch; limits memory, and the work repeated after a crash",
     "count",
 )
 GAPS = Option("allow_gaps", "continue after records that were deleted unread", "flag")

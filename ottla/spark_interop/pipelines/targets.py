@@ -21,7 +21,7 @@ NOT_COPIED = (
     "message.timestamp.type",  # records keep their timestamps
     # Records that were new when the source accepted them may be older than this now.
     "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms",
-    "min.insync.replicas", "unclean.leader.election.enable",  # suit the source's cluster only
+    "min.insync.replicas", "unclean.leader.election.enable",  # for the source's cluster only
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
 )  # fmt: skip
 HEADER_BYTES = 64 * 1024  # a pipeline may add this much to a record of the maximum size

@@ -95,7 +95,7 @@ def handles(key, *, access):
 cdef object serve(RequestContext context, Cursor body):
     """Answer one request; returns the response, or a LateReply that will have it.
 
-    Raises MalformedMessage if only closing the connection is a valid reaction.
+    Raises MalformedMessage if the only valid reaction is to close the connection.
     """
     cdef Handler handler = HANDLERS.get(context.api_key)
     if handler is None or handler.between_brokers and not handler.serves(context):
@@ -104,8 +104,8 @@ cdef object serve(RequestContext context, Cursor body):
         if context.api_key == ApiKey.API_VERSIONS:
             return version_of_versions(handler)
         raise MalformedMessage(
-            f"{handler.api.name} version {context.version} is not served; versions"
-            f" {handler.first} to {handler.last} are")
+            f"{handler.api.name} version {context.version} is not served; the served versions are"
+            f" {handler.first} to {handler.last}")
     if handler.request_class is None:
         handler.load()
     if handler.asked_again:
@@ -151,7 +151,7 @@ cdef object for_controller(Handler handler, RequestContext context, bytes data):
     request = decode_from(handler.request_class, body, context.version)
     if handler.decided and not context.broker.role.decides():
         return TaskReply(forward(context, data))
-    if not context.forwarded:   # a forwarded request is repeated by the broker that forwards it
+    if not context.forwarded:   # the broker that forwards a request also repeats it
         context.body = data
     return admitted(handler, request, context)
 
@@ -298,7 +298,7 @@ async def answer_of(coroutine, RequestContext context):
 
 
 cdef object error_response(RequestContext context, error):
-    """A response that has the failure of the whole request in its top-level error code."""
+    """A response whose top-level error code says why the whole request failed."""
     response = APIS[context.api_key].response()
     if not hasattr(response, "error_code"):
         raise MalformedMessage(f"{APIS[context.api_key].name}: {error.message}") from error

@@ -81,10 +81,10 @@ class DirectoryFailures:
             self.failure.fail(f"the log directory with the metadata has failed: {path}: {reason}")
 
     def _fail_after_report(self, reason: str) -> None:
-        """End the broker; in a cluster, report the failure to the other brokers first. Without this
-        report, the next start would trust the logs on the failed disk, since the record of this run
-        on that disk cannot be removed (`Role.forget_run`).
-        """
+        """End the broker; in a cluster, report the failure to the other brokers first. The file
+        that describes this run often cannot be removed from a failed disk (`Role.forget_run`). If
+        the failure were not reported, the next start would find this file and trust the logs next
+        to it."""
         async def reported() -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REPORT_SECONDS):

@@ -34,7 +34,7 @@ def first_steps(address: str) -> str:
 
 
 def path_of_another_terminal() -> str:
-    """The PATH without the directory that activating this program's virtual environment added."""
+    """The PATH without the `bin` directory of the active virtual environment."""
     found = os.environ.get("PATH", os.defpath).split(os.pathsep)
     activated = os.environ.get("VIRTUAL_ENV")
     own = Path(activated) / "bin" if activated else None

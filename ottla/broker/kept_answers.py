@@ -23,5 +23,5 @@ class KeptAnswers:
     """The settings of a new topic that is created without settings of its own, and the layers of
     configuration from which these settings were read."""
     warned_of_factors: set[tuple[str, int]] = field(default_factory=set)
-    """The settings of replication factors for which this broker has logged that they exceed the
-    number of brokers. Each setting is listed with the factor that is used instead."""
+    """The warnings that this broker has logged about replication factors above the number of
+    brokers: for each, the name of the setting and the factor that is used instead."""

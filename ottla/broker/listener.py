@@ -40,8 +40,8 @@ REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0
 """A client that has not authenticated after this time is closed."""
 THROTTLED_MAX = 1000
-"""How many connections from addresses above their quota a listener keeps open until their delay
-ends; further connections are closed at once."""
+"""The limit on a listener's connections from addresses above their quota. Each of them stays open
+until its delay ends; connections above the limit are closed at once."""
 STRANGERS_MAX = 1000
 """The limit on a listener's unauthenticated clients; if one more connects, the oldest is closed."""
 
@@ -133,8 +133,8 @@ class Listener:
         if not self.full:
             self.full = True
             log.warning(
-                "listener %s has %d connections, the whole broker %d: because of max.connections,"
-                " further clients wait until a connection ends",
+                "listener %s has %d connections, and the whole broker has %d: because of"
+                " max.connections, further clients wait until a connection ends",
                 self.name, self.limits.per_listener[self.name], self.limits.count,
             )
 

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 TRANSACTION_ABORTED = "transaction_aborted"
 LEFT_MS = 10_000
-"""A client that has left a group less than this ago is not reported as still connected: it needs a
+"""A client that left a group more recently than this is not reported as still connected: it needs a
 moment to close its connections."""
 STALE_MS = 60_000
 """A partition with lag whose last commit is older than this makes no progress."""
 FINDINGS_MAX = 50
 PARTITIONS_MAX = 10_000
 MARKERS_MAX, MARKER_SIZE = 100, 78
-"""Up to MARKERS_MAX batches of MARKER_SIZE bytes are read to find out whether all are transaction
-markers."""
+"""Up to MARKERS_MAX batches of MARKER_SIZE bytes are read to find out whether they are all
+transaction markers."""
 
 
 async def lag_rows(
@@ -260,7 +260,7 @@ def _of_partition(
     ):
         yield Finding(
             "not_committed",
-            f"{name} is assigned to {row['member']} and was committed last"
+            f"{name} is assigned to {row['member']} and was last committed"
             f" {duration(row['committed_seconds_ago'] * 1000)} ago, at offset"
             f" {row['committed']}, while {_waiting(row)} wait", fields,
         )

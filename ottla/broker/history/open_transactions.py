@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 OPENED_MAX = 50
-"""The most partitions of one answer for which `opened` looks for the producer: it reads all
-producers of a partition."""
+"""In one answer, `opened` looks for the producer in at most this many partitions: it reads all
+producers of each of them."""
 IDS_A_STEP = 500
 
 Ongoing = Mapping[int, "tuple[str, TransactionValue]"]

@@ -1,7 +1,7 @@
 """The events of the partitions with a replica here: changes of in-sync sets, of leaders, of
 replicas and of log directories, and aborted transactions.
 
-Changes are found by comparing two metadata images, once for each partition that changed.
+Changes are found by comparing two metadata images.
 A leader also records how far a follower was behind when it requested the follower's removal.
 """
 

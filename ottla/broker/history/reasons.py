@@ -89,7 +89,7 @@ def new_leader_reason(
 def _former_leader(
     image: MetadataImage, was: PartitionState, now: PartitionState
 ) -> tuple[str, str]:
-    """Why the former leader no longer leads; empty strings if none led, or it still could lead."""
+    """Why the former leader no longer leads; empty if there was none, or if it could still lead."""
     node = was.leader
     if node == NO_LEADER:
         return "", ""

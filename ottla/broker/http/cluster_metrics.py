@@ -1,6 +1,6 @@
 """Metrics of a broker's part in a cluster: copying from leaders, elections, ZooKeeper's session.
 
-Except for the session's, a standalone broker has these metrics too: at 0, as in Apache Kafka.
+A standalone broker has these metrics too, at 0 as in Apache Kafka, except those of the session.
 """
 
 from __future__ import annotations

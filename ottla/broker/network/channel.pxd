@@ -27,12 +27,12 @@ cdef class Channel(Pollable):
     cdef ReplyQueue queue               # replies, in order; `out` is the part that may be sent
     cdef readonly int64_t sent          # bytes
     cdef readonly double opened_at
-    cdef readonly double active_at      # the loop time since when the broker waits for the client
+    cdef readonly double active_at      # the loop time since which the broker waits for the client
     # States that keep the channel from receiving, from handling frames, or from sending.
     cdef Held holding                   # the current request; later frames wait
     cdef object muting                  # a timer: the client is throttled until it fires
     cdef bint paused                    # the channel does not receive
-    cdef readonly bint writing          # the socket accepts no more; nothing is read until it does
+    cdef readonly bint writing          # nothing is read until the socket accepts bytes again
     cdef readonly bint warming          # the next bytes to send are being read from disk
     cdef readonly bint ended            # the client sends nothing more
     cdef readonly bint closed

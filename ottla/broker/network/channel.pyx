@@ -141,8 +141,8 @@ cdef class Channel(Pollable):
             self.ready()
 
     def catch_up(self):
-        """Receive what has arrived of an incomplete frame. While that is less than
-        `transport.awaited` bytes (SO_RCVLOWAT), the poller does not report it."""
+        """Receive what has arrived of an incomplete frame. The poller does not report fewer than
+        `transport.awaited` bytes (SO_RCVLOWAT)."""
         if self.transport.awaited > 1 and not self.closed and not self.paused and not self.writing:
             self.ready()
 

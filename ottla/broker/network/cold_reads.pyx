@@ -105,7 +105,7 @@ cdef bint is_resident(File file, int64_t position, Py_ssize_t size) except -1:
         return ottla_readable_now(fd, position) and ottla_readable_now(fd, position + size - 1)
     if cached == 0:
         return False
-    # Pages still being read count as cached too; a non-blocking read detects those.
+    # Pages that are still being read are counted too; a non-blocking read detects them.
     while size > 0:
         if not ottla_readable_now(fd, position):
             return False

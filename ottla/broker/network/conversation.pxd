@@ -8,7 +8,7 @@ from ottla.wire.codec cimport Cursor
 from ottla.wire.headers cimport RequestHeader
 
 cdef enum:
-    TOKEN = -1                          # instead of an API key: a SASL token without any header
+    TOKEN = -1                          # in place of an API key: a SASL token, which has no header
 
 
 cdef class Conversation:

@@ -5,20 +5,20 @@ from libc.stdint cimport int64_t
 cdef enum:
     KEYS = 128                  # API keys; Kafka has 95
     VERSIONS = 24
-    BUCKETS = 32                # of durations: bucket n is below 2^n microseconds
+    BUCKETS = 32                # of durations: bucket n ends at 2^n microseconds
 
 
 cdef enum:
     TOTAL                       # from the request's arrival to its response
     QUEUED                      # from the arrival until the handler began
-    LOCAL                       # from the handler's beginning until it ended or waited
-    REMOTE                      # from the handler's end or wait until the response
+    LOCAL                       # from the beginning of the handler until it ended or began to wait
+    REMOTE                      # from the end of LOCAL until the response
     THROTTLED                   # the throttle time after the response; not part of TOTAL
 
 
 cdef class Counts:
     cdef public bint traced             # whether each request is logged (ottla.requests at DEBUG)
-    cdef public bint timing             # whether durations are measured; a clock read costs 25 ns
+    cdef public bint timing             # measure durations; reading the clock takes 25 ns
     cdef public int64_t opened, closed_connections, received, sent
     cdef public int64_t throttled       # replies after which a connection was muted
     cdef int64_t requests[KEYS][VERSIONS]

@@ -30,7 +30,7 @@ cdef class Counts:
         cdef int bucket = 0
         if not 0 <= key < KEYS:
             return 0
-        if seconds >= 1e-6:             # the bucket is the number of bits of the microseconds
+        if seconds >= 1e-6:             # 2^(bucket - 1) <= microseconds < 2^bucket
             frexp(seconds * 1e6, &bucket)
             bucket = min(bucket, BUCKETS - 1)
         self.times[phase][key][bucket] += 1

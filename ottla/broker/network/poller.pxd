@@ -27,9 +27,9 @@ cdef extern from * nogil:
     #include <sys/syscall.h>
     #include <unistd.h>
 
-    /* A millisecond, the unit of epoll_wait, is longer than most requests take: epoll_pwait2 (Linux
-       5.11) takes nanoseconds. It is called by its number, since older C libraries lack it. A
-       negative timeout waits without end. */
+    /* A millisecond, the unit of epoll_wait, is longer than most requests take. So epoll_pwait2
+       (Linux 5.11) is used, which takes nanoseconds. It is called by its number, since older C
+       libraries lack it. A negative timeout waits without end. */
     static int ottla_epoll_wait(
         int epoll_fd, struct epoll_event *events, int count, int64_t timeout_ns
     ) {
@@ -68,7 +68,7 @@ cdef class Poller:
     cdef readonly Clock clock           # the loop's clock
     cdef list watched                   # Pollable or None, by descriptor
     cdef public bint touched            # a callback or timer was added to the loop
-    cdef readonly list soon             # calls that are due after the sockets that are ready now
+    cdef readonly list soon             # calls to make after the ready sockets have been served
     cdef epoll_event[EVENTS_PER_TURN] events
 
     cdef int watch(self, int fd, Pollable who, uint32_t events) except -1

@@ -121,8 +121,8 @@ cdef class Poller:
 cdef class MovableTimer:
     """A timer for waits that follow each other and seldom time out.
 
-    asyncio's timer is replaced only if it has to fire earlier. If it fires too early it is set
-    again; if nothing waits it has no effect.
+    asyncio's timer is replaced only if it has to fire earlier. If it fires too early, it is set
+    again. If nothing waits, firing has no effect.
     """
 
     def __init__(self, loop):

@@ -18,8 +18,7 @@ cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 cdef class PendingReply:
-    """The complete reply to a produce, which may not be sent before its batches are
-    acknowledged."""
+    """The complete reply to a produce. It must not be sent before the batches are acknowledged."""
 
     def __init__(self, Writer frame, receiver, double deadline):
         self.frame, self.receiver, self.deadline = frame, receiver, deadline
@@ -172,7 +171,7 @@ cdef class TaskReply(LateReply):
                 "the broker stopped before the request was complete"))
 
     cdef int abandon(self) except -1:
-        """A request with an observer runs to its end, since the audit logs what it has done."""
+        """A request with an observer runs to its end, since the audit log shows what it did."""
         self.over = True
         if self.observer is None:
             self.task.cancel()

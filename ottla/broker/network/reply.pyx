@@ -15,7 +15,7 @@ from ottla.wire.codec cimport Writer
 
 cdef enum:
     IN_REPLY_SIZE_MAX = 8192            # shorter ranges are copied when the reply is made
-    COPY_SIZE_MAX = 1 << 17             # from this size on sendfile costs less than copying
+    COPY_SIZE_MAX = 1 << 17             # from this size on, sendfile costs less than copying
     GATHERED_SIZE_MAX = COPY_SIZE_MAX + (1 << 16)
 
 cdef uint8_t gathered[GATHERED_SIZE_MAX]    # filled and sent in one go, so all connections share it

@@ -1,8 +1,8 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
 The defaults of topic settings (`log.retention.ms` and the like) are declared with the topic
-settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, a setting has
-the default of the class's field that has the name of the setting's attribute.
+settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, the default is
+that of the class's field with the same name as the setting's attribute.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class BrokerSettings(ListenerSettings):
         help="The rack of this broker; the replicas of a partition are placed on different racks.")
     listeners: Names = setting(
         "listeners", ("PLAINTEXT://:9092",),
-        help="Addresses to listen on, NAME://host:port; port 0 chooses a free one. With a"
-        " host name, the broker listens on all of its addresses; with an empty host, on every"
+        help="Addresses to listen on, NAME://host:port; port 0 chooses a free one. If the host is a"
+        " name, the broker listens on all addresses of that name; if the host is empty, on every"
         " interface.")
     advertised_listeners: Names | None = setting(
         "advertised.listeners", None,
@@ -233,8 +233,8 @@ class BrokerSettings(ListenerSettings):
         " brokers; a standalone broker has one replica.")
     transaction_state_log_min_isr: int = setting(
         "transaction.state.log.min.isr", 2, at_least=1,
-        help="In-sync replicas needed to change a transaction; all replicas of __transaction_state"
-        " if there are fewer.")
+        help="In-sync replicas needed to change a transaction. If __transaction_state has fewer"
+        " replicas, all of them must be in sync.")
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes", 100 << 20, at_least=1,
         help="Segment size of __transaction_state.")
@@ -329,7 +329,7 @@ class BrokerSettings(ListenerSettings):
         " ottla.log.scrub.bytes.per.second is too low to read all segments in this time.")
     cordoned_log_dirs: Names = setting(
         "cordoned.log.dirs", (), dynamic=True,
-        help="Log directories that get no new partitions, * for all. `ottla cluster drain` also"
+        help="Log directories that get no new partitions; * means all. `ottla cluster drain` also"
         " moves their existing partitions to the other directories.")
     ottla_forget_directories: str = setting(
         "ottla.forget.directories", "",

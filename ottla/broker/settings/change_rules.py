@@ -33,7 +33,7 @@ GROUP_SETTINGS = frozenset({"consumer.session.timeout.ms", "consumer.heartbeat.i
 GROUP_LIMITS = re.compile(
     r"(consumer|share|streams)\.((?:session|heartbeat)\.(?:timeout|interval)\.ms)"
 )
-"""Settings of groups whose values the broker's group.<type>.min.* and .max.* limit."""
+"""Settings of groups; the broker's group.<type>.min.* and .max.* limit their values."""
 
 
 def rules_for(
@@ -161,7 +161,8 @@ def _check_topic_default(name: str, text: str) -> None:
         check_topic_configs(defaults(({name: text},)))
     except InvalidConfig as error:
         raise InvalidRequest(
-            f"{name} is the default of a topic setting: {error.message}"
+            f"{name}: the value is not valid for the topic setting whose default it is:"
+            f" {error.message}"
         ) from error
 
 
@@ -169,7 +170,7 @@ def without_effect(names: Iterable[str]) -> str | None:
     """The message about the broker's settings among `names` that can be changed but have no effect
     here; None if there are none.
 
-    They are accepted, as in Kafka, so that scripts work that set numbers of threads, for example.
+    They are accepted, as in Kafka, so that a script that sets numbers of threads still works.
     """
     idle = [
         name for name in names

@@ -409,14 +409,14 @@ class BrokerConfig(BrokerSettings):
 
     def layers(self, image: MetadataImage | None = None) -> Layers:
         """The layers of the broker's properties: for this node, for all brokers, from the file.
-        Without an `image`, which has the first two, only the last."""
+        The first two are in the `image`; without it, only the last is returned."""
         if image is None:
             return (self.static,)
         mine = image.configs.get(("broker", str(self.node_id)), NOTHING)
         return (mine, image.configs.get(("broker", ""), NOTHING), self.static)
 
     def topic_defaults(self, image: MetadataImage | None = None) -> dict[str, str]:
-        """The topic settings that the broker's properties define for topics without their own."""
+        """The values of the broker's properties for topic settings that a topic does not set."""
         return defaults(self.layers(image))
 
     def topic_log_config(self, image: MetadataImage, topic: str) -> LogConfig:

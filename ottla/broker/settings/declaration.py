@@ -93,8 +93,8 @@ class Problems:
 class Setting:
     """One setting: its name, type and limits; `also` are allowed values outside the limits.
 
-    If `default` is a NamedTuple class, the setting has the default of that class's field whose name
-    is the setting's attribute.
+    If `default` is a NamedTuple class, the default is that of the class's field with the same name
+    as the setting's attribute.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Setting:
         if self.one_of:
             choice = ", ".join(self.one_of)
             return f"a list of {choice}" if self.kind == "list" else f"one of {choice}"
-        words = {"list": "a list of names with commas", "short": "a whole number (16 bits)",
+        words = {"list": "a list of names separated by commas", "short": "a whole number (16 bits)",
                  "int": "a whole number (32 bits)", "long": "a whole number (64 bits)",
                  "double": "a number"}.get(self.kind, f"a {self.kind}")
         if self.at_least is not None:

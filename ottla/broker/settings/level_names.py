@@ -16,5 +16,5 @@ def level_of(word: str) -> str:
 
 
 def kafka_level(word: str) -> str:
-    """The level of a logger, as brokers know it (KIP-412), for a word."""
+    """The level for a word, by the name that brokers use for a logger's level (KIP-412)."""
     return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(word.upper(), word.upper())

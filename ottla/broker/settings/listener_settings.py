@@ -133,8 +133,8 @@ class ListenerSettings(Settings):
 DYNAMIC_OF_LISTENERS = frozenset(
     name for name, declared in ListenerSettings.declared.items() if declared.dynamic
 )
-"""Settings of listeners that can be changed on a running broker; later connections and logins use
-them."""
+"""Settings of listeners that can be changed on a running broker. Later connections and logins use
+the new values."""
 
 
 class ListenerLimits(Settings):

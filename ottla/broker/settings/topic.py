@@ -139,14 +139,15 @@ class TopicConfig(Settings):
     min_cleanable_dirty_ratio: float = setting(
         "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
-        help="A log is compacted once this share of it has not been compacted yet.")
+        help="A log is compacted once more than this share of its bytes has not been compacted"
+        " yet.")
     min_compaction_lag_ms: Long = setting(
         "min.compaction.lag.ms", 0, at_least=0, synonyms=("log.cleaner.min.compaction.lag.ms",),
         help="Minimum time before a record is compacted.")
     min_insync_replicas: int = setting(
         "min.insync.replicas", 1, at_least=1, synonyms=("min.insync.replicas",),
-        help="How many replicas must be in sync for a write with acks=all; if the topic has"
-             " fewer replicas, all of them.")
+        help="How many replicas must be in sync for a write with acks=all. If the topic has"
+        " fewer replicas, all of them must be in sync.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
         help="Reserve the space of a segment when it is created.")

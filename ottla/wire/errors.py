@@ -205,7 +205,7 @@ class NotInThisVersion(UnencodableMessage):
 
 
 class NumberOutOfRange(UnencodableMessage):
-    """A number that its field cannot hold. `field` is empty until the message is known."""
+    """A number that its field cannot hold. `field` is empty until `located` adds its name."""
 
     def __init__(self, value: int | None, lowest: int, highest: int, where: str = "") -> None:
         number = "the number" if value is None else value
@@ -247,7 +247,7 @@ def as_message(text: str) -> str:
 
 
 class ProtocolError(Exception):
-    """An error for the client: a code, and a message saying what was wrong, where, what to do."""
+    """An error for the client: a code, and a message with what was wrong, where, and what to do."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
     record_errors: tuple[tuple[int, str], ...] = ()

@@ -51,8 +51,8 @@ is stable in Apache Kafka 3.9 to the highest that is stable in 4.4. The broker s
 these APIs, and lists those that it serves in its answer to an ApiVersions request. Flexible
 versions have compact lengths and tagged fields (KIP-482). The last column says on which listeners
 Apache Kafka serves an API. Clients never send an API that has only `controller` in this column. The
-brokers of an Ottla cluster send some of these APIs to each other. The others are in the table
-because Ottla can read recorded frames of them.
+brokers of an Ottla cluster send some of these `controller` APIs to each other. The other
+`controller` APIs are in the table because Ottla can read recorded frames of them.
 
 | key | API | versions | flexible from | listeners |
 |--:|---|---|---|---|

@@ -6,8 +6,8 @@
 #   response  0   | int32 correlation_id |
 #             1   | int32 correlation_id | tagged fields |
 #
-# Request header 0 was used by ControlledShutdown 0 only. Flexible versions use request header 2 and
-# response header 1; but ApiVersions always has response header 0.
+# Only version 0 of ControlledShutdown used request header 0. Flexible versions use request header 2
+# and response header 1; but ApiVersions always has response header 0.
 
 from libc.stdint cimport int16_t, int32_t
 

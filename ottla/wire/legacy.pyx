@@ -31,7 +31,7 @@ from ottla.wire.legacy_lz4 import with_right_checksum, with_wrong_checksum
 from ottla.wire.records import build_batch
 
 cdef enum:
-    LOG_OVERHEAD = 12           # offset and size, not included in size
+    LOG_OVERHEAD = 12           # bytes of offset and size; the value of size excludes them
     MESSAGE_CRC_AT = 12
     MESSAGE_MAGIC_AT = 16
     MESSAGE_ATTRIBUTES_AT = 17
@@ -163,7 +163,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
 
 
 cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
-    """Records and codec of a set that becomes one batch; whether timestamps are append times."""
+    """Records and codec of a set that becomes one batch, and whether its times are append times."""
     cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *end = at + data.shape[0]
     cdef Message message

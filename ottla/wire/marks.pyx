@@ -15,6 +15,6 @@ cpdef object reached(str mark):
 
 
 def count_in(dict counter):
-    """Count in this dictionary from now on; None: do not count."""
+    """Count in this dictionary from now on; if it is None, stop counting."""
     global counts
     counts = counter

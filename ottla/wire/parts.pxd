@@ -9,7 +9,7 @@ cdef class Level:
     cdef Plan plan
     cdef object struct
     cdef int field
-    cdef list values                    # elements of the array being encoded; None if none is
+    cdef list values                    # of the array that is being encoded; None between arrays
     cdef Py_ssize_t element
 
 

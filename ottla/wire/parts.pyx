@@ -136,7 +136,7 @@ cdef class EncodedInParts(Message):
 
 
 cdef class DecodedInParts:
-    """A long message that is decoded an element of one array at a time.
+    """A long message, of which one array is decoded one element at a time.
 
     `path` names the array, for example ("results", "topics"). Iteration is possible once. It yields
     each element together with the struct that has the array; the fields of this struct after the

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 MEMORY_MAX = 256 << 10
 """RE2's memory for one pattern, in bytes."""
 PROGRAM_SIZE_MAX = 5000
-"""RE2's instructions for one pattern: some 300 topic names in an alternation. The worst pattern of
-this size takes 25 µs for each character of a text; alternations of names take 0.01 µs."""
+"""RE2's instructions for one pattern. An alternation of 300 topic names has about this many. The
+worst pattern of this size takes 25 µs for each character of a text; alternations of names take
+0.01 µs."""
 
 
 class InvalidPattern(ValueError):

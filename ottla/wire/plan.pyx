@@ -1,7 +1,7 @@
 """The wire format of one version of a struct, flattened from the schema at the first use.
 
-A Layout belongs to a class and knows at which offset of the class's objects each field's slot is; a
-Plan belongs to a class and a version. `structs` executes plans.
+A Layout belongs to a class and knows the offset of each field's slot in the class's objects. A Plan
+belongs to a class and a version. `structs` executes plans.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -13,7 +13,7 @@ from ottla.wire.schema_parser import EMPTY, format_versions
 cdef extern from *:
     """
     #include <structmember.h>
-    /* The offset of a descriptor's slot in its objects; -1 if it is not one of __slots__. */
+    /* The offset of a slot in its objects; -1 if the descriptor is not one of __slots__. */
     static Py_ssize_t ottla_slot_offset(PyObject *descriptor) {
         if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) return -1;
         return ((PyMemberDescrObject *)descriptor)->d_member->offset;

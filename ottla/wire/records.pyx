@@ -2,8 +2,8 @@
 """Reads records from batches, and builds new batches.
 
 Coordinators, the metadata log, conversions of old message formats, tools and tests use this module;
-produced batches of format v2 are stored without being rebuilt. References: message format v2 and
-control records KIP-98; delete horizon KIP-534.
+produced batches of format v2 are stored without being rebuilt. References: KIP-98 for message
+format v2 and control records; KIP-534 for the delete horizon.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -35,7 +35,7 @@ class ControlType(IntEnum):
 cdef class Record:
     """One record: offset, timestamp in ms (-1 none), key and value (None is null), headers.
 
-    With offset -1 the record gets the next offset of the batch that is built.
+    If the offset is -1, `build_batch` gives the record the offset after the previous record's.
     """
 
     def __init__(

@@ -12,10 +12,10 @@ section's line may set its own versions. Examples of the first lines:
     offset_commit   record 1   topic __consumer_offsets
     end_txn_marker   data   versions 0   flexible none
 
-A field is one line, `name type versions marks`, nested fields are indented below it:
+A field is one line, `name type versions marks`; nested fields are indented below it:
 
-    name string?     a type with ? is nullable wherever the field exists; ?2+ only in these versions
-    name[]           an array of structs; `struct` is a single one; `int32[]` an array of integers
+    name string?     may be null in every version of the field; `string ?2+` only in versions 2+
+    name[]           an array of structs; `name struct` is one struct, `name int32[]` has integers
     name 3+          versions that have the field; without this mark, all versions of its struct
     =-1  =null       the default if it is not zero, empty or false
     @0               tag number: a tagged field (KIP-482)
@@ -58,7 +58,7 @@ class SchemaError(ValueError):
 
 @dataclass
 class Field:
-    """One field of a struct; `nullable` are the versions in which it may be null."""
+    """One field of a struct; `nullable` has the versions in which it may be null."""
 
     name: str
     type: str
@@ -141,7 +141,7 @@ def singular(name: str) -> str:
 
 
 def parse_versions(text: str, within: range) -> range:
-    """`3`, `3-5`, `3+` or `none` as a range; ValueError for other texts or outside `within`."""
+    """`3`, `3-5`, `3+` or `none` as a range. Raises ValueError for others, or outside `within`."""
     if text == "none":
         return range(0)
     if text.endswith("+"):
@@ -187,7 +187,7 @@ def parse_first_line(line: str) -> Schema:
         raise ValueError(f"roles {sorted(unknown)} are not among {list(ROLES)}")
     if not served_by and (roles or "served" in values):
         raise ValueError(
-            f"{name} needs `served NAME`: NAME is the file of the broker that serves {name}")
+            f"{name} needs `served NAME`: NAME is the file in broker/api that has its handler")
     return Schema(
         name, kind, key, versions, flexible_from, listeners, topic, served_by, roles
     )

@@ -3,9 +3,9 @@
 
 A message class has an ordinary Python slot for each field, so that handlers read and write
 attributes at full speed. The plan knows the offset of each slot and moves values directly between
-slot and buffer. Null is None, a uuid 16 bytes, `bytes` and `records` are bytes, an array is a list.
-Lengths and counts from outside are checked before anything is allocated; schemas do not recurse, so
-depth is bounded too.
+slot and buffer. In a slot, null is None, an array is a list, and `bytes`, `records` and uuids are
+bytes. Lengths and counts from outside are checked before anything is allocated; schemas do not
+recurse, so depth is bounded too.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -107,7 +107,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
         if not op.nullable:
             raise MalformedMessage("the value is null, which the protocol forbids here")
         return None
-    assert count <= cursor.end - cursor.at, "more elements than bytes are left"
+    assert count <= cursor.end - cursor.at, "the array claims more elements than bytes are left"
     values = PyList_New(count)          # bounded: read_count compared it with the bytes left
     for i in range(count):
         if element == STRUCT:
@@ -218,7 +218,7 @@ cdef inline int64_t checked(object value, int64_t low, int64_t high) except? -1:
     cdef int64_t number
     if not isinstance(value, int):
         raise UnencodableMessage(f"an integer is required, not {value!r}")
-    # Without `except`, so that the error is looked for here: `try` would make encoding slower.
+    # Called without `except`; the next line checks for an error. `try` would make encoding slower.
     number = (<Conversion>converted)(value)
     if number < low or number > high or number == -1 and PyErr_Occurred() is not NULL:
         return refuse(value, low, high)

@@ -13,7 +13,7 @@ NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,18})?)\s*([a-zA-Z]*)")
 TIME_SUFFIXES = {
     ".ms": 1, ".seconds": 1000, ".minutes": 60_000, ".hours": 3_600_000,
 }  # fmt: skip
-"""Endings of settings' names, and the milliseconds of their unit."""
+"""Endings of settings' names, and the milliseconds of their units."""
 TIME_WORDS = {
     ".ms": "milliseconds", ".seconds": "seconds", ".minutes": "minutes", ".hours": "hours",
 }  # fmt: skip
@@ -33,7 +33,7 @@ UNLIMITED = {(1 << 31) - 1, (1 << 63) - 1}
 
 
 class InvalidUnit(ValueError):
-    """A time or a size without a number, with an unknown unit, or not whole in a setting's unit."""
+    """A time or a size has no number or an unknown unit, or is not whole in a setting's unit."""
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
@@ -66,7 +66,7 @@ def number_of(name: str, value: str) -> str:
         if name.endswith(suffix) and unit in MILLISECONDS:
             whole, rest = divmod(duration_ms(value), one)
             if rest:
-                raise InvalidUnit(f"{name}={value} is not a whole number")
+                raise InvalidUnit(f"{name}={value} is not a whole number of {TIME_WORDS[suffix]}")
             return str(int(whole))
         if name.endswith(suffix):
             raise InvalidUnit(f"{name}={value}: {unit!r} is not a unit of time; known units:"
@@ -102,7 +102,7 @@ def as_typed(name: str, value: str) -> str:
 
 def unit_of(name: str) -> str:
     """The end of a message about the value of a setting: the unit of a time or a size, and how to
-    write another one. Empty for other settings."""
+    write a value with another unit. Empty for other settings."""
     for suffix, word in TIME_WORDS.items():
         if name.endswith(suffix):
             return f", in {word}, or with a unit, such as 7d"

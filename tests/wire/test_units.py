@@ -62,8 +62,8 @@ def test_a_setting_loses_its_unit_in_the_unit_of_its_name(
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), [
-    ("x.hours", "90m", "x.hours=90m is not a whole number"),
-    ("x.ms", "0.5ms", "x.ms=0.5ms is not a whole number"),
+    ("x.hours", "90m", "x.hours=90m is not a whole number of hours"),
+    ("x.ms", "0.5ms", "x.ms=0.5ms is not a whole number of milliseconds"),
     ("x.ms", "5MB", "'mb' is not a unit of time; known units: ms, s, m, h, d, w"),
     ("x.bytes", "5d", "'d' is not a unit of size; known units: kB, MB, GB, TB, KiB, MiB"),
 ])

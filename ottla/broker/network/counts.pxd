@@ -18,7 +18,7 @@ cdef enum:
 
 cdef class Counts:
     cdef public bint traced             # whether each request is logged (ottla.requests at DEBUG)
-    cdef public bint timing             # measure durations; reading the clock takes 25 ns
+    cdef public bint timing             # durations are measured; reading the clock takes 25 ns
     cdef public int64_t opened, closed_connections, received, sent
     cdef public int64_t throttled       # replies after which a connection was muted
     cdef int64_t requests[KEYS][VERSIONS]

@@ -5,7 +5,8 @@
 #       TaskReply      a handler that is a coroutine
 #     ProduceRequest   waits for its coordinator, or a thread that prepares a batch (api/records)
 #     FetchRequest     waits for bytes, or its timeout (api/records)
-#   PendingReply   a complete reply with open promises (acks=all); delays later requests, not produces
+#   PendingReply   a complete reply with open promises (acks=all); it delays later requests,
+#                  except produces
 #   AckPromise     waits until a partition's high watermark is past a batch of such a reply
 #   Wait           watches partitions; calls back at a change or a timeout
 

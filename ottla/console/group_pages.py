@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 LAG_SECONDS = 2.0
-"""How long one reading of the view may read groups' offsets; later readings read the rest."""
+"""One reading of the view reads groups' offsets for this long at most. Later readings read the
+other groups' offsets."""
 CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
 EVENTS_MAX = 1_000
@@ -199,8 +200,8 @@ def partition_reports(cluster: ClusterClient, memory: Memory, name: str) -> dict
 
 
 def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> Row:
-    """The brokers' reports about a group or topic: what delays it now, and its events; `reported`
-    is whether any broker reports them."""
+    """The brokers' reports about a group or topic: what delays it now, and its events. `reported`
+    is false if no broker sent a report."""
     now: list[Row] = []
     events: list[Row] = []
     path = f"{of_name(f'/api/v1/{kind}', name)}/why"
@@ -208,7 +209,7 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> Row:
     for answer in answers.values():
         now += answer.get("now", [])
         events += answer.get("events", [])
-        for one in answer.get("partitions", []):        # only topics have these
+        for one in answer.get("partitions", []):        # reports about groups have none
             if one["led_here"]:
                 now += [{**each, "partition": one["partition"]} for each in one["now"]]
     named = {one["transactional_id"] for one in (*now, *events) if "transactional_id" in one}
@@ -229,8 +230,9 @@ def seen_ids(cluster: ClusterClient, named: set[str]) -> set[str]:
 
 
 def seen_only(cluster: ClusterClient, happened: Row, seen: set[str], *, whole: bool) -> Row:
-    """The reports about a group, without those that name a topic that the user may not see. `seen`
-    are topics that the user may see; others are checked. Without `whole`, omits the group's lag."""
+    """The reports about a group, without those that name a topic that the user may not see. The
+    user may see the topics in `seen`; this function checks other topics. If `whole` is false, the
+    reports about the group's lag are also left out."""
     every = [*happened["now"], *happened["events"]]
     named = {topic for one in every for topic in topics_of(one)}
     hidden = named - seen - seen_topics(cluster, named - seen)
@@ -260,7 +262,7 @@ def seen_topics(cluster: ClusterClient, names: set[str]) -> set[str]:
 
 
 def without_transaction(one: Row) -> Row:
-    """A report about an open transaction, without what identifies its producer."""
+    """A report about an open transaction, without the fields that identify its producer."""
     text = f"a transaction is open since offset {one['stable_offset']}"
     place = f"{one['topic']}-{one['partition']}: " if "topic" in one else ""
     names: tuple[str, ...] = ("kind", "topic", "partition", "stable_offset")

@@ -1,8 +1,8 @@
 """The last week in SQLite: a point every 10 s of the last hour, every minute of the last day, every
 ten minutes of the week.
 
-A series is a kind (total, topic, group), a name and a measure. Coarser levels keep the last value
-of their interval. A series is deleted if it has had no new point for a week. Each cluster has at
+A series is a kind (total, topic, group), a name and a measure. The point of an interval is the last
+value in it. A series is deleted if it has had no new point for a week. Each cluster has at
 most SERIES_MAX series. If there are that many, a new series replaces the one that has had no new
 point for longest. If all of them still get points, the new series is not kept.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LEVELS = ((10, 3600), (60, 86400), (600, 7 * 86400))
-"""For each level, the seconds between points, and for how many seconds it keeps points."""
+"""For each level: the seconds between two points, and the seconds for which a point is kept."""
 SERIES_MAX = 2000
 SILENT_SECONDS = 600
 """A series without a new point for this long may be deleted to make room for another series."""
@@ -96,7 +96,7 @@ class History:
             " order by written", (self.cluster, moment - SILENT_SECONDS)).fetchall()
 
     def _make_room(self, silent: Iterator[Key]) -> bool:
-        """Deletes a silent series. Returns False, and logs it once, if there is none."""
+        """Deletes a silent series. If there is none, returns False, and logs this once."""
         for key in silent:
             if (series := self.ids.pop(key, None)) is not None:
                 self.connection.execute("delete from point where series = ?", (series,))
@@ -122,7 +122,7 @@ class History:
         return self.ids[key]
 
     def trim(self, now: float | None = None) -> None:
-        """Delete points that their level no longer keeps, and series not written for a week."""
+        """Delete points that are too old for their level, and series not written for a week."""
         moment = int(time.time() if now is None else now)
         with self.lock, self.connection:
             for level, (_, kept) in enumerate(LEVELS):

@@ -139,7 +139,7 @@ async def serve(target: Target, options: Options, with_parent: bool) -> int:
 
 
 def stop_at_end(stop: object) -> None:
-    """Calls `stop` at the end of standard input: the process that started this one has ended."""
+    """Calls `stop` if standard input has ended, as it does when the parent process ends."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop()  # type: ignore[operator]

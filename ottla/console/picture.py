@@ -32,14 +32,15 @@ Memory = MutableMapping[Hashable, Any]
 Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
 ASKED_AT_ONCE = 1_000
-"""Partitions per request for offsets. A topic's name of n characters counts as n / PARTITION_SIZE
-partitions, so that a request has 12 KB, or 30 KB if each topic has one partition."""
+"""The most partitions in a request for offsets. A topic's name of n characters counts as
+n / PARTITION_SIZE partitions, so that a request has 12 KB, or 30 KB if each topic has one
+partition."""
 PARTITION_SIZE = 12
 """Bytes of a partition in a request for offsets."""
 SENT_AHEAD = 2
 """Requests for offsets that brokers work on while the console decodes an answer. More requests
-might not fit into a socket's buffers, which could block the console: a broker that waits for the
-console to receive an answer may read no requests meanwhile."""
+might not fit into a socket's buffers, which could block the console: a broker may read no requests
+while it waits for the console to receive an answer."""
 WITHOUT_EPOCHS = 3
 """The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
 offset, a broker has to read files of partitions that it has not used since its start."""
@@ -178,13 +179,13 @@ def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None
 
 
 def connections_to(cluster: ClusterClient, brokers: Iterable[int]) -> dict[int, Connection]:
-    """Connections to those of the brokers that can be reached. To find a broker, the cluster may
-    send a request on any connection, so no answers may be outstanding."""
+    """Connections to those of the brokers that can be reached. To find a broker, `cluster` may send
+    a request on any connection, so the caller must have received all answers before."""
     found = {}
     for broker in brokers:
         try:
             found[broker] = cluster.node(broker)
-        except NotConnected:            # the broker has just failed: another one will lead
+        except NotConnected:            # the broker has just failed: another broker will lead
             continue
     return found
 
@@ -235,7 +236,7 @@ def request(page: Page, which: int) -> ListOffsetsRequest:
 
 
 def sum_up(memory: Memory, topics: Topics, found: Offsets) -> None:
-    """Count the records, and how fast topics have grown since the previous reading."""
+    """Computes the number of records, and the rates of topics since the previous reading."""
     found.records = sum(records(topic, found) for topic in topics)
     before: tuple[Topics, Offsets] | None = memory.get("offsets")
     if before is not None and found.at - before[1].at < RATE_SECONDS_MIN:

@@ -49,7 +49,7 @@ BUSY_SECONDS = 2.0
 LOOK_SECONDS = 0.2
 """How often a search checks whether its browser has disconnected."""
 TIME_MAX = 10**18
-"""A timestamp after every record's."""
+"""A timestamp later than that of any record."""
 EVENTS, EVENTS_HEADERS = "text/event-stream", {
     "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Row = dict[str, Any]
@@ -269,7 +269,7 @@ async def history(request: ApiRequest) -> Row:
 
 
 async def exists(request: ApiRequest, kind: str, name: str) -> bool:
-    """Whether there is such a topic or group that the user may see. A total has no name."""
+    """Whether the user may see such a topic or group. For a total, whether the name is empty."""
     if kind == "topic":
         return name in (await request.part(picture.take)).topics.by_name
     if kind == "group":
@@ -377,7 +377,7 @@ def searched(
     processes: search_process.SearchProcesses, task: search_process.Task, stop: threading.Event,
     tell: Tell,
 ) -> Row:
-    """Search in this thread or, if the search may read many records, in a process."""
+    """Search in this thread or, if the search may read many records, in another process."""
     perform = processes.run if task.wanted.looks_far else search_process.perform
     return {"key": "id", **perform(task, stop, tell)}
 
@@ -385,7 +385,8 @@ def searched(
 def prepared(
     cluster: ClusterClient, wanted: Wanted
 ) -> tuple[dict[int, tuple[int, int]], dict[int, int], str]:
-    """First and next offset of each partition, and where the search starts. Raises ClientError."""
+    """The first and next offset of each partition, the offsets where the search starts, and the
+    brokers' addresses. Raises ClientError."""
     known = [index for (_, index) in leaders(cluster, [wanted.topic])]
     if missing := sorted(set(wanted.partitions) - set(known)):
         raise BadRequest(f"topic {wanted.topic!r} has no partition {missing[0]}", 404)

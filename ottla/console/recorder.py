@@ -1,8 +1,8 @@
 """Writes the history: every ten seconds a point of each total, topic and group.
 
-It reads the same views as the pages. If the brokers ask for no login, it reads them without one.
-Otherwise it reads them as the console's own user, if one is configured, and as the users who are
-logged in. Without any of these users nothing is recorded. Totals and group lags cover only the
+It reads the same views as the pages. If the brokers ask for no login, it reads the views without a
+login. Otherwise it reads them as the console's own user, if one is configured, and as the users who
+are logged in. Without any of these users nothing is recorded. Totals and group lags cover only the
 topics that a user may see, so each user has their own series of totals and groups.
 """
 
@@ -28,7 +28,8 @@ log = logging.getLogger("ottla.console")
 TRIM_SECONDS = 300.0
 GROUP_MEASURES = ("lag", "lag_bytes", "lag_seconds", "offset")
 EACH_MAX = 300
-"""At most this many topics (the busiest) and groups (with the highest lag) have series."""
+"""At most this many topics (the busiest) have series, and at most this many groups (with the
+highest lag)."""
 
 
 async def record(history: History, sessions: Sessions) -> None:

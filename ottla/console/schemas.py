@@ -63,7 +63,7 @@ class Schemas:
         self.library = fastavro
 
     def decoded(self, data: bytes | None) -> Decoded | None:
-        """The content of a value; None if the value is not in Confluent's wire format, or too
+        """The content of a value; None if the value is not in Confluent's wire format, or is too
         large. Raises NotDecoded."""
         if data is None or not PREFIX < len(data) <= DECODED_MAX or data[0] != 0:
             return None

@@ -86,7 +86,7 @@ class Spent:
     told: float = field(default_factory=time.monotonic)
 
     def so_far(self) -> dict[str, float]:
-        """What has been read, as an answer says it."""
+        """What has been read, in the form of an answer."""
         return {"records": self.records, "bytes": self.bytes,
                 "seconds": round(time.monotonic() - self.began, 3), "outside": self.outside}
 
@@ -119,11 +119,11 @@ class Wanted:
     committed: bool = False
     schemas: Schemas | None = None
     until: int | None = None
-    """Only records with earlier timestamps."""
+    """The search finds only records with earlier timestamps."""
 
     @cached_property
     def since(self) -> int | None:
-        """Only records with this timestamp or later ones."""
+        """The search finds only records with this timestamp or later ones."""
         match = re.fullmatch(r"(?:time:|at:.*\bsince=)(\d{1,18})", self.start)
         return int(match[1]) if match is not None else None
 
@@ -140,8 +140,8 @@ class Wanted:
         return (self.since or 0) <= timestamp and (self.until is None or timestamp < self.until)
 
     def passed(self, message: Any) -> bool:
-        """Whether all later records of the partition are too new: where the broker sets the
-        timestamps, they never decrease."""
+        """Whether all later records of the partition are certainly too new. Timestamps that the
+        broker sets never decrease. For other timestamps, returns False."""
         kind, timestamp = message.timestamp()
         return self.until is not None and kind == LOG_APPEND_TIME and timestamp >= self.until
 

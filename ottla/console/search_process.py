@@ -4,8 +4,8 @@ A thread of the console would compete with the console's pages for the interpret
 on the broker's machine for the processor. A process gets its tasks pickled on standard input, and
 writes what it has read so far and the results to standard output, each pickled, with its length in
 front. It ends if the console has ended. It imports the code of a search only after it has lowered
-its priority; because the start itself disturbs other clients, a process stays for some time after
-its search, and takes the next one.
+its priority. Because the start itself disturbs other clients, a process stays for some time after
+its search, and takes the next search.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.console.search import Tell, Wanted
 
 STOP_SECONDS = 0.2
-"""A search ends this soon after its `stop` is set."""
+"""A search ends within this time after its `stop` is set."""
 NICENESS = 19
 IDLE_SECONDS = 60.0
 """A process without a search ends after this time."""
@@ -80,7 +80,7 @@ class SearchProcesses:
         return result
 
     def _taken(self) -> Process:
-        """A process without a task: the one that began to wait last, or a new one."""
+        """A process without a task: the waiting process that was used last, or a new one."""
         with self._lock:
             while self._idle:
                 process, timer = self._idle.pop()
@@ -94,7 +94,7 @@ class SearchProcesses:
         )
 
     def _keep(self, process: Process) -> None:
-        """Lets the process wait for a task, or ends it if IDLE_MAX others wait or after `close`."""
+        """Lets the process wait for a task; ends it after `close`, or if IDLE_MAX others wait."""
         with self._lock:
             if keep := not self._closed and len(self._idle) < IDLE_MAX:
                 timer = threading.Timer(self.idle_seconds, self._expire, [process])
@@ -113,7 +113,7 @@ class SearchProcesses:
             finish(process)
 
     def close(self) -> None:
-        """Ends the processes that wait; one that still searches ends with its search."""
+        """Ends the processes that wait. A process that still searches ends after its search."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -125,7 +125,7 @@ class SearchProcesses:
 def answer(
     process: Process, task: Task, stop: threading.Event, tell: Tell
 ) -> tuple[str, dict[str, Any]]:
-    """The process's answer to the task: why it failed, or the result. Once `stop` is set, kills the
+    """The process's answer to the task: why the task failed, or the result. Once `stop` is set, kills the
     process. Raises ClientError if the process has ended."""
     schemas = task.wanted.schemas
     source = schemas.source if schemas is not None else None
@@ -199,12 +199,12 @@ def perform(
 
 
 def give_way() -> None:
-    """Let every other process have the processor first. Linux weighs sessions (autogroups) before
-    it looks at the niceness of their processes. Another process that wakes up may still have to
-    wait a moment until a search yields the processor. So all searches of a machine share one
-    processor, and the other processors stay free."""
+    """Lets every other process have the processor first. Linux first shares the processor among
+    sessions (autogroups), so the session gets the same niceness as the process. A process that
+    wakes up may still wait a moment until a search yields the processor. Therefore all searches of
+    a machine share one processor, and the other processors stay free."""
     os.nice(NICENESS)
-    with contextlib.suppress(OSError):          # only Linux has these two
+    with contextlib.suppress(OSError):          # only Linux has this file
         Path("/proc/self/autogroup").write_text(str(NICENESS))
     with contextlib.suppress(OSError, AttributeError):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -223,7 +223,7 @@ def attempt(task: Task, ended: ConsoleEnded) -> tuple[str, dict[str, Any]]:
 
 
 def main() -> int:
-    """Runs the tasks from standard input until it ends; returns the exit status."""
+    """Runs the tasks from standard input until the input ends; returns the exit status."""
     give_way()
     with contextlib.suppress(EOFError):
         while True:

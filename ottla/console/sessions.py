@@ -33,7 +33,7 @@ OBSERVERS_MAX = 5
 
 
 class LoginRefused(ClientError):
-    """The broker or the console refused a login; `later` if the user may try again later."""
+    """The broker or the console refused a login; `later` is true if the user may retry later."""
 
     def __init__(self, message: str, *, later: bool = False) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class Sessions:
         if not target.asks_login:
             self.nameless = Visitor(None, target, target.properties, threads)
         self.recorder: Visitor | None = self.nameless
-        """The visitor whose views the history always records: the console's own user, or the
+        """The visitor for whom the history is always recorded: the console's own user, or the
         anonymous visitor; None if there is neither."""
         if target.asks_login and target.own_user:
             self.recorder = Visitor(None, target, target.properties, threads)
@@ -142,9 +142,8 @@ class Sessions:
                 session.visitor.close()
 
     def observers(self) -> list[Visitor]:
-        """The visitors whose views the history records: the console's own user, then logged-in
-        users, the newest sessions first. Users may see different topics, so each user has their own
-        totals."""
+        """The visitors for whom the history is recorded: `recorder`, then logged-in users, the
+        newest sessions first. Users may see different topics, so each user has their own totals."""
         users: dict[str | None, Visitor] = {}
         for session in reversed(self.by_hash.values()):
             if len(users) < OBSERVERS_MAX and not self._expired(session):

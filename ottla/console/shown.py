@@ -21,8 +21,8 @@ JSON_STARTS = b'{["0123456789-tfn'
 def shown(
     data: bytes | None, most: int = SHOWN_MAX, schemas: Schemas | None = None
 ) -> dict[str, Any] | None:
-    """How a key or a value is shown: its kind, its text, its size, whether the text is truncated;
-    with `schemas` also the id of its schema, or why it cannot be decoded."""
+    """How a key or a value is shown: its kind, its text, its size, whether the text is truncated.
+    With `schemas`, also the id of the value's schema, or why the value cannot be decoded."""
     if data is None:
         return None
     about: dict[str, Any] = {}
@@ -45,7 +45,7 @@ def shown(
 
 
 def kind_of(data: bytes) -> str:
-    """The kind of a whole key or value: json, text or hex. Of long data, the beginning decides."""
+    """The kind of a key or value: json, text or hex. Examines the first JSON_MAX bytes only."""
     found = shown(data, JSON_MAX)
     assert found is not None
     return str(found["kind"])

@@ -30,10 +30,12 @@ STREAMS_MAX = 20
 """The most streams of one user. Without authentication all visitors are one user, who may have
 ten times as many."""
 TAIL_ROWS_MAX = 100
-"""Rows of a tail per interval. If more records arrive, the oldest are counted and omitted."""
+"""The most rows that a tail sends per interval. If more records arrive, the oldest are counted and
+omitted."""
 TAIL_SECONDS = 0.5
 TAIL_BYTES_MAX = 8 << 20
-"""Bytes per second that a tail reads: watching a fast topic must not slow down its consumers."""
+"""The most bytes that a tail reads per second: watching a fast topic must not slow down its
+consumers."""
 ENDLESS = 1 << 62
 Answer = Callable[[str, ApiRequest], Awaitable[Any]]
 

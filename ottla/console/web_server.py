@@ -1,5 +1,6 @@
-"""uvicorn with limits for slow clients: on connections, and on the time to send a request and to
-read its answer. Connections that do not speak HTTP are logged at most once a minute."""
+"""uvicorn with limits for slow clients: on the number of connections, and on the time to send a
+request and to read its answer. Connections that do not speak HTTP are logged at most once a minute.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ log = logging.getLogger("ottla.console")
 
 
 class Refusals:
-    """Logs which connections were refused: at most a line a minute, with the number of others."""
+    """Logs refused connections in at most one line a minute, which also counts the others."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -25,8 +25,8 @@ MS_PER = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 
 
 
 def check_broker(settings: Mapping[str, str], log_level: object) -> None:
-    """Raises ValueError for a setting that the test broker chooses itself, and unless `log_level`
-    is the name of a level of Python's logging."""
+    """Raises ValueError for a setting that the test broker chooses itself, and for a `log_level`
+    that is not the name of a level of Python's logging."""
     for name, instead in OWN_SETTINGS.items():
         if name in settings:
             raise ValueError(f"Broker settings: the test broker chooses {name} itself; {instead}")
@@ -102,7 +102,7 @@ def configs_of(configs: object) -> dict[str, str]:
 
 
 def delay_of(seconds: object) -> float:
-    """The length of a delay; raises TypeError or ValueError if no delay can have it."""
+    """The length of a delay; raises TypeError or ValueError if it is invalid."""
     length = finite("seconds", seconds)
     if length < 0:
         raise ValueError(f"seconds={seconds}: a delay cannot be negative")

@@ -4,7 +4,7 @@
         ...                                     # any client, at broker.bootstrap_servers
         broker.advance(hours=2)                 # the broker's clock
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=3)
-        broker.kill(); broker.start()           # kill -9, and again on the same data
+        broker.kill(); broker.start()           # kill -9, then a start with the same data
 
 Clients talk to the broker through a proxy in another process. The proxy injects the faults and
 records the frames, so the broker runs the same code as for users.

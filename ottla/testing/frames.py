@@ -1,6 +1,6 @@
 """Recorded frames: the proxy writes them to a file, and the test process reads the file.
 
-The file has for each frame a head (HEAD below), then the frame's bytes as they were sent, without
+For each frame, the file has a head (HEAD below), then the frame's bytes as they were sent, without
 their length prefix.
 """
 

@@ -34,7 +34,7 @@ def plain(name: str) -> str:
 NEAR = 0.8
 """The similarity (0 to 1) of a near name. Names that begin with the unknown name are near, too."""
 FAR = 0.6
-"""The similarity from which a name is suggested if none is near."""
+"""If no name is near, names with at least this similarity are suggested."""
 
 
 def similar(name: str, known: Iterable[str]) -> str:

@@ -198,7 +198,7 @@ class Proxied:
 
 
 def _is_own_answer(rule: Rule, header: RequestHeader) -> bool:
-    """Whether the proxy answers a request itself, so that it never reaches the broker."""
+    """Whether the proxy answers a request itself, so that the request never reaches the broker."""
     return rule.kind == ANSWER and not rule.after and header.api_key not in READS_WITH_MORE
 
 

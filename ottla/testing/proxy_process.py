@@ -134,7 +134,7 @@ class Proxy:
 
 
 def remove(directory: str) -> None:
-    """Removes the test run's directory; retries because the ending broker may still write there."""
+    """Removes the test run's directory; retries because the broker may still be writing."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     while os.path.exists(directory) and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)

@@ -18,7 +18,7 @@ BROKER: pytest.StashKey[Broker] = pytest.StashKey()
 LOG_START: pytest.StashKey[int] = pytest.StashKey()
 TOPIC_NAME_MAX = 200
 NAME = "ottla_topic"
-MARKER = f"{NAME}(partitions=1, configs={{}}): properties of the fixture ottla_topic's topic"
+MARKER = f"{NAME}(partitions=1, configs={{}}): properties of the topic of the fixture {NAME}"
 OPTIONS = ("partitions", "configs")
 TAKES = "the marker takes partitions=NUMBER and configs=MAPPING, such as partitions=3"
 

@@ -72,8 +72,8 @@ ANY_PATTERN = Pattern("ANY", None, "ANY")
 
 
 def why_for_nobody(principal: str, host: str = "*") -> str:
-    """Why a rule would match no client: its principal or its host is mistyped. "" if it may match.
-    The broker accepts such rules, as Apache Kafka's does."""
+    """Why a rule would match no client: its principal or its host is mistyped. Returns "" if the
+    rule may match clients. The broker accepts mistyped rules, as Apache Kafka's does."""
     kind, _, name = principal.partition(":")
     if kind != "User" or not name.strip():
         return f"principal {principal!r}: expected User:NAME, or User:* for every user"

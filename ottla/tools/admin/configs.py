@@ -146,8 +146,8 @@ def quotas(
     *,
     strict: bool = False,
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """The entities that match `components`, and their quotas. An entity is a name for each type;
-    the name None stands for the default user, client or address."""
+    """The entities that match `components`, and their quotas. An entity maps types, such as user,
+    to names. The name None stands for the default user, client or address."""
     request_components = [
         DescribeClientQuotasRequest.Component(entity_type=kind, match_type=match, match=name)
         for kind, match, name in components

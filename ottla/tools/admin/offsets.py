@@ -29,7 +29,7 @@ Place = tuple[str, int]
 
 
 class ListedOffset(NamedTuple):
-    """The ListOffsets result of a partition: offset -1 if there is none, and an error code."""
+    """The result of ListOffsets for one partition. The offset is -1 if none was found."""
 
     offset: int
     timestamp: int

@@ -47,7 +47,7 @@ def to_timestamp(
 
 
 def to_end(cluster: ClusterClient, places: Sequence[Place], which: int) -> dict[Place, int]:
-    """The first or the last offsets (EARLIEST, LATEST)."""
+    """Each partition's first offset (EARLIEST) or its end offset (LATEST)."""
     return offsets.required(cluster, dict.fromkeys(places, which))
 
 

@@ -22,9 +22,9 @@ def moved_off(
 
     `racks` has the racks of all live brokers. A new replica takes the replaced replica's position
     in the list of replicas. Only brokers in the racks with the fewest replicas of the partition are
-    considered. For the first position, the preferred leader's, the broker that is preferred leader
-    of the fewest partitions is chosen; for other positions, the broker with the fewest replicas.
-    Raises ClientError if too few brokers remain.
+    considered. The replica in the first position is the preferred leader: the broker that is
+    preferred leader of the fewest partitions gets it. The broker with the fewest replicas gets a
+    replica in any other position. Raises ClientError if too few brokers remain.
     """
     staying = {node: rack for node, rack in racks.items() if node not in leaving}
     replicas = Counter(node for nodes in assigned.values() for node in nodes)

@@ -203,7 +203,7 @@ def _asks_for_itself(context: RequestContext) -> bool:
 
 
 async def _the_rest(lines: Iterator[None]) -> None:
-    """Write the remaining lines; all of them at once if the broker stops meanwhile."""
+    """Write the remaining lines in slices, or all at once if the broker stops meanwhile."""
     try:
         await in_slices(lines)
     finally:

@@ -18,7 +18,7 @@ cdef class ClientConnection(Channel):
     cdef readonly object session        # security.session.Session; None without authentication
     cdef readonly Client client         # with the client id of the newest request
     cdef readonly int newest_key        # the API of the newest request
-    cdef readonly int64_t received, requests        # bytes and number of frames handled
+    cdef readonly int64_t received, requests        # handled frames: total size, number
     cdef ProduceHandler produce_handler
     cdef FetchHandler fetch_handler
 

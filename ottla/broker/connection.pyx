@@ -195,7 +195,7 @@ cdef class ClientConnection(Channel):
     # -- ending ----------------------------------------------------------------------------------
 
     def failed(self, error):
-        """Close after an exception: the frame is malformed, or the broker has a bug (logged)."""
+        """Close after an exception: a malformed frame, or a bug in the broker, which is logged."""
         if isinstance(error, MalformedMessage):
             self.refuse(error)
         else:
@@ -213,6 +213,6 @@ cdef class ClientConnection(Channel):
             self.listener.closed(self)
 
     def waiting_for(self):
-        """Return the API key of the current request if it waits for its response, otherwise -1; and
-        the number of produce requests that wait for acknowledgements."""
+        """Return the API key of the current request, or -1 if no request waits for its response.
+        Return also the number of produce requests that wait for acknowledgements."""
         return -1 if self.holding is None else self.newest_key, self.queue.waiting()

@@ -2,7 +2,7 @@
 they may change at run time. `quotas/connection_rates` limits how fast clients may connect.
 
 As in Kafka (KIP-402), clients above max.connections or a listener's limit wait in the kernel's
-accept queue until a connection ends. Clients above the limit of their address are closed. If
+accept queue until a connection ends. A connection above the limit of its address is closed. If
 brokers have a listener of their own, they are admitted beyond max.connections: clients that take
 all connections must not stop replication. While there are more connections than max.connections,
 connections of the clients' listeners are closed, beginning with the one that has been silent for

@@ -71,7 +71,7 @@ class ConsoleProcess:
             self.stopping.wait(AGAIN_SECONDS)
 
     def stop(self) -> None:
-        """End the console, and wait for its end for a bounded time."""
+        """End the console. If it still runs after STOP_SECONDS, kill it."""
         self.stopping.set()
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()

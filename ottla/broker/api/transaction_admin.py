@@ -46,7 +46,7 @@ log = logging.getLogger("ottla.groups")
 
 NO_PRODUCER_ID = -1
 VERSIONS_FROM = 2
-"""First WriteTxnMarkers version that has the transaction version of markers (KAFKA-19446)."""
+"""First WriteTxnMarkers version in which each marker has a transaction version (KAFKA-19446)."""
 
 COMMIT_SECONDS = 2.0
 """How long a marker waits for its replicas. After this time the answer is a timeout, and the
@@ -58,16 +58,17 @@ if TYPE_CHECKING:
         WriteTxnMarkersResponse.Marker, str, list[int], list[asyncio.Future[ErrorCode]]
     ]
     """The markers of a transaction for one topic: the answer to which they belong, the topic, its
-    partitions, and the outcomes."""
+    partitions, and one outcome for each partition."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, access=by_item)
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse:
-    """Write transaction markers into partitions led here; answers once they are committed.
+    """Write transaction markers into partitions that this broker leads.
 
-    Requires CLUSTER_ACTION, which brokers have, or ALTER on the cluster (KIP-664).
+    Replies once each marker is committed or refused, at the latest after COMMIT_SECONDS. Requires
+    CLUSTER_ACTION, which brokers have, or ALTER on the cluster (KIP-664).
     """
     access, made = context.access, WriteTxnMarkersResponse.Marker
     if not access.quiet.cluster(Operation.CLUSTER_ACTION) and not access.cluster(Operation.ALTER):

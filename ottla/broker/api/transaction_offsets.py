@@ -199,8 +199,8 @@ async def _checked_elsewhere(
     version: int,
     context: RequestContext,
 ) -> bool:
-    """Have a coordinator on another broker check; returns False if this broker is the coordinator.
-    The caller must append the offsets before it awaits anything else."""
+    """If another broker is the coordinator, ask it to check; otherwise return False. The caller
+    must append the offsets before it awaits anything else."""
     verifier = context.broker.coordinators.verifier
     if verifier is None or (node_id := verifier.elsewhere(request.transactional_id)) is None:
         return False

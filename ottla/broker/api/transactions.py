@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 FENCED_FROM = 2
 """First version of these requests whose clients know PRODUCER_FENCED."""
 BATCHED_FROM = 4
-"""First AddPartitionsToTxn version for brokers, with several transactional ids."""
+"""First AddPartitionsToTxn version for brokers only. It can name several transactional ids."""
 EPOCHS_FROM = 5
 """First version of these requests whose clients use a new epoch for each transaction (KIP-890)."""
 
 VERIFIED_AT_ONCE = 500
-"""How many partitions one turn of the loop verifies, which takes half a millisecond."""
+"""How many partitions one turn of the event loop verifies. This takes half a millisecond."""
 
 REFUSALS = frozenset(
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -95,8 +95,8 @@ def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse:
-    """Add partitions to a new or open transaction. Brokers can also ask only to verify that the
-    partitions are in the transaction.
+    """Add partitions to a new or open transaction. A broker can instead ask whether the partitions
+    are in the transaction already.
 
     Clients need WRITE on the transactional id and on every topic, or no partition is added. Brokers
     need CLUSTER_ACTION.

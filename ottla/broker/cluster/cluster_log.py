@@ -245,7 +245,7 @@ class ClusterLog(Metadata):
     async def catch_up(self) -> None:
         """Return once `image` includes every decision that the controller made before this call.
 
-        Raises CoordinationError if ZooKeeper does not answer, and UnreadableMetadata.
+        Raises UnreadableMetadata, and CoordinationError if ZooKeeper does not answer.
         """
         await self.store.coordination.sync()
         await self.read_to_end()

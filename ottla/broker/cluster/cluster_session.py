@@ -187,12 +187,13 @@ class ClusterSession:
             self.fail(reason)
 
     async def caught_up(self) -> None:
-        """Wait until the image has all decisions made before this call, for a second at most."""
+        """Wait until the image has all decisions made before this call, but at most one second."""
         try:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()
         except (TimeoutError, CoordinationError, UnreadableMetadata) as error:
-            log.info("the newest metadata could not be read; using the last ones: %r", error)
+            log.info("the newest metadata could not be read, so this broker uses the older ones"
+                     " that it has: %r", error)
 
     async def remember(self) -> None:
         """Write into the log directories how far this broker has read. Raises CoordinationError."""

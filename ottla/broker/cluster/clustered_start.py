@@ -76,7 +76,7 @@ async def join(
     config: BrokerConfig, coordination: Coordination, disk: Disk, failed: Callable[[str], None],
     loop: asyncio.AbstractEventLoop,
 ) -> ClusterSession:
-    """Begin the session with the cluster, which needs no open log directories; `failed` is called
+    """Begin the session with the cluster, before any log directory is opened. `failed` is called
     with the reason when the broker has to end.
 
     Raises StorageRefused with the reason.
@@ -111,8 +111,8 @@ class Clustered:
         return self.member.controller.unclean_elections
 
     async def metadata_offsets(self, nodes: Iterable[int], seconds: float) -> dict[int, int]:
-        """Ask these nodes in parallel how far they have read the metadata; -1 for a node that does
-        not answer."""
+        """Ask these nodes in parallel how far they have read the metadata. The result for a node
+        that does not answer is -1."""
 
         async def ask(node_id: int) -> int:
             try:
@@ -273,8 +273,8 @@ class PeerSide:
         )
 
     def role(self, replicas: Replicas, doubted: DoubtedSegments, disk: Disk) -> Clustered:
-        """Make the role of a member with these partitions. From now on, this broker sends the
-        controller requests about in-sync sets and failed directories."""
+        """Make the role of a member with these partitions. From now on, this broker sends requests
+        about in-sync sets and failed directories to the controller."""
         config, session, loop = self.config, self.session, self.loop
         reports = DirectoryReports(
             session.node_id, session.metadata, replicas, self.fetchers, self.forwarding,

@@ -68,8 +68,8 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 Registered = dict[int, tuple[BrokerImage, Registration]]
-"""Brokers by their node ids: each broker's registration in ZooKeeper, and the entry for the image
-that follows from it."""
+"""For each node id, the broker's entry for the image and its registration in ZooKeeper. The entry
+is made from the registration."""
 
 
 def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
@@ -348,8 +348,8 @@ class Controller:
         """Handle a broker whose connection broke and that refuses new connections: its process
         seems to have ended, while its session has not. If this broker is the controller, it
         declares that broker gone. If that broker is the controller, this broker deposes it. This
-        happens at most once in a session timeout for each broker. A broker that does run after all
-        registers again when it reads that it was declared gone."""
+        happens at most once in a session timeout for each broker. If the other broker is running
+        after all, it registers again when it reads that it was declared gone."""
         broker = self.metadata.decided.brokers.get(node_id)
         if broker is None or node_id == self.election.node_id or self.closed:
             return

@@ -49,8 +49,8 @@ class DepartedBrokers:
         self._former = None
 
     def listed(self, image: MetadataImage) -> Mapping[int, BrokerImage]:
-        """The last registrations of the departed brokers that Metadata responses still list; the
-        same object until the list changes."""
+        """The last registrations of the departed brokers that Metadata responses still list. This
+        is the same object until the list changes."""
         if image.former is not self._former or self.clock.monotonic() >= self._changes_at:
             now = self.clock.monotonic()
             listed = {node: each.listed_until for node, each in self.seen.items()

@@ -1,4 +1,4 @@
-"""Reports to the controller which replicas of this broker are in failed or full log directories
+"""Tells the controller which replicas of this broker are in failed or full log directories
 (AssignReplicasToDirs, KIP-858), and repairs damaged replicas.
 
 A full log directory accepts no writes until it has space. A replica in it is reported as if the
@@ -48,7 +48,7 @@ Key = tuple[str, int]
 
 
 class DirectoryReports:
-    """The reports of one broker; `broker_epoch` returns its epoch, -1 while it has none."""
+    """The reports of one broker. `broker_epoch` returns its epoch, or -1 while it has none."""
 
     def __init__(
         self, node_id: int, metadata: Metadata, replicas: Replicas, fetchers: ReplicaFetchers,
@@ -164,8 +164,8 @@ class DirectoryReports:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _next(self) -> AssignReplicasToDirsRequest | None:
-        """Repair the replicas whose repair the image allows. Then return the next report, or None
-        if there is nothing to report."""
+        """Repair replicas as far as the image allows. Then return the next report, or None if there
+        is nothing to report."""
         replicas = self.replicas
         for key in [k for k in (*replicas.damaged, *replicas.unreadable) if k in self.marked]:
             self._repair(key)

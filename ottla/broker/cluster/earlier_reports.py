@@ -1,11 +1,10 @@
 """`ottla-adoption` in each log directory: the lowest numbers that this broker may report when it
 adopts another backup of ZooKeeper.
 
-An adoption assigns leader epochs and producer ids that may get into no log: nobody writes to the
-partition, or the producer has not written yet. If the same backup were restored again, and brokers
-reported only what is in their logs, the cluster would assign the same epochs and ids again. So
-before a broker reports, it writes its report into this file, raised by the margin that the
-controller adds.
+An adoption assigns leader epochs and producer ids. Some of them never get into a log, for example
+because nobody writes to the partition. If the same backup were restored again, and brokers reported
+only what is in their logs, the cluster would assign the same epochs and ids again. So before a
+broker reports, it writes its report into this file, raised by the margin that the controller adds.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ ADOPTION = "ottla-adoption"
 
 
 def report_above(disk: Disk, directories: Sequence[str], held: Held) -> Held:
-    """The numbers to report: those of `held`, from the logs, or those in `ottla-adoption` where
-    they are higher. Writes the lowest numbers for the next report into it. Raises OSError."""
+    """The numbers to report. Each is the number in `held`, which comes from the logs, or the number
+    in `ottla-adoption` if that is higher. Writes the lowest numbers for the next report into that
+    file. Raises OSError."""
     next_id, epoch = held
     for path in directories:
         if not disk.exists(f"{path}/{ADOPTION}"):

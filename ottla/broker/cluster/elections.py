@@ -1,9 +1,10 @@
 """Elections for which the controller asks replicas how long their logs are.
 
-These elections are rare. One happens when a machine failure makes it uncertain which replica has
-all committed records, and every replica that may have them is back. Another happens when a topic
-allows leaders that are not in sync. The controller asks a replica with ListOffsets under replica id
--2. A replica that does not answer in time does not take part, and the controller tries again later.
+These elections are rare. One kind follows a machine failure that makes it uncertain which replica
+has all committed records. It is held once every replica that may have them is back. The other kind
+is held when a topic allows leaders that are not in sync. The controller asks a replica with
+ListOffsets under replica id -2. A replica that does not answer in time does not take part, and the
+controller tries again later.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Elections:
     ) -> None:
         self.metadata, self.log_ends, self.unclean, self.loop = metadata, log_ends, unclean, loop
         self.since: dict[Key, float] = {}
-        """When each partition that may have an unclean leader was first seen without a leader."""
+        """When each partition that allows an unclean leader was first seen without a leader."""
 
     async def run(self) -> None:
         """Elect leaders while this broker is the controller: after each change of the image, and

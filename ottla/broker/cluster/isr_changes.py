@@ -53,7 +53,7 @@ Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 class IsrChanges:
     """The ClusterSide of one broker's partitions (`replication/cluster_side`).
 
-    `broker_epoch` returns this process's epoch, -1 while it has none. `removal_asked` is called
+    `broker_epoch` returns this process's epoch, or -1 while it has none. `removal_asked` is called
     with a partition and the followers that this broker asks the controller to remove."""
 
     def __init__(
@@ -119,7 +119,7 @@ class IsrChanges:
         self.fetchers.keep_start(partition)
 
     def doubted(self, partition: Partition, offset: int) -> None:
-        """A follower has asked for the records at the same offset for seconds: check them."""
+        """A follower has asked for records at the same offset for several seconds: check them."""
         self.check(partition, offset)
 
     # Requests to the controller
@@ -154,8 +154,8 @@ class IsrChanges:
             self.task = None
 
     def _gather(self) -> list[Row]:
-        """The proposals that are due, at most PARTITIONS_MAX; none while this broker is not
-        registered."""
+        """Return at most PARTITIONS_MAX of the proposals that are due. While this broker is not
+        registered, return none."""
         epoch = self.broker_epoch()
         due, self.due = list(self.due), {}
         rows: list[Row] = []
@@ -170,7 +170,7 @@ class IsrChanges:
             if isr is None:
                 continue
             if partition.log.offline is not None and {*partition.isr} - {node for node, _ in isr}:
-                reached("a leader with a failed log has nobody leave")
+                reached("a leader with a failed log removes no follower")
                 partition.proposal_failed()
                 continue
             if leaving := {*partition.isr} - {node for node, _ in isr}:

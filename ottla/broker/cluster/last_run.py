@@ -93,7 +93,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         lost += tuple(name for name, path in logs.homes.items() if path in paths)
     if stop == run_record.LOST and (gone or strangers):
         stop = run_record.CLEAN                     # the logs that are not in `lost` are in order
-    # If the machine stopped, that may have damaged ends of logs: these are doubtful, not lost.
+    # A stop of the machine may have damaged the ends of logs. Such logs are doubtful, not lost.
     survived = stop in (run_record.CLEAN, run_record.CRASH)
     harmed = (name for name, permanent in logs.damaged.items() if permanent or survived)
     lost = tuple(dict.fromkeys([*lost, *harmed]))       # each log once: some are lost in two ways

@@ -1,4 +1,4 @@
-"""A broker as a member of its cluster: its parts there, and the order in which they end."""
+"""The parts of a broker that is a member of a cluster, and the order in which they end."""
 
 from __future__ import annotations
 

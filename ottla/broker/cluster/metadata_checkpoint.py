@@ -21,7 +21,7 @@ from ottla.replication.records import GARBAGE
 log = logging.getLogger("ottla.member")
 
 NO_TRANSACTION = -1
-"""The `czxid` of a mark whose entry this broker has read, but ZooKeeper no longer has."""
+"""The `czxid` of a mark whose entry this broker has read and ZooKeeper has lost."""
 MARK = "ottla-metadata-checkpoint"
 
 
@@ -80,8 +80,8 @@ class ReadMarks:
     def remember_lost(self, entry: int) -> None:
         """Write that this broker has read an entry that ZooKeeper no longer has.
 
-        Without this mark, the next start might be accepted: the former mark may be older than the
-        backup."""
+        Without this mark, the broker might accept the backup at its next start: the former mark may
+        be older than the backup."""
         self._write(Mark(entry, NO_TRANSACTION))
 
     def _write(self, mark: Mark) -> None:

@@ -92,7 +92,7 @@ class Metadata:
 
     async def keep(self, write: Any, image: MetadataImage) -> MetadataImage:
         """Keep what `begin` has prepared; returns the image with which to continue. If this raises
-        an error other than OutcomeUnknown, `decide` raises it in its callers."""
+        an error other than OutcomeUnknown, the waiting calls of `decide` raise the same error."""
         raise NotImplementedError
 
     def subscribe(self, follower: Follower) -> None:

@@ -1,4 +1,5 @@
-"""Connects groups to the log, loop and clock: `groups.runtime` over `__consumer_offsets`."""
+"""Connects groups to the log, the event loop and the clock: runs `groups.runtime` over
+`__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class ImageView:
         return None if name is None else self.topic(name)
 
     def topic_names(self) -> Iterable[str]:
-        """All topics, for regular expressions."""
+        """The names of all topics, for subscriptions by regular expression."""
         return self.image.topics
 
     def group_settings(self, group_id: str) -> Mapping[str, str]:

@@ -1,4 +1,5 @@
-"""Connects state machines to the log, loop and clock: a `ShardRuntime` over an internal topic."""
+"""Connects state machines to the log, the event loop and the clock: runs a `ShardRuntime` over an
+internal topic."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ RELOAD_SECONDS = 5.0
 """The time between two attempts to load a shard whose log cannot be read."""
 
 LATE_SECONDS = 1.0
-"""If a timer fires later than this, the process was paused: clients may be alive, although their
+"""If a timer fires this late, the process was paused: clients may be alive, although their
 sessions seem to have ended."""
 
 S = TypeVar("S", bound=AnyShard)
@@ -171,7 +172,7 @@ class LogCoordinator(Generic[S]):
             self._begin_load(index, partition.leader_epoch)
 
     async def _load(self, index: int, leader_epoch: int) -> None:
-        """Read a shard, once it is led here and its log can be read and written.
+        """Read a shard once this broker leads its partition, and the log can be read and written.
 
         A shard with unreadable records is not loaded.
         """
@@ -188,8 +189,8 @@ class LogCoordinator(Generic[S]):
                     await self.flusher.make_durable(partition)
                     await self.read_log(partition, shard)
                     shard.is_read = True
-                # The next leader may lack records that are not committed: a client that was
-                # answered from such records here would get a different answer there.
+                # Otherwise a client could get an answer from records that the next leader may lack,
+                # and then a different answer from that leader.
                 await self.until_committed(partition)
                 self._led_in(index, leader_epoch)
                 self.runtime.adopt(shard)

@@ -13,8 +13,9 @@ from ottla.wire.marks import reached
 def later_marker(
     partition: Partition, producer: Producer, coordinator_epoch: int
 ) -> ProtocolError | None:
-    """The error for a batch that the coordinator with `coordinator_epoch` has permitted, if a
-    coordinator with a later epoch has written a marker into the partition; otherwise None.
+    """Return an error if a coordinator with a later epoch has written a marker into the partition,
+    otherwise None. The error is for a batch that the coordinator with `coordinator_epoch` has
+    permitted.
 
     The marker has ended a transaction. The earlier coordinator may still consider the transaction
     open, and a late batch would begin another transaction.

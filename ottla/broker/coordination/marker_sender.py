@@ -44,7 +44,7 @@ class MarkerSender:
     def send(
         self, leader: int, where: TopicIndex, marker: TransactionMarker, written: MarkerWritten
     ) -> None:
-        """Have the leader write a marker. Raises NotLeaderOrFollower if there is no leader."""
+        """Ask the leader to write a marker. Raises NotLeaderOrFollower if there is no leader."""
         if leader < 0:
             raise NotLeaderOrFollower(f"{where[0]}-{where[1]} has no leader")
         self.waiting.setdefault(leader, []).append((where, marker, written))

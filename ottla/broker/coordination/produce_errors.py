@@ -1,4 +1,4 @@
-"""Translates coordinators' errors for producers with each version of Produce."""
+"""Translates coordinators' errors into codes that producers with each version of Produce know."""
 
 from __future__ import annotations
 

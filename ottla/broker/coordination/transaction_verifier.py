@@ -62,7 +62,9 @@ class TransactionVerifier:
         self.coordinators, self.peers = coordinators, peers
 
     def elsewhere(self, transactional_id: str | None) -> int | None:
-        """The node that coordinates a transactional id, -1 if there is none; None for this node."""
+        """Return the id of the node that coordinates a transactional id, or -1 if no node does. If
+        it is this node, or the transactional id is empty, or its topic does not exist, return None.
+        """
         topic = self.metadata.image.topics.get(TRANSACTION_TOPIC)
         if not transactional_id or topic is None:
             return None

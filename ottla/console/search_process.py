@@ -125,8 +125,8 @@ class SearchProcesses:
 def answer(
     process: Process, task: Task, stop: threading.Event, tell: Tell
 ) -> tuple[str, dict[str, Any]]:
-    """The process's answer to the task: why the task failed, or the result. Once `stop` is set, kills the
-    process. Raises ClientError if the process has ended."""
+    """The process's answer to the task: why the task failed, or the result. Once `stop` is set,
+    kills the process. Raises ClientError if the process has ended."""
     schemas = task.wanted.schemas
     source = schemas.source if schemas is not None else None
     alone = replace(task, wanted=replace(task.wanted, schemas=None), schemas=source)

@@ -41,8 +41,8 @@ BACKOFF_SECONDS = 0.1
 SILENT_SECONDS = 1.0
 """How long a client waits for its first broker before it reports that it waits."""
 HURRY_SECONDS = 1.0
-"""A client that has less time to connect, such as a shell's completion, looks no closer at an
-address that does not answer."""
+"""A client that has less time to connect, such as a shell's completion, does not check whether an
+HTTP server listens at an address that does not answer."""
 MOVED = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_CONTROLLER,
@@ -111,7 +111,7 @@ class ClusterClient:
         return self._ready(self._first, next(known, -1))
 
     def _ready(self, connection: Connection, node_id: int) -> Connection:
-        """The connection, with the time for an answer and the broker's name in messages."""
+        """Sets how long to wait for an answer, and the broker's name in messages."""
         connection.wait_at_most(self.request_seconds)
         connection.who = ""
         if node_id >= 0 and len(self.brokers) > 1:
@@ -215,8 +215,8 @@ class ClusterClient:
         self, node_id: int, *, wait: bool = True, seconds: float | None = None
     ) -> Connection:
         """A connection to the broker with this id; raises Unreachable or TimedOut if none can be
-        made, within `seconds` if given. With `wait`, a broker that refuses connections gets time to
-        start."""
+        made within `seconds`; None means `connect_seconds`. With `wait`, a broker that refuses
+        connections gets time to start."""
         known = self._connections.get(node_id)
         if known is not None and known.usable:
             return self._ready(known, node_id)
@@ -262,9 +262,10 @@ class ClusterClient:
         """A connection to the controller, for changes of the cluster.
 
         If the controller cannot be reached, returns a connection to any broker, which forwards the
-        changes to the next controller. Use `itself` for data that only the controller has: then an
-        unknown or unreachable controller raises NotConnected; within `with_retries`, the next
-        controller is found. If the only broker cannot be reached, raises NoBroker or TimedOut.
+        changes to the next controller. Use `itself` for data that only the controller has: this
+        raises NotConnected if the controller is unknown or unreachable, and `with_retries` then
+        finds the next one. If a cluster's only broker cannot be reached, raises NoBroker or
+        TimedOut.
         """
         if self.controller_id < 0:
             self.refresh()
@@ -347,7 +348,7 @@ class ClusterClient:
 
     def timeout_ms(self, asked: Connection) -> int:
         """The `timeout_ms` of a request on this connection: how long the broker should wait for the
-        controller. Its answer about a failure should arrive while this client still waits."""
+        controller. The broker's answer about a failure should arrive while this client waits."""
         seconds = min(self.patience_seconds, 0.8 * asked.request_seconds)
         return min(int(seconds * 1000), INT32_MOST)
 

@@ -191,7 +191,7 @@ class Connection:
         return TimedOut(f"{told}{request}{source}", self.asked, dry_run=self.dry_run)
 
     def wait_at_most(self, seconds: float) -> None:
-        """Limits how long the next answers are waited for."""
+        """Limits the time to wait for each of the next answers."""
         self.request_seconds = max(seconds, 0.001)     # 0 would make the socket non-blocking
         self.socket.settimeout(self.request_seconds)
 

@@ -95,7 +95,7 @@ class Frames:
 
     @staticmethod
     def hello() -> Any:
-        """The first request of a connection, for the broker's versions."""
+        """The first request of a connection, which asks for the broker's versions."""
         return ApiVersionsRequest(
             client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )

@@ -1,4 +1,4 @@
-"""Logs in with SASL before the first request, by SaslHandshake 1 and SaslAuthenticate 1."""
+"""Logs in with SASL before other requests, by version 1 of SaslHandshake and SaslAuthenticate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CLIENT_ID = "ottla"
 VERSION = 1
-"""The version of both requests. Brokers support SaslAuthenticate 1 since Kafka 2.2 (KIP-368)."""
+"""The version of both requests. Brokers support it since Kafka 2.2 (KIP-368)."""
 
 
 def log_in(sock: socket.socket, login: ClientMechanism, security: Security, where: str) -> None:

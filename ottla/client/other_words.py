@@ -76,13 +76,13 @@ TAKES: dict[str, tuple[str | None, ...]] = {
     "--offset": ("OFFSET",), "--output": (None, "FORMAT"), "--override": ("KEY=VALUE",),
     "--to": ("OFFSET",),
 }
-"""Flags of `ottla` whose value differs between commands. A value in WORDS is suggested only if the
-command's own name (metavar) of the flag's value is among these names."""
+"""Flags of `ottla` whose values mean different things in different commands. A flag with a value in
+WORDS is suggested only if the command names that value (metavar) by one of these names."""
 
 
 def ours(flag: str, known: Mapping[str, argparse.Action]) -> str:
-    """Returns "; similar: --to beginning" for --to-earliest if the command knows --to, "" if the
-    command knows no flag with the purpose of `flag`."""
+    """For example, returns "; similar: --to beginning" for --to-earliest if the command has --to.
+    Returns "" if the command has no flag for the purpose of `flag`."""
     for text in WORDS.get(flag, ()):
         name, _, value = text.partition(" ")
         if name in known and (not value or known[name].metavar in TAKES.get(

@@ -19,8 +19,8 @@ PARTITION = re.compile(r"([\w.-]+)[-:](\d+)$")
 
 
 def similar(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Returns "; similar: a, b" with the most similar known names, each after the prefix; "" if
-    none is similar."""
+    """Returns "; similar: a, b" with the most similar known names, each with `prefix` before it; ""
+    if none is similar."""
     from difflib import get_close_matches
 
     by_lower = {one.lower(): one for one in known}
@@ -68,8 +68,8 @@ def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> No
 
 
 def near(cluster: ClusterClient, code: ErrorCode | None, name: str) -> str:
-    """Returns "; similar: a, b" with the names that are similar to one that a broker did not find;
-    "" if there are none."""
+    """Returns "; similar: a, b" with the names that are similar to a name that a broker did not
+    find; "" if there are none."""
     try:
         return similar(name, KINDS[code][1](cluster))
     except (ClientError, OSError):

@@ -205,10 +205,10 @@ def _connect(address: Address, seconds: float, retry_refused: bool) -> socket.so
 
 
 def speaks_http(address: Address, security: Security, seconds: float) -> bool:
-    """Whether an HTTP server listens at an address that does not answer Kafka's requests. Such a
-    server waits for the end of a line, so this sends it one on a connection of its own.
+    """Whether an HTTP server listens at an address that does not answer Kafka's requests. An HTTP
+    server waits for the end of a line, so this sends a line, on a separate connection.
 
-    A process asks each address once: a slow broker closes the connection, and logs that it does.
+    A process asks each address once: a slow broker closes this connection, and logs that it does.
     """
     if address not in _SPEAKS_HTTP:
         _SPEAKS_HTTP[address] = False

@@ -163,9 +163,10 @@ def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> l
 def add_held_back(
     cluster: ClusterClient, memory: Memory, rows: list[Row], places: dict[str, list[Place]]
 ) -> None:
-    """Adds to each transaction's row: how many records read_committed consumers cannot read because
-    of it, the partitions of these records, and the groups with lag there, as far as the user may
-    see them. Of several open transactions in a partition, the first one holds back the records."""
+    """Adds to each transaction's row: the number of records that it holds back from read_committed
+    consumers, the partitions of these records, and the groups with lag there, as far as the user
+    may see them. If several transactions are open in a partition, the first one holds back the
+    records."""
     every = sorted({one for some in places.values() for one in some})
     try:
         ends = offsets.at(cluster, dict.fromkeys(every, offsets.LATEST))

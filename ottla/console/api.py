@@ -37,7 +37,7 @@ HANGING = {"minutes": "the minimum age of the transaction's newest record, in mi
 HISTORY = {
     "kind": "what the history is about; `total` if left out",
     "name": "the name of the topic or group",
-    "measure": "which of its values; `lag` if left out",
+    "measure": "which of the recorded values; `lag` if left out",
     "seconds": "how many seconds to go back",
 }
 

@@ -111,8 +111,8 @@ def problem(error: Exception) -> Response:
 def endpoint(
     service: Service, handler: Ask, method: str = "GET"
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that checks the session and the rights, calls the handler, and answers
-    errors."""
+    """An endpoint that checks the session and the rights, calls the handler, and turns errors into
+    responses."""
 
     async def answered(request: Request) -> Response:
         try:

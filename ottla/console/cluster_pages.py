@@ -26,8 +26,8 @@ Lags = dict[str, tuple[str, int]]
 FULL_SHARE = 0.9
 PROBLEMS_MAX = 100
 RESET_MS = 15 * 60_000
-"""For this time after its offsets were set, a group without members causes a note instead of a
-warning."""
+"""A group without members causes a note instead of a warning if its offsets were set less than this
+time ago."""
 SEVERITIES = ("critical", "warning", "note")
 NO_ROWS: list[Row] = []
 
@@ -146,8 +146,8 @@ def held_back(one: Row) -> Row:
         f" {duration(one['age_ms'])} and holds back"
         f" {counted(one['held_back'], 'record')} of {', '.join(places[:3])}"
         f"{', …' if len(places) > 3 else ''} from consumers that read with"
-        f" isolation.level=read_committed.{waiting if groups else ''} Its timeout of"
-        f" {duration(one['timeout_ms'])} ends it.", one["started_ms"])
+        f" isolation.level=read_committed.{waiting if groups else ''} The timeout of"
+        f" {duration(one['timeout_ms'])} ends the transaction.", one["started_ms"])
 
 
 def without_members(one: Row) -> Row:
@@ -339,8 +339,8 @@ def directory_rows(disks: Disks) -> list[Row]:
 
 
 def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """Partitions that are being moved, with the bytes copied and to copy, which are None if no
-    broker reports sizes."""
+    """Partitions that are being moved. The number of bytes to copy, and the number copied so far,
+    are None if no broker reports sizes."""
     moving = partitions.reassignments(cluster)
     nothing: list[partitions.Replica] = []
     moved = attempt([], "", lambda: partitions.replicas(cluster, moving), nothing) if moving else []

@@ -40,7 +40,7 @@ class Target:
 
     @property
     def asks_login(self) -> bool:
-        """Whether users log in."""
+        """Whether users have to log in."""
         return self.protocol.startswith("SASL")
 
     @property
@@ -111,7 +111,7 @@ class Connections:
     def _ended(self, running: asyncio.Future[Result]) -> None:
         self.places.release()
         if not running.cancelled():
-            running.exception()             # marks the error as seen: nobody may be waiting
+            running.exception()             # marks the error as seen: perhaps no caller waits
 
     def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:

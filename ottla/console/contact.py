@@ -23,7 +23,7 @@ class Contact:
 
     def note(self, failed: ClientError | None) -> None:
         """Notes that a request failed or, with None, that a broker answered it."""
-        if isinstance(failed, NoBroker | BadResponse):     # or another server listens there
+        if isinstance(failed, NoBroker | BadResponse):     # BadResponse: another server
             if self.answered is not False:
                 refused = isinstance(failed, NoBroker) and failed.refused
                 step = f"; {is_running_there()}" if refused else ""
@@ -35,7 +35,7 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """Unless a broker answered the last request, connects without a user. So the console
+        """Connects without a user, unless a broker answered the last request. So the console
         notices that a broker answers again, even if there are no requests of users."""
         if not self.answered:
             try:

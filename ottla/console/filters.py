@@ -121,7 +121,8 @@ def document_in(data: bytes | None, schemas: Schemas | None) -> Any:
 
 
 def path_test(text: str, schemas: Schemas | None = None) -> Test:
-    """Whether the value is a document with this path, where the comparison, if any, holds."""
+    """Whether the value is a document with this path. If a comparison follows the path, a value at
+    the path must pass it."""
     steps, rest = steps_of(text.strip())
     compare = comparison(rest) if rest.strip() else None
 

@@ -121,8 +121,8 @@ def test_an_open_transaction_that_holds_back_records_is_named(tmp_path: Path) ->
     assert found["why"] == (
         f"The transaction of ledger (producer id {row['producer']}) has been open for 12 min and"
         " holds back 5 records of paid-1 from consumers that read with"
-        " isolation.level=read_committed. 1 group has lag there: billing. Its timeout of 15 min"
-        " ends it.")
+        " isolation.level=read_committed. 1 group has lag there: billing. The timeout of 15 min"
+        " ends the transaction.")
     assert (found["what"], found["since_ms"]) == ("transaction/ledger", row["started_ms"])
     assert service.stop() == 0
 

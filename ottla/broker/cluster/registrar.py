@@ -132,7 +132,7 @@ class Registrar:
                 if not waits:
                     log.warning(
                         "%s. If it no longer runs, its session with ZooKeeper ends soon: this"
-                        " broker waits for that up to %.0f s", error, seconds)
+                        " broker waits up to %.0f s for this end", error, seconds)
                 waits = True
             except (NotConnected, ConnectionLost) as error:
                 if self.loop.time() >= deadline:

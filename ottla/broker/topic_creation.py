@@ -89,8 +89,8 @@ async def create_missing(
 ) -> None:
     """Create the topics in `names` that are legal and do not exist; returns when they are usable.
 
-    If `client` is given, its quota of mutations applies (KIP-599). If not, a broker needs the
-    topics, and no quota applies. A failure is logged, and the topic is then not in the image.
+    If `client` is given, its quota of mutations applies (KIP-599). Without `client`, a broker needs
+    the topics, and no quota applies. A failure is logged; the topic is then not in the image.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if client is not None and missing:
@@ -137,7 +137,7 @@ async def _ask_controller(
     broker: BrokerContext, names: Sequence[str], client: Client | None
 ) -> None:
     """Ask the controller to create topics. If there is a client, ask on its behalf, so that its
-    quota applies; otherwise on behalf of this broker."""
+    quota applies. If there is none, ask on behalf of this broker."""
     from ottla.broker.request_context import RequestContext
     from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 

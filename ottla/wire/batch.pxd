@@ -1,5 +1,5 @@
-# Record batch, format v2, as stored and as sent (big-endian). base_offset and leader_epoch precede
-# the checksum's range, so that the leader may set them without touching the client's bytes.
+# Record batch, format v2, as stored and as sent (big-endian). The checksum does not cover
+# base_offset and leader_epoch, so that the leader can set them without a new checksum.
 #
 #   0             8        12             16      17    21           23                  27
 #   | base_offset | length | leader_epoch | magic | crc | attributes | last_offset_delta | ...

@@ -93,7 +93,7 @@ cdef int check_crc(const uint8_t *batch, Py_ssize_t size) except -1:
 
 
 cdef Py_ssize_t whole_batch(const uint8_t *batch, Py_ssize_t size) except -1:
-    """The size of the whole batch at the start of the bytes; 0 if it is not complete."""
+    """The size of the batch at the start of the bytes; 0 if the batch is not complete."""
     cdef int64_t length
     if size < LOG_OVERHEAD:
         return 0
@@ -282,12 +282,12 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     check_records(batch, size, limits, &walk)
     assert total_size(batch) == size, "the length field of a checked batch is wrong"
     assert last_offset_delta(batch) == record_count(batch) - 1, "a checked batch has gaps"
-    assert -1 <= walk.max_timestamp_at < record_count(batch), "the newest is not in the batch"
+    assert -1 <= walk.max_timestamp_at < record_count(batch), "max_timestamp_at is out of range"
     wanted = attributes(batch) & ~LOG_APPEND_TIME
     if limits.log_append_time:
         wanted |= LOG_APPEND_TIME
         walk.max_timestamp = now
-        walk.max_timestamp_at = 0           # all timestamps are equal: the first record counts
+        walk.max_timestamp_at = 0           # all timestamps are equal: take the first record
     limits.max_timestamp = walk.max_timestamp
     limits.offset_delta_of_max_timestamp = walk.max_timestamp_at
     if wanted != attributes(batch) or walk.max_timestamp != max_timestamp(batch):

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""CRC-32C of record batches: the processor's CRC instruction if it has one, tables otherwise.
+"""CRC-32C of record batches, by the processor's CRC instruction if it has one, otherwise by tables.
 
 The choice is made once, on import. CRC-32, for the older message formats, always uses tables.
 References: RFC 3720, B.4; RFC 1952, 8.

@@ -130,7 +130,7 @@ cdef class Cursor:
         if size > STRING_MAX // 3 and len(text.encode()) > STRING_MAX:
             raise MalformedMessage(
                 f"a string of {size} bytes is not valid UTF-8, and would have more than "
-                f"{STRING_MAX} bytes once the invalid ones are replaced")
+                f"{STRING_MAX} bytes once the invalid bytes are replaced")
         return text
 
     cdef bytes read_bytes(self, bint compact):

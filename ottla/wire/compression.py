@@ -124,7 +124,7 @@ def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name
             step = new()
         piece, taken, ended = step(view[position : position + INPUT_STEP], OUTPUT_STEP)
         if not (piece or taken or ended):
-            raise CorruptMessage(f"{name} data end early, after {position} of {len(view)} bytes")
+            raise CorruptMessage(f"{name} data are cut off at byte {position} of {len(view)}")
         position += taken
         assert position <= len(view), "the decompressor has read behind the end of the data"
         size += len(piece)
@@ -222,7 +222,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     while position < len(view):
         if view[position : position + 8] == XERIAL_MAGIC:
             if len(view) - position < header_size:
-                raise CorruptMessage("snappy data end inside their header")
+                raise CorruptMessage("snappy data are cut off inside their header")
             position += header_size
             continue
         size = int.from_bytes(view[position : position + 4], "big")
@@ -333,7 +333,7 @@ def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int
         if magic & ~0xF == ZSTD_SKIPPABLE:
             position += 8 + _little(view, position + 4, 4)
             if position > len(view):
-                raise CorruptMessage("zstd data end inside a skippable frame")
+                raise CorruptMessage("zstd data are cut off inside a skippable frame")
             continue
         if magic != ZSTD_MAGIC:
             raise CorruptMessage(
@@ -350,7 +350,7 @@ def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int
         position, bound = _zstd_blocks(view, position + content_size_size)
         position += 4 if descriptor & 4 else 0
         if position > len(view):
-            raise CorruptMessage("zstd data end inside a frame")
+            raise CorruptMessage("zstd data are cut off inside a frame")
         yield view[start:position], announced, bound
 
 
@@ -367,7 +367,7 @@ def _zstd_blocks(view: memoryview, position: int) -> tuple[int, int]:
 
 def _little(view: memoryview, position: int, size: int) -> int:
     if position + size > len(view):
-        raise CorruptMessage("zstd data end inside a frame")
+        raise CorruptMessage("zstd data are cut off inside a frame")
     return int.from_bytes(view[position : position + size], "little")
 
 

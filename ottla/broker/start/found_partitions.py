@@ -149,9 +149,9 @@ class FoundPartitions:
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
-        """For each partition with several replicas whose log here was cut off at damage or is gone:
-        whether the missing records were durable once. If a partition has only one replica, its log
-        up to the damage stays in use."""
+        """The partitions with several replicas, if their log here was cut off at damage or is gone.
+        The value is whether the missing records were durable once. If a partition has one replica,
+        its log up to the damage stays in use."""
         former = {}
         for each in self.replicas:
             lost = each.log.damage is not None or (each.topic, each.index) in self.vanished
@@ -171,5 +171,6 @@ class FoundPartitions:
                 forget_cuts(partition.log)
             except OSError as error:
                 log.error(
-                    "the note that %r was truncated could not be removed: %s", partition, error
+                    "%r: the note about a truncation of its log could not be removed: %s",
+                    partition, error,
                 )

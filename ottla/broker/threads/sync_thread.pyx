@@ -86,7 +86,7 @@ cdef class SyncThread:
         cdef sigset_t all_signals, before
         cdef int i, failed, count = len(files)
         assert self.files is None and 0 < count <= FILES_MAX, \
-            "needs 1 to FILES_MAX files, and that the previous group has ended"
+            "needs 1 to FILES_MAX files, after the previous group has ended"
         for i in range(count):
             self.work.descriptors[i] = (<File?>files[i]).fd
         if not self.started:

@@ -1,4 +1,4 @@
-"""Checkpoints of a broker that serves: gathered in slices on the loop, written by a thread.
+"""Checkpoints of a running broker: gathered in slices on the loop, written by a thread.
 
 One writer runs at a time, so that no older state replaces a newer one. A log start is written
 before a response to a client contains it; requests that arrive during a write share the next one.

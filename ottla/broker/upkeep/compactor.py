@@ -1,4 +1,4 @@
-"""Runs compaction: the log that needs it most, then the next, a little at a time.
+"""Compacts the log that needs it most, then the next one, a little at a time.
 
 A step of a pass blocks the loop for SLICE_SECONDS at most. A pause of at least the same length
 follows, in which produces and fetches are served.
@@ -135,8 +135,8 @@ class LogCleaner:
             steps.close()
 
     def _doubt(self, partition: Partition, cleaner: Cleaner, error: Exception) -> None:
-        """Check the segment that a pass was reading, or all segments of the log if none is
-        known."""
+        """Check the segment that a pass was reading, or all segments of the log if that segment is
+        not known."""
         read = cleaner.reading
         self.doubt(partition, error, EVERYWHERE if read is None else read.base_offset)
 

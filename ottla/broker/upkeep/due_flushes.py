@@ -1,5 +1,5 @@
-"""Flushes for which no client waits: of records recovered at the start, of records that are due by
-flush.ms, and of sealed segments."""
+"""Flushes for which no client waits: flushes of records that were recovered at the start, of
+records whose flush.ms has passed, and of sealed segments."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Scrubber:
         self.storage, self.in_thread = storage, in_thread
 
     async def scrub_for_ever(self, start_seconds: float | None = None) -> None:
-        """Scrub round after round until cancelled, after `start_seconds` (None: START_SECONDS)."""
+        """Wait `start_seconds` (None: START_SECONDS), then scrub repeatedly until cancelled."""
         await asyncio.sleep(START_SECONDS if start_seconds is None else start_seconds)
         await self._run(self._scrub(self.config.ottla_log_scrub_bytes_per_second).steps())
 

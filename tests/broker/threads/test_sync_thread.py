@@ -52,7 +52,7 @@ def test_who_ends_it_waits_for_what_it_is_at(tmp_path: Path) -> None:
 def test_a_second_group_while_one_is_under_way_is_refused(tmp_path: Path) -> None:
     thread = SyncThread()
     thread.begin([opened(tmp_path)])
-    with pytest.raises(AssertionError, match="that the previous group has ended"):
+    with pytest.raises(AssertionError, match="after the previous group has ended"):
         thread.begin([opened(tmp_path)])
     assert wait(thread) == {}
     thread.close()

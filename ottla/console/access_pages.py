@@ -26,7 +26,7 @@ DESCRIBED_MAX = 500
 OPEN_MS = 60_000
 """The overview lists transactions that have been open this long and hold back records."""
 HELD_MS = 10_000
-"""The records that a transaction younger than this holds back are not counted, because most
+"""If a transaction is younger than this, the records that it holds back are not counted: most
 transactions end soon."""
 HELD_PLACES_MAX = 50
 """The producer that holds back records is looked up in at most this many partitions."""

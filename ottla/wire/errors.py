@@ -330,7 +330,7 @@ class InvalidTopic(ProtocolError):
 
 
 class NotLeaderOrFollower(ProtocolError):
-    """The broker is not the partition's leader or, if any replica may answer, has no replica."""
+    """The broker does not lead the partition; if any replica may answer, the broker has no replica."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

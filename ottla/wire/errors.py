@@ -330,7 +330,7 @@ class InvalidTopic(ProtocolError):
 
 
 class NotLeaderOrFollower(ProtocolError):
-    """The broker does not lead the partition; if any replica may answer, the broker has no replica."""
+    """The broker does not lead the partition, or has no replica if any replica may answer."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

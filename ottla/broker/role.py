@@ -118,7 +118,7 @@ class Role(Protocol):
         """Hand over leadership before the broker stops."""
 
     def stop_following(self) -> None:
-        """Stop fetching, proposing in-sync sets, and reporting directories."""
+        """Stop fetching. Also stop proposing in-sync sets and reporting directories."""
 
     async def stop(self) -> None:
         """Leave the cluster, after everything else has stopped."""

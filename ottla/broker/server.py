@@ -98,7 +98,7 @@ class Server:
 
     @property
     def failure(self) -> asyncio.Future[str]:
-        """A future of the reason why the broker has to end; done once there is one."""
+        """A future of the reason why the broker has to end; it is done once there is a reason."""
         return self.ending.reason
 
     @property

@@ -144,8 +144,8 @@ def _tell_what_starts(config: BrokerConfig) -> None:
 
 def _try_addresses(config: BrokerConfig) -> None:
     """At the first start, raise OSError if an address is taken. This happens before a log directory
-    is created. Later starts lock the log directories first, and a lock that is held names the
-    process that also has the address."""
+    is created. Later starts lock the log directories first: if another broker runs there, the
+    error about the lock names its process."""
     if any(path.exists() for path in config.log_directories()):
         return
     for each in config.endpoints():
@@ -158,7 +158,7 @@ def _try_addresses(config: BrokerConfig) -> None:
 
 
 def _look_names_up(config: BrokerConfig) -> None:
-    """Warn of advertised names that do not resolve, in a thread: DNS may be slow."""
+    """Warn of advertised names that do not resolve. This runs in a thread: DNS may be slow."""
 
     def look() -> None:
         for warning in unresolvable(config):
@@ -210,9 +210,8 @@ def _complain(error: Exception, hint: str = "") -> None:
 
 
 def _hint(config: BrokerConfig) -> str:
-    """Advice if the broker could not start because of a log directory: how to stop the process that
-    uses the directory, or how to import the data in it if it belongs to Apache Kafka; otherwise
-    ""."""
+    """Advice if the broker could not start because another process uses a log directory, or because
+    the directory belongs to Apache Kafka. Otherwise ""."""
     from ottla.broker.lock_holder import holder_of  # seldom needed
 
     for path in config.log_directories():

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The replies of one connection: those that may be sent, and those that wait."""
+"""The replies of one connection: those that can be sent now, and those that wait."""
 
 from libc.stdint cimport int32_t
 
@@ -32,18 +32,19 @@ cdef class ReplyQueue:
         self.wait_timer = MovableTimer(loop)
 
     cdef Py_ssize_t waiting(self) except -1:
-        """The number of replies that may not be sent yet, or follow such a reply."""
+        """The number of replies that wait, or that follow a reply that waits."""
         return len(self.promised)
 
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1:
-        """Add a produce's complete reply, which is in `out` from `start` on, or in a writer of its
-        own. `pending` has the acknowledgements (promises) that the reply waits for, or is None."""
+        """Add the encoded reply to a Produce request. It is in `out` from `start` on, or in its own
+        writer. `pending` has the acknowledgements (promises) that it waits for, or is None."""
         if pending is not None and pending.open_promises == 0:
             pending = None
         if reply is self.out:
             if pending is None:
                 return self.answered(PRODUCE)
-            # With acks=1, a reply may wait for a flush (flush.messages); earlier ones are sent now.
+            # This reply has acks=1, and waits for a flush (flush.messages). It leaves `out`, so that
+            # earlier replies are sent now.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:
@@ -60,7 +61,7 @@ cdef class ReplyQueue:
         return 0
 
     cdef int release(self) except -1:
-        """Move the complete replies at the head of the queue to those that may be sent."""
+        """Move the complete replies at the head of the queue to `out`, from where they are sent."""
         cdef PendingReply head
         cdef bint released = False
         while self.promised:
@@ -137,9 +138,9 @@ cdef class ReplyQueue:
         return now
 
     cdef int32_t charge(self, int key, Py_ssize_t size) except -1:
-        """Charge the current request, whose reply is known, to its client's quotas.
+        """Charge the current request to its client's quotas. Returns the throttle time.
 
-        Called only while there are quotas (`quotas.active`). Returns the throttle time.
+        Called once the reply is made, and only while there are quotas (`quotas.active`).
         """
         cdef double now = self.clock.monotonic()
         return self.quotas.charge(self.client, key, size, now - self.in_hand, now)
@@ -147,8 +148,8 @@ cdef class ReplyQueue:
     cdef int throttle(
         self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms
     ) except -1:
-        """Report the throttle time in the reply (None: there is none), and read nothing from the
-        client for that time."""
+        """Report the throttle time in `reply`, if there is one, and read nothing from the client
+        for that time."""
         if reply is not None:
             set_throttle_time(reply, body_at, key, version, ms)
         self.counts.throttled += 1

@@ -13,7 +13,7 @@ from ottla.broker.network.tls_transport cimport TlsTransport
 cdef enum:
     RECEIVE_SIZE = 1 << 14
     HANDSHAKE_SIZE_MAX = 1 << 17        # a long chain of certificates needs a tenth of it
-    RECORD_HANDSHAKE = 0x16             # the first byte of TLS
+    RECORD_HANDSHAKE = 0x16             # the first byte that a TLS client sends
 
 
 class NotTls(ConnectionError):
@@ -23,7 +23,7 @@ class NotTls(ConnectionError):
 cdef class TlsHandshake(Pollable):
     def __init__(self, loop, workers, sock, wrap, done):
         """`wrap` makes an SSLObject of two MemoryBIOs; `done(self, transport, error)` is called
-        once unless `cancel` is called; either `transport` or `error` is None."""
+        once, unless `cancel` is called first. One of `transport` and `error` is None."""
         self.loop, self.workers, self.sock, self.done = loop, workers, sock, done
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = wrap(self.incoming, self.outgoing)

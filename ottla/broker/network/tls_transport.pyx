@@ -34,7 +34,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     RECEIVE_SIZE = 1 << 16
-    FILE_PIECE_SIZE = 1 << 17           # of a file, read and encrypted in one go
+    FILE_PIECE_SIZE = 1 << 17           # bytes of a file that are read in one go
     RECORDS_SIZE_MAX = 1 << 18
 
 cdef uint8_t received[RECEIVE_SIZE]     # filled and consumed in one go, so all connections share it
@@ -74,7 +74,7 @@ cdef class TlsTransport(Transport):
         return total if total > 0 else -1
 
     cdef Py_ssize_t fill(self) except? -1:
-        """Receive records; returns the number of bytes, 0 at the end, -1 if none are there."""
+        """Receive records; returns the number of bytes, 0 at the end, -1 if none have arrived."""
         cdef Py_ssize_t got = self.moved(recv(self.fd, received, RECEIVE_SIZE, 0))
         if got > 0:
             self.incoming.write(PyMemoryView_FromMemory(<char *>received, got, PyBUF_READ))

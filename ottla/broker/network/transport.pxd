@@ -1,4 +1,4 @@
-# A connection's access to its socket; made by its listener. TlsTransport is the subclass for TLS.
+# A connection's access to its socket. TlsTransport is the subclass for TLS.
 
 from libc.stdint cimport int64_t, uint8_t
 

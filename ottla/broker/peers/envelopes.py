@@ -149,8 +149,9 @@ class Forwarding:
     async def _attempt(
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
-        """The response of the other broker that seems to be the controller. None if none does, if
-        that broker is not the controller or did not answer, or if there is no time to ask."""
+        """Ask the broker that seems to be the controller; returns its response. Returns None if no
+        other broker seems to be it, if that broker answers that it is not the controller, if it
+        does not answer, or if there is no time to ask."""
         node_id = self.controller_id()
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())

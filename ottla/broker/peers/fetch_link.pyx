@@ -31,7 +31,7 @@ cdef enum:
 
 cdef class FetchLink(PeerLink):
     """Runs a fetcher over an open connection. `on_end` is called with the reason when the
-    connection ends by itself, `on_cut` when the fetcher has truncated logs."""
+    connection ends by itself. `on_cut` is called when the fetcher has truncated logs."""
 
     def __init__(
         self, loop, Transport transport not None, Fetcher fetcher not None, on_end, on_cut

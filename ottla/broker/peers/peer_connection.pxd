@@ -15,6 +15,6 @@ cdef class PeerConnection(PeerLink):
     cdef object waiting                 # deque of (correlation id, api, version, future), in order
     cdef readonly str name              # of the other broker, for messages
     cdef bint retired                   # it ends once no request waits for a reply
-    cdef object on_close                # called once, unless closed from this side
+    cdef object on_close                # called when the connection ends by itself
 
     cdef int take_reply(self) except -1

@@ -56,9 +56,10 @@ cdef class PeerConnection(PeerLink):
         return f"connection to {self.name}"
 
     def ask(self, Message request not None, int version):
-        """Send a request; returns a future of the response, which may fail with PeerUnavailable.
+        """Send a request; returns a future of the response.
 
-        Raises PeerUnavailable if the connection has ended or too many requests are waiting.
+        The future may fail with PeerUnavailable. This method raises PeerUnavailable if the
+        connection has ended or too many requests are waiting.
         """
         cdef Writer out = self.out
         cdef RequestHeader header
@@ -162,7 +163,7 @@ cdef class PeerConnection(PeerLink):
                     PeerUnavailable(f"{self.name} did not answer {api.name}: {error}", sent=True))
 
     def hand_over(self):
-        """Give the transport to a new owner; no request may be waiting here."""
+        """Give the transport to a new owner. Raises PeerUnavailable while a reply is due."""
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(
                 f"{self.name}: {self.error or 'it cannot be handed over, since a reply is due'}",

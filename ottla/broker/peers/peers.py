@@ -224,8 +224,8 @@ class Peers:
         return connection
 
     def _note(self, node_id: int, text: str) -> None:
-        """Log why a broker cannot be reached (refused connections are not logged): once, and again
-        if the reason has changed or a minute has passed."""
+        """Log why a broker cannot be reached; refused connections are not logged. The same reason
+        is logged again only after a minute."""
         before, noted_at = self.noted.get(node_id, ("", 0.0))
         now = self.loop.time()
         if text != before or now - noted_at >= NOTED_AGAIN_SECONDS:
@@ -271,8 +271,7 @@ class Peers:
     # Connections that are kept
 
     def keep(self, nodes: Collection[int]) -> None:
-        """Keep a connection to each of these nodes, and no others, so that their failure is
-        noticed."""
+        """Keep connections to exactly these nodes, so that a failure of one of them is noticed."""
         for node_id in [node_id for node_id in self.kept if node_id not in nodes]:
             self.kept.pop(node_id).cancel()
         for node_id in sorted(nodes):
@@ -289,9 +288,9 @@ class Peers:
                 await asyncio.sleep(KEPT_AGAIN_SECONDS)
 
     async def _look_again(self, node_id: int) -> None:
-        """Find out, after a node's kept connection broke, whether its process has ended: it has if
-        two new connections are refused. Up to LOOKS_MAX are tried, since a process that is ending
-        may still accept one, which is then reset."""
+        """A node's kept connection broke: find out whether the node's process has ended. It has
+        ended if two new connections are refused. Up to LOOKS_MAX connections are tried, since a
+        process that is ending may still accept a connection, which is then reset."""
         refused = 0
         for look in range(LOOKS_MAX):
             await asyncio.sleep(REFUSED_AGAIN_SECONDS if look else 0.0)

@@ -50,8 +50,8 @@ class Source:
 
 
 class ReplicaFetchers:
-    """The fetchers of one broker. `changed` is called with every partition whose leader, epoch or
-    role has changed, `follow` with each new image."""
+    """The fetchers of one broker. `follow` is called with each new image. `changed` is called with
+    every partition whose leader, epoch or role has changed."""
 
     def __init__(
         self, config: BrokerConfig, peers: Peers, checkpoints: Checkpoints,
@@ -74,11 +74,10 @@ class ReplicaFetchers:
         self.sources: dict[int, Source] = {}
         self.source_of: dict[Partition, int] = {}
         self.cut: dict[Partition, None] = {}
-        """Truncated partitions, of all leaders, whose checkpoint is not written yet."""
+        """Truncated partitions whose checkpoint is not written yet, whatever their leader."""
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
-        """Partitions whose log start has moved because the leader's has, and is not in a checkpoint
-        yet."""
+        """Partitions whose log start has followed the leader's, but is not in a checkpoint yet."""
         self.held_back: dict[Partition, None] = {}
         """Partitions that are not fetched because their log directories are full."""
         self.cutting: asyncio.Task[None] | None = None
@@ -157,8 +156,8 @@ class ReplicaFetchers:
             self._go_on(source)
 
     def keep_start(self, partition: Partition) -> None:
-        """A log start has moved because the leader's has: write it into a checkpoint, and then
-        report it to the leader."""
+        """A log start has followed the leader's: write it into a checkpoint, and then report it to
+        the leader."""
         self.moved[partition] = None
         if self.keeping is None and not self.closed:
             self.keeping = self.loop.create_task(self._keep_starts())

@@ -35,7 +35,7 @@ class ConnectionRates:
         self.sample_seconds = config.quota_window_size_seconds
         self.quotas: Mapping[Entity, Mapping[str, float]] = {}
         self.limits: dict[str | None, float] = {}
-        """The limit of each address; the limit of None applies to all other addresses."""
+        """The limit of each address; the limit of None applies to every other address."""
         self.addresses: OrderedDict[str, Rate] = OrderedDict()
         self.all = self._rate(UNLIMITED)
         self.listeners: dict[str, Rate] = {}
@@ -98,5 +98,5 @@ class ConnectionRates:
         return 0.0
 
     def _window_seconds(self) -> float:
-        """The longest wait, as in Kafka: all samples but the current one."""
+        """The longest wait, as in Kafka: the duration of all samples but the current one."""
         return float(max(1, self.samples - 1) * self.sample_seconds)

@@ -14,7 +14,7 @@ from ottla.replication.principals import CLIENT_ID, USER, Entity
 DEFAULT: Final = None
 Scope = tuple[str, str]
 """The user and the client id whose requests share a quota. The user is empty if all users share the
-quota, the client id if all client ids do."""
+quota. The client id is empty if all client ids share it."""
 
 
 def quota_of(

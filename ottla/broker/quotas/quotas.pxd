@@ -12,8 +12,8 @@ cdef enum:
 
 
 cdef class ClientQuotas:
-    """The quotas that apply to one client; None: no limit."""
-    cdef int64_t epoch                  # of the limits from which these were looked up
+    """The quotas that apply to one client; a quota is None if it has no limit."""
+    cdef int64_t epoch                  # `Quotas.epoch` when these were looked up
     cdef Rate produced, fetched         # bytes
     cdef Rate requests                  # percent of the loop's time
     cdef TokenBucket mutations          # partitions created and deleted

@@ -72,7 +72,7 @@ cdef class Quotas:
         return quotas
 
     cdef object window(self, str key, str user, str client_id):
-        """The window that a client shares with others of its scope; None: no limit."""
+        """The window that a client shares with others of its scope; None if there is no limit."""
         cdef double now = self.clock.monotonic()
         limit = quota_of(self.limits, key, user, client_id)
         if limit is None:

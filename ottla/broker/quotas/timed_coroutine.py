@@ -16,7 +16,7 @@ class TimedContext(Protocol):
 
 
 class TimedCoroutine(Coroutine[Any, Any, Any]):
-    """A coroutine that adds the seconds that each `send` takes to `context.seconds`."""
+    """A coroutine that adds the duration of each `send` to `context.seconds`."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, Any], context: TimedContext, clock: Clock

@@ -1,9 +1,10 @@
 """The sliding windows and token buckets of Kafka's quotas.
 
-A rate is the sum of samples (`quota.window.num`) of one second each by default
-(`quota.window.size.seconds`), divided by the time that they cover. The divisor is at least the
-whole window less one sample, ten seconds by default, even if counting has only begun. So a client
-may send ten seconds' worth of its quota at once, and is throttled afterwards (KIP-13, KIP-219).
+A rate is the sum of a window's samples, divided by the time that they cover. The window has
+`quota.window.num` samples (11 by default) of `quota.window.size.seconds` each (1 by default). The
+divisor is at least the whole window less one sample (10 seconds by default), even if counting has
+only begun. So a client can send ten seconds' worth of its quota at once, and is throttled
+afterwards (KIP-13, KIP-219).
 Controller mutations use a token bucket, which does not penalize a burst twice (KIP-599).
 """
 
@@ -115,7 +116,7 @@ cdef class TokenBucket:
         self.tokens = bound * self.burst_seconds
 
     cpdef double wait(self, double now) except? -1:
-        """The seconds until all owed tokens are paid, or 0."""
+        """The seconds until all owed tokens are paid; 0 if none are owed."""
         self.tokens = min(
             self.tokens + max(now - self.used_at, 0) * self.bound, self.bound * self.burst_seconds)
         self.used_at = now

@@ -153,7 +153,7 @@ class Access:
         return self.image.names.get(topic_id)
 
     def topic_item(self, operation: int, item: Any) -> bool:
-        """As `topic_of`, for an item of a request that has a name, an id or both."""
+        """As `topic_of`, for a request's item, which has a name, an id or both."""
         return self.topic_of(operation, getattr(item, "name", ""), getattr(item, "topic_id", b""))
 
     def topic_of(self, operation: int, name: str | None, topic_id: bytes) -> bool:

@@ -10,7 +10,7 @@ cdef class Client:
     cdef readonly str client_id             # from the request's header; None if null
     cdef readonly str software_name         # from ApiVersions; None before that (KIP-511)
     cdef readonly str software_version
-    cdef object rules                       # the decisions from which `writable`, `readable` come
+    cdef object rules                       # `writable` and `readable` come from these decisions
     cdef set writable, readable             # topics, added by the handlers; see `allowed`
     cdef public bint samples_writes, samples_reads  # whether to sample the next Produce or Fetch
     cdef int sample_number

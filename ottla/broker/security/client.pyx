@@ -4,8 +4,8 @@ ANONYMOUS = "User:ANONYMOUS"
 """The principal of clients of a listener that does not authenticate."""
 
 cdef enum:
-    ALLOWED_MAX = 1000              # cached per client: topics it may write to, and as many to read
-    SAMPLED_MAX = 100               # topics noted for each client, written and read
+    ALLOWED_MAX = 1000              # topics in `writable`; `readable` has the same limit
+    SAMPLED_MAX = 100               # topics in `written`; `read` has the same limit
     SAMPLES_KEPT = 24               # a topic is forgotten after this many samples without it
 
 

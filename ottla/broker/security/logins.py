@@ -1,7 +1,7 @@
 """The logins at one listener: how many succeeded and failed, and which of them the log names.
 
-A busy broker has thousands of logins a minute. The first login of a user from an address is logged;
-further ones only at DEBUG. If there are too many different logins, only their number is logged.
+A busy broker has thousands of logins a minute. The first login of a user from an address is logged
+at INFO, further ones at DEBUG. If there are too many first logins, only their number is logged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ log = logging.getLogger("ottla.authentication")
 
 LOGGED_PER_SWEEP = 10
 KNOWN_MAX = 1000
-"""How many logins, by user, address and mechanism, are remembered as logged."""
+"""How many combinations of user, address and mechanism are remembered."""
 
 
 class Logins:
@@ -22,13 +22,14 @@ class Logins:
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.counts: Counter[str] = Counter()
-        """The number of logins by the name of Kafka's metric. A "reauthentication" is a later login
-        on the same connection (KIP-368)."""
+        """The number of logins for each name of a Kafka metric. A "reauthentication" is a later
+        login on the same connection (KIP-368)."""
         self.known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._logged = self._not_logged = 0
 
     def success(self, principal: str, host: str, peer: str, mechanism: str, again: bool) -> None:
-        """Count a login, and log it; at INFO only the first of each user, address and mechanism."""
+        """Count a login, and log it. Only the first login of each user, address and mechanism is
+        logged at INFO."""
         self._count("successful", again)
         who = principal, host, mechanism
         news = who not in self.known and not again
@@ -56,7 +57,8 @@ class Logins:
         """Log how many first logins were not logged at INFO since the last sweep."""
         if self._not_logged:
             log.info(
-                "listener %s: %d more first logins of users from an address are not listed",
+                "listener %s: %d more logins are not listed; each is the first of its user from its"
+                " address",
                 self.listener, self._not_logged,
             )
         self._logged = self._not_logged = 0

@@ -2,7 +2,7 @@
 
     FIRST       ApiVersions, SaslHandshake
     VERSIONS    SaslHandshake               ApiVersions has been answered
-    EXCHANGE    SaslAuthenticate            or bare tokens after SaslHandshake 0 (KIP-43)
+    EXCHANGE    SaslAuthenticate            or bare tokens after version 0 of SaslHandshake (KIP-43)
     COMPLETE    everything; SaslHandshake authenticates again before the session ends (KIP-368)
     FAILED      nothing: the connection ends after the reply
 

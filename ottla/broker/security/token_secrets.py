@@ -1,8 +1,8 @@
 """Secrets of delegation tokens: each is derived only from the token's id and the cluster's secret
 key.
 
-A client logs in by SCRAM, with the token's id as the user name and the HMAC in base64 as the
-password.
+A client logs in by SCRAM. The user name is the token's id. The password is the token's secret (an
+HMAC) in base64.
 """
 
 from __future__ import annotations

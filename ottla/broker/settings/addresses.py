@@ -27,7 +27,7 @@ class Address(NamedTuple):
 
 def canonical_host(host: str) -> str:
     """The normal form of a client's address, for comparisons. ACLs and limits may be written in
-    Java's form of IPv6, `0:0:0:0:0:0:0:1`. A socket for both families reports IPv4 addresses as
+    Java's form of IPv6, `0:0:0:0:0:0:0:1`. A socket for IPv6 and IPv4 reports IPv4 addresses as
     `::ffff:192.0.2.1`.
     """
     if ":" not in host:
@@ -93,11 +93,15 @@ def check_zookeeper(text: str) -> None:
                 f"{server.strip()!r} in {text!r} is not of the form host:port (write an IPv6"
                 " address in brackets: [::1]:2181)",
             )
-    if "," in chroot or not {".", ".."}.isdisjoint(chroot.split("/")):
+    if "," in chroot:
         raise SettingsError(
             "zookeeper.connect",
-            f"{'/' + chroot!r} is not a chroot: write one, after the last server, as in"
+            f"{'/' + chroot!r} is not a chroot: a chroot follows the last server only, as in"
             " host:port,host:port/chroot",
+        )
+    if not {".", ".."}.isdisjoint(chroot.split("/")):
+        raise SettingsError(
+            "zookeeper.connect", f"{'/' + chroot!r} is not a chroot: its path contains . or .."
         )
 
 
@@ -141,8 +145,8 @@ def check_advertised(advertised: Iterable[Address], listeners: Iterable[Address]
 
 
 def check_ports(listeners: Iterable[Address]) -> None:
-    """Raise SettingsError if two listeners use one port, unless one has an IPv4 and one an IPv6
-    host."""
+    """Raise SettingsError if two listeners use the same port, unless exactly one of them has an
+    IPv6 host."""
     ports: dict[tuple[int, bool], str] = {}
     for address in listeners:
         key = (address.port, ":" in address.host)

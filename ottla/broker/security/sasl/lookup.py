@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lookup_in(broker: BrokerContext, mechanism: str) -> Lookup:
-    """A look-up that sees users and tokens as soon as they are created or deleted."""
+    """A look-up that always uses the newest users and tokens."""
 
     async def look(name: str, by_token: bool) -> KnownUser | None:
         image = broker.image

@@ -6,8 +6,8 @@
     server   v=<signature>
 
 The server stores keys that are derived from the password, so the server only computes two HMACs and
-a hash; the client does the expensive derivation. With a user who does not exist, the exchange looks
-the same, with a constant salt, and fails only at its end.
+a hash; the client does the expensive derivation. For a user who does not exist, the exchange looks
+normal: its salt stays the same, and it fails only at its end.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def unescape(name: str) -> str:
 
 
 def derive(password: bytes, salt: bytes, iterations: int, mechanism: str) -> ScramCredential:
-    """Derive the credential of a password: takes milliseconds, so not for the event loop."""
+    """Derive the credential of a password. This takes milliseconds: call it in a thread."""
     algorithm = HASHES[mechanism]
     salted = hashlib.pbkdf2_hmac(algorithm, password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)

@@ -28,7 +28,7 @@ class Certificate:
 
     subject: str
     names: frozenset[str]
-    """The subject alternative names, `DNS:example.org` or `IP:192.0.2.1`."""
+    """The subject alternative names, such as `DNS:example.org` or `IP:192.0.2.1`."""
     ends: datetime
 
     @classmethod
@@ -68,7 +68,7 @@ def chain_of(pem: str) -> list[Certificate]:
 
 
 def _time(tag: int, text: str) -> datetime:
-    if tag == UTC_TIME:                     # two digits stand for 1950 to 2049
+    if tag == UTC_TIME:                     # a year of two digits is between 1950 and 2049
         text = ("19" if int(text[:2]) >= 50 else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 

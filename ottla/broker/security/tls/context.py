@@ -1,5 +1,5 @@
-"""The contexts of the standard library's `ssl` that follow from a listener's `ssl.…` settings, for
-both sides of a connection.
+"""Makes the standard library's `ssl` contexts from a listener's `ssl.…` settings, for both sides of
+a connection.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class TlsSettings:
         return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
 
     def check_own_certificate(self, listener: str) -> None:
-        """Raise SettingsError if two brokers with these settings would refuse each other: the
-        certificate is not signed by one in the trust store, or has expired."""
+        """Raise SettingsError if two brokers with these settings would refuse each other: no
+        authority in the trust store has signed the certificate, or the certificate has expired."""
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = self.accept(to_server, to_client)
         context, before = self.client, self.client.check_hostname
@@ -175,8 +175,9 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
         try:
             context.set_ciphers(":".join(older) if older else "DEFAULT")
         except ssl.SSLError as error:
+            unknown = [each for each in suites if each not in OF_TLS_1_3]
             raise SettingsError(
-                "ssl.cipher.suites", f"OpenSSL knows none of {', '.join(suites)}"
+                "ssl.cipher.suites", f"OpenSSL knows none of {', '.join(unknown)}"
             ) from error
         if not newer:
             enabled.discard(ssl.TLSVersion.TLSv1_3)

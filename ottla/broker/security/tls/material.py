@@ -23,7 +23,7 @@ TYPES = ("JKS", "PKCS12", "PEM")
 
 
 def read_store(setting: str, path: str) -> bytes:
-    """A key store or trust store. Raises SettingsError."""
+    """The content of a key store or trust store. Raises SettingsError."""
     try:
         # The path may lead to anything: opening a pipe would block the broker, and reading a device
         # might never end.

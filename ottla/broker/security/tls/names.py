@@ -50,7 +50,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a DER certificate, in reverse order as Java writes it."""
+    """The subject of a DER certificate, in reverse order, as Java writes it."""
     _, body, _ = next(elements(certificate))
     _, signed, _ = next(elements(body))
     fields = [each for each in elements(signed) if each[0] != 0xA0]     # without the version
@@ -87,7 +87,7 @@ def _dotted(data: bytes) -> str:
 
 
 class PrincipalRules:
-    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole subject."""
+    """`ssl.principal.mapping.rules`: the first rule that matches the whole subject applies."""
 
     def __init__(self, text: str) -> None:
         """Read the rules. Raises SettingsError."""

@@ -43,8 +43,8 @@ cdef class ReplyQueue:
         if reply is self.out:
             if pending is None:
                 return self.answered(PRODUCE)
-            # This reply has acks=1, and waits for a flush (flush.messages). It leaves `out`, so that
-            # earlier replies are sent now.
+            # This reply has acks=1, and waits for a flush (flush.messages). It leaves `out`, so
+            # that earlier replies are sent now.
             pending.move_to(Writer(), start)
             self.out.cut(start, len(self.out.ranges))
         if pending is None and not self.promised:

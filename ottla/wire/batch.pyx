@@ -341,7 +341,7 @@ cdef object too_large(Py_ssize_t size, BatchLimits limits):
 
 
 cdef int restamp(uint8_t *batch, Py_ssize_t size, int64_t now_ms) except -1:
-    """Sets the append time in a batch with LogAppendTime that was checked earlier."""
+    """Sets the append time of a batch that was checked earlier, if its type is LogAppendTime."""
     if attributes(batch) & LOG_APPEND_TIME and max_timestamp(batch) != now_ms:
         set_max_timestamp(batch, now_ms)
         set_crc(batch, crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT))
@@ -356,7 +356,7 @@ def recompress(uint8_t[::1] batch not None, BatchLimits limits not None):
 
 
 def check(uint8_t[::1] batch not None, BatchLimits limits not None):
-    """check_batch on a writable buffer, from Python."""
+    """Runs check_batch on a writable buffer, for callers in Python."""
     cdef uint8_t nothing
     check_batch(&batch[0] if batch.shape[0] else &nothing, batch.shape[0], limits)
 

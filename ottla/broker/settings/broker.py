@@ -24,8 +24,8 @@ NO_REVOCATION = (
 
 
 class BrokerSettings(ListenerSettings):
-    """The settings of a broker; those of ListenerSettings apply to listeners that do not set
-    them."""
+    """The settings of a broker. A setting of ListenerSettings applies to each listener that does
+    not set it itself."""
 
     node_id: int = setting("node.id", 0, at_least=0, help="This broker's number in its cluster.")
     broker_id: int = setting("broker.id", -1, help="The former name of node.id.")
@@ -367,8 +367,8 @@ class BrokerSettings(ListenerSettings):
         " is unregistered. This does not delay the move of its partitions and groups. The"
         " broker stays listed because librdkafka's transactional producers may hang if a group"
         " coordinator disappears from these responses. Meanwhile, clients that connect to the"
-        " departed broker are refused. Apache Kafka lists a dead broker until its session ends,"
-        " 9 s.")
+        " departed broker are refused. Apache Kafka lists a dead broker until its session"
+        " ends, by default after 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
         help="If a process with the same node.id but other log directories has a ZooKeeper"

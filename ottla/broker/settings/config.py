@@ -80,8 +80,8 @@ class Reloaded:
 
 
 class BrokerConfig(BrokerSettings):
-    """The settings of a broker. `static` has the properties that were set, `warnings` the texts to
-    be logged."""
+    """The settings of a broker. `static` has the properties that were set; `warnings` has the texts
+    to be logged."""
 
     @property
     def redirects_consumers(self) -> bool:
@@ -349,8 +349,8 @@ class BrokerConfig(BrokerSettings):
         return is_cordoned(path, self.cordoned_log_dirs)
 
     def follow(self, old: MetadataImage, new: MetadataImage, topics: Collection[str]) -> None:
-        """Apply the settings made at run time, for this broker or for all. The metadata log calls
-        this with every new image."""
+        """Apply the settings that were set at run time, for this broker or for all brokers. The
+        metadata log calls this with every new image."""
         layers = self.layers(new)
         if all(map(operator.is_, layers, self.layers(old))):
             return

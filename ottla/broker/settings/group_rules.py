@@ -45,7 +45,10 @@ def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
     assignors = tuple(KAFKAS_ASSIGNORS.get(name, name) for name in names)
     unknown = [name for name in assignors if name not in ASSIGNORS]
     if unknown or not assignors or len(set(assignors)) < len(assignors):
-        problem = f"{unknown[0]!r} is unknown" if unknown else "must name one or more, each once"
+        problem = (
+            f"{unknown[0]!r} is unknown" if unknown
+            else "must name at least one assignor, and none twice"
+        )
         raise SettingsError(
             "group.consumer.assignors", f"{problem}; known are {', '.join(ASSIGNORS)}"
         )

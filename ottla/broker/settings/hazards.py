@@ -34,7 +34,7 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
             yield (
                 f"listeners: {endpoint.name} listens on all interfaces without authentication:"
                 f" whoever reaches port {endpoint.port} of this machine can read, write and delete"
-                " everything. Name one interface, or let a firewall decide who gets there."
+                " everything. Name one interface, or protect the port with a firewall."
             )
     temporary = {Path(name).resolve() for name in (os.environ.get("TMPDIR", "/tmp"), *TEMPORARY)}
     for directory in config.log_directories():

@@ -1,7 +1,7 @@
 """Settings that may be set per listener, with `listener.name.<name>.` before Kafka's name.
 
-A listener's own setting wins over the broker's, whether the two come from the file or were set at
-run time.
+A listener's own setting wins over the broker's, wherever the two were set: in the file or at run
+time.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class Sources(NamedTuple):
     environment: Mapping[str, str] | None = None
     """None if the environment is not used; `--env` enables it."""
     typed: Mapping[str, str] = MappingProxyType({})
-    """Overrides as they were typed, with units that `overrides` lack; for error
-    messages."""
+    """The overrides as they were typed, with the units that `overrides` lack; error messages show
+    them."""
 
     def details(self, error: Exception) -> str:
         """The end of an error message about a setting: the value as it was typed, with its unit,

@@ -65,8 +65,8 @@ class FoundPartitions:
         recovered = recover(self.storage, self.replicas.wanted(self.metadata.image), threads)
         if recovered:
             log.info(
-                "recovery: the last stop was not clean, logs checked: %d, in %.2f s",
-                recovered, clock.monotonic() - began,
+                "recovery: the last stop was not clean; %s checked, in %.2f s",
+                counted(recovered, "log was", "logs were"), clock.monotonic() - began,
             )
         elif all(each.clean for each in self.storage.directories if each.offline is None):
             log.info("recovery: the last stop was clean, nothing had to be checked")

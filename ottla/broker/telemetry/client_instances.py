@@ -18,7 +18,8 @@ from ottla.replication.metadata import MetadataImage, Resource
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 INSTANCES_MAX = 16_384
-"""How many clients are kept; as in Kafka, the one that has been silent for longest is evicted."""
+"""How many clients are kept. As in Kafka, a further client replaces the one that has been silent
+for longest."""
 SERIES_MAX = 50_000
 """How many values are kept for all clients together, about 20 MB; further values are dropped."""
 SILENT_INTERVALS_MAX = 3
@@ -34,7 +35,7 @@ class ClientInstance:
     instance_id: bytes
     attributes: Mapping[str, str]
     wanted: Wanted
-    asked: bool = False             # a subscription was sent, and no push since
+    asked: bool = False             # a subscription was sent, and no push has come since
     asked_at: float = float("-inf")
     pushed_at: float = float("-inf")
     seen_at: float = float("-inf")

@@ -24,7 +24,8 @@ names of the requested metrics."""
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which clients push which metrics, and how often. `match`: expressions by attribute."""
+    """Which clients push which metrics, and how often. `match` has an expression for each attribute
+    that it names."""
 
     metrics: tuple[str, ...]
     interval_ms: int

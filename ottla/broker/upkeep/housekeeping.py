@@ -118,8 +118,8 @@ class Housekeeping:
                           " broker's next start")
 
     async def _watch_space(self) -> None:
-        """Measure the space regularly. Report a full directory at once, even if it became full
-        before this task began: peers and clients are served before that."""
+        """Measure the space regularly, and report a full directory at once. It may have become full
+        before this task began, since peers and clients are served earlier."""
         while True:
             try:
                 async with asyncio.timeout(SPACE_SECONDS):

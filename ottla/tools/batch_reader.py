@@ -128,7 +128,7 @@ def as_batch(data: bytes, magic: int, path: str, position: int) -> Batch:
         if magic == 1 and len(data) < LOG_OVERHEAD + LEGACY_OVERHEAD + 8:
             raise DamagedFile(
                 f"{path} at byte {position}: a message of format v1 has only {len(data)} bytes,"
-                " fewer than its header", position)
+                " but its header alone needs more", position)
         return LegacyBatch(data)
     try:
         return BatchView(data)

@@ -1,9 +1,9 @@
 """The settings of topics that an import carries over.
 
-If a setting that decides which records are deleted cannot be carried over, the import is refused,
-because the first start might delete records. This applies to a topic's own settings, and to those
-that it gets from the brokers' dynamic settings. If the settings are unknown, all records are kept
-until an operator changes the settings.
+Some settings decide which records are deleted. If one of them cannot be carried over, the import
+is refused, because the first start might delete records. This applies to a topic's own settings,
+and to those that it gets from the brokers' dynamic settings. If the settings are unknown, all
+records are kept until an operator changes the settings.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes":
 def carried_settings(
     image: KraftImage, names: Collection[str], node_id: int, notes: list[str]
 ) -> list[ConfigSet]:
-    """The settings of the topics `names` in a controller's metadata. Adds a line to `notes` for
-    each setting that is not carried over. Raises ImportRefused."""
+    """The settings of the topics `names` in a controller's metadata. Adds notes about settings that
+    are not carried over, and about those that were the brokers' defaults. Raises ImportRefused."""
     layers = [image.configs.get(("broker", who), {}) for who in (str(node_id), "")]
     carried = []
     for name in sorted(names):
@@ -47,8 +47,10 @@ def carried_settings(
                 carried += _of_topic(name, {setting: value}, notes)
     for (kind, resource), settings in image.configs.items():
         if kind != "topic" and settings:
-            whose = f"{kind} {resource}" if resource else f"every {kind} (the cluster's default)"
-            notes.append(f"settings of {whose} are not carried over: {settings}")
+            what = f"settings of {kind} {resource}"
+            if not resource:
+                what = f"default settings of all {kind}s"
+            notes.append(f"{what} are not carried over: {settings}")
     return carried
 
 
@@ -60,9 +62,9 @@ def _of_topic(topic: str, settings: Mapping[str, str], notes: list[str]) -> list
         except ProtocolError as error:
             if name in (*KEEPING, ELSEWHERE):
                 raise ImportRefused(
-                    f"topic {topic}: {name}={value} cannot be carried over: {error}. Records would"
-                    " be lost without it: change it in Kafka, or delete the topic there, before the"
-                    " import"
+                    f"topic {topic}: {name}={value} cannot be carried over: {error}. Without this"
+                    " setting, records would be lost. Before the import, change it in Kafka, or"
+                    " delete the topic there"
                 ) from error
             notes.append(f"topic {topic}: {name}={value} is not carried over: {error}")
             continue

@@ -46,7 +46,7 @@ class DirectoryLocked(Exception):
 
 @dataclass(slots=True)
 class LogDirectoryCheck:
-    """The contents of a log directory that the check has read."""
+    """What the check has read from a log directory."""
 
     path: str
     properties: dict[str, str] = field(default_factory=dict)
@@ -60,8 +60,8 @@ class LogDirectoryCheck:
 def held(path: str) -> Iterator[None]:
     """Keeps brokers from starting on a directory during the check. Raises DirectoryLocked.
 
-    Ottla locks with flock, Java with POSIX locks, so this function takes both. A directory without
-    a lock file is not in use.
+    Ottla uses flock, and Apache Kafka uses POSIX locks, so this function takes both. A directory
+    without a lock file is not in use.
     """
     lock = os.path.join(path, ".lock")
     try:
@@ -110,7 +110,7 @@ def may_be_partition(path: str) -> bool:
 
 
 def why_no_log_directory(path: str) -> str:
-    """What a directory is instead of a log directory; "" if it is one."""
+    """Why a directory is not a log directory; "" if it is one."""
     if os.path.exists(f"{path}/{META}"):
         return ""
     partitions = partitions_in(path)
@@ -122,7 +122,7 @@ def why_no_log_directory(path: str) -> str:
 
 
 def held_directories(path: str) -> str:
-    """The end of a message about a directory that is no log directory, but holds some."""
+    """The end of a message about a directory that holds log directories; "" if it holds none."""
     inside = sorted(
         os.path.join(path, name) for name in os.listdir(path)
         if os.path.exists(f"{path}/{name}/{META}"))
@@ -148,8 +148,8 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
         report.add(
             Finding(
                 f"{path}/meta.properties", "it is missing: the directory's owner is unknown",
-                "the broker that starts on the directory next becomes its owner; if it may belong"
-                " to another broker, restore the file from a copy first",
+                "the next broker that starts on the directory becomes its owner; if the directory"
+                " may belong to another broker, first restore the file from a copy",
                 note=True,
             )
         )

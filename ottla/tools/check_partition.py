@@ -141,7 +141,7 @@ class PartitionCheck:
                     name, "a broker found a hole or damage in the log, and put"
                     f" {counted(size, 'byte')} of it into this file",
                     "to read it with `ottla log dump`, copy it to a name such as /tmp/0.log; send"
-                    " records that are missing again, then move the file away",
+                    " missing records again, then move the file away",
                 )  # fmt: skip
             elif name.endswith(".damaged"):
                 self.add(
@@ -184,7 +184,7 @@ class PartitionCheck:
             self.epochs = LeaderEpochs.decode(data)
             rows = [tuple(map(int, line.split())) for line in data.decode().split("\n")[2:] if line]
             if rows != self.epochs.entries:
-                self.add(name, "its leader epochs do not ascend", REBUILD)
+                self.add(name, "its leader epochs or their offsets do not ascend", REBUILD)
         except FileNotFoundError:
             # A small log needs no checkpoint: a start reads the epochs from its batches.
             small = len(self.bases) == 1 and self.last_segment_size() <= REREAD_MAX

@@ -106,7 +106,7 @@ class SegmentCheck:
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                # No index is needed if the last batch begins early: both files may be missing.
+                # If the last batch begins early, no index is needed: neither file has to exist.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
                         self.end_index(index)
@@ -117,7 +117,7 @@ class SegmentCheck:
 
     def end_index(self, index: IndexWalk) -> None:
         """Reports what is wrong with an index. A broker may flush a segment before it writes the
-        indexes: unless the last stop was clean, they may be missing."""
+        indexes, so they may be missing after an unclean stop."""
         what = index.fault()
         if what is None:
             return
@@ -157,8 +157,7 @@ class SegmentCheck:
         elif batch.leader_epoch < self.epoch:
             self.fault = (
                 position,
-                f"leader epoch is {batch.leader_epoch}, lower than {self.epoch} of an earlier"
-                " batch")
+                f"leader epoch is {batch.leader_epoch}, but an earlier batch has {self.epoch}")
         if self.fault is None:
             self.check_contents(batch, data, position)
 

@@ -87,8 +87,9 @@ def describe(
 ) -> list[Topic]:
     """The named topics, or all, sorted by name; unknown topics have an `error`.
 
-    Asks the broker `asked`; any broker if it is None, or if brokers lack DescribeTopicPartitions.
-    A response has up to `limit` partitions; 0 means PARTITIONS_PER_RESPONSE.
+    Asks the broker `asked`. Asks any broker if `asked` is None, or if brokers lack
+    DescribeTopicPartitions. A response has up to `limit` partitions; 0 means
+    PARTITIONS_PER_RESPONSE.
     """
     if wanted is None and asked is not None:
         request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
@@ -166,8 +167,8 @@ def leaders(cluster: ClusterClient, wanted: Iterable[str]) -> dict[tuple[str, in
 
 
 def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Result]) -> Result:
-    """The result of `ask`, which queries all coordinators: the leaders of the internal topic
-    `name`.
+    """The result of `ask`, which queries all coordinators. They are the leaders of the internal
+    topic `name`.
 
     Waits until every partition of this topic has a leader, and repeats `ask` if a leader has
     changed meanwhile. While a coordinator is being elected, no broker lists its groups or

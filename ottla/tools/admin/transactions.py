@@ -59,7 +59,7 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        live = cluster.live()   # if a broker leaves, its ids move: then ask all brokers again
+        live = cluster.live()   # if a broker leaves, its transactional ids move: ask all again
         listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -154,7 +154,7 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
         return []
     ids = sorted({producer.producer_id for _, producer in old})
     # Wait for all coordinators. A coordinator that is not elected yet lists nothing, so an ongoing
-    # transaction would look like a hanging one; to abort it would lose records.
+    # transaction would look hanging, and aborting it would lose records.
     ongoing = of_all_coordinators(cluster, TRANSACTIONS_TOPIC, partial(_ongoing, cluster, ids))
     return [
         Hanging(place, producer, (now - producer.last_timestamp) // 60_000)
@@ -164,8 +164,8 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
 
 
 def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """The partitions in the transactions of these producers, each with the producer's id, as the
-    coordinators list them."""
+    """The partitions in these producers' transactions, as the coordinators list them. The result
+    has pairs of a producer id and a partition."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)

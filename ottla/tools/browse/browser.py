@@ -79,8 +79,8 @@ class Browser:
             self.guarded(view.follow)
 
     def guarded(self, work: Callable[[], None]) -> None:
-        """Run a function. An error is shown at the bottom, and ends the search, or the following of
-        new records."""
+        """Run a function. If it fails, show the error at the bottom, end the search, and stop
+        following new records."""
         try:
             work()
         except (ClientError, ProtocolError, OSError) as failed:

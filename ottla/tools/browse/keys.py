@@ -15,7 +15,7 @@ LONGEST = 16
 
 
 def decode(text: str) -> list[str]:
-    """The keys in the bytes of one read, without unknown sequences.
+    """The keys in text that was read at once. Unknown sequences are left out.
 
     A terminal sends a sequence in one piece, so an escape character without a sequence after it is
     the Escape key.

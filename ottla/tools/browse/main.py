@@ -15,7 +15,7 @@ from ottla.tools.cli.offset_text import check_offset
 from ottla.tools.usage import WrongUsage
 
 SECONDS = 0.5
-"""The interval of fetches while following new records, and of checks of the screen's size."""
+"""The time between two fetches of new records, and between two checks of the screen's size."""
 
 
 def browse(options: Namespace) -> None:

@@ -74,7 +74,8 @@ class Page:
             self.show_from(max(first, min(end + number if text[0] == "-" else number, end)))
 
     def show_from(self, offset: int) -> None:
-        """Selects the record at an offset; if it does not exist, the next record or else the last.
+        """Selects the record at an offset. If there is none, selects the next record, or else the
+        last one.
 
         If that record and those after it do not fill the screen, earlier ones are shown above.
         """

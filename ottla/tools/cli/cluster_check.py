@@ -184,7 +184,7 @@ def departures(
 
 
 def moment(at_ms: int, now: datetime) -> str:
-    """A time of the day in the time zone of `now`; with the date if this is another day than
+    """A time of the day in the time zone of `now`. The date is added if it is not the date of
     `now`."""
     at = datetime.fromtimestamp(at_ms / 1000, now.tzinfo)
     return at.strftime("%H:%M %Z" if at.date() == now.date() else "%Y-%m-%d %H:%M %Z")
@@ -200,7 +200,7 @@ def summary(
         f"broker {node} " + (
             "has been away since"
             f" {'before ' * since[node].at_the_latest}{moment(since[node].at_ms, now)}"
-            if node in since else "is away; since when is unknown"
+            if node in since else "is away; it is not known when it left"
         )
         for node in away(partitions, alive)
     ]
@@ -220,14 +220,14 @@ def summary(
 
 def active_controller(cluster: ClusterClient) -> Connection:
     """A connection to the controller. Raises ClientError if the brokers do not agree on a
-    controller: in this state, a broker that stops could not hand over its leaderships."""
+    controller: in this state, a stopping broker could not hand over its leaderships."""
     for _ in range(ATTEMPTS):
         controller: Connection = cluster.with_retries(lambda: cluster.controller(itself=True))
         try:
             part, _ = admin.quorum(cluster, controller)
         except NotSupported:                    # an Apache Kafka before 3.3
             return controller
-        # Apache Kafka's controllers may not be brokers; then brokers forward requests to them.
+        # If Apache Kafka's controllers are not brokers, brokers forward requests to them.
         if part.leader_id == cluster.controller_id or part.leader_id not in cluster.brokers:
             return controller
         cluster.controller_id = part.leader_id  # the next attempt asks this broker

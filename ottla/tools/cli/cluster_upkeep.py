@@ -243,8 +243,8 @@ def process_of(directory: Path, broker: int) -> int:
             )
         if not there:
             raise ClientError(
-                f"{directory} is not the directory of a cluster: give --dir the one that"
-                " `ottla cluster start` was given")
+                f"{directory} is not the directory of a cluster: use the same --dir as for"
+                " `ottla cluster start`")
         raise ClientError(f"{directory} has no broker {broker}; it has the brokers"
                           f" {', '.join(there)}")
     return pid

@@ -1,8 +1,8 @@
 """`ottla completion SHELL`: scripts that contain the words of the command table.
 
-Only the names of topics and groups are requested from a broker. So that a broker does not hang the
-shell, a request tries for 0.3 s to reach one, and ends after 2 s. bash and zsh then use the result
-for ten seconds.
+Only the names of topics and groups are requested from a broker. So that no broker can hang the
+shell, a request tries for 0.3 s to reach a broker, and ends after 2 s. bash and zsh then use the
+result for ten seconds.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SCOPES = {
     configs.TOPIC: "topic", configs.BROKER: "broker", configs.GROUP: "group",
     configs.CLIENT_METRICS: "client-metrics",
 }
-"""The tables of Kafka's settings."""
+"""The scopes of `kafka_settings`, by the kind of entity."""
 DEFAULTS = {"DEFAULT_CONFIG"}
 
 
@@ -103,7 +103,7 @@ def set_values(options: Namespace) -> None:
 
 
 def level_of(word: str) -> str:
-    """The level of a logger for a word. Raises WrongUsage."""
+    """Parses a log level. Raises WrongUsage."""
     level = kafka_level(word)
     if level not in LEVELS:
         raise WrongUsage(f"{word!r} is not a log level{similar(word, LEVELS)};"

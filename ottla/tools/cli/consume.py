@@ -68,7 +68,7 @@ def choose_output(options: Namespace) -> None:
 
 
 def check_output(options: Namespace) -> None:
-    """Raises WrongUsage for flags of which one would have no effect."""
+    """Raises WrongUsage if a flag would have no effect because of another flag."""
     one_of(output=options.output, format=options.format)
     one_of(format=options.format, key_delimiter=options.key_delimiter)
     if options.output in ("json", "jsonl"):
@@ -167,7 +167,7 @@ def existing(cluster: ClusterClient, names: list[str]) -> None:
 
 
 def by_time(cluster: ClusterClient, wanted: Reading, timestamp: int) -> dict[Place, int]:
-    """The first offsets at or after a time; the end offset of partitions without such records."""
+    """The first offset at or after a time in each partition, or else the partition's end."""
     places = places_of(cluster, wanted)
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
     ends = offsets.required(cluster, dict.fromkeys(places, LATEST))

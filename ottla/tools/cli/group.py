@@ -130,7 +130,8 @@ def describe(options: Namespace) -> None:
 
 
 def similar_groups(cluster: ClusterClient, group_id: str) -> str:
-    """The end of a message about a group without offsets: similar groups if it does not exist."""
+    """The end of a message about a group without offsets. If the group does not exist, names
+    similar groups."""
     others = {one.id for one in groups.list_surely(cluster)}
     return similar(group_id, others) if group_id not in others else ""
 

@@ -70,8 +70,8 @@ class LocalBroker:
 
     @property
     def question(self) -> tuple[tuple[str, int], bytes] | None:
-        """The broker's address, and ApiVersions; None if an override changes the listeners, since
-        they may be encrypted."""
+        """The broker's address, and an ApiVersions request. None if an override changes the
+        listeners, since they may be encrypted."""
         if sum(each.startswith("listener") for each in self.settings) > 1:
             return None
         return ("127.0.0.1", self.port), Frames("ottla cluster start").encode(Frames.hello(), 0)[0]
@@ -139,7 +139,8 @@ class LocalBroker:
 
 
 class LocalCluster:
-    """ZooKeeper, unless `zookeeper` names a running one, and brokers 1 to `brokers`.
+    """ZooKeeper and brokers 1 to `brokers`. If `zookeeper` names a running ZooKeeper, that one is
+    used.
 
     `port` is the port of the first broker; the next brokers have the next ports. Port 0 chooses
     free ports, which stay the same for the lifetime of this object.
@@ -261,7 +262,7 @@ def check_free(cluster: LocalCluster) -> None:
     if taken:
         raise ClientError(
             f"another program listens on port {taken[0].port}, which {taken[0].name} needs:"
-            " name another first port with --port (make cluster PORT=…)"
+            " choose another first port with --port (make cluster PORT=…)"
         )
 
 

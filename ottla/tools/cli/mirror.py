@@ -253,8 +253,8 @@ class Mirror:
             elif found.torn:
                 found.target, found.torn = end, False
                 print(f"ottla mirror: {place[0]}-{place[1]}: copied again from offset"
-                      f" {found.source} on: the target refused a record; later records that"
-                      " it accepted will be there twice", file=sys.stderr)
+                      f" {found.source} on, because the target refused a record. If it accepted"
+                      " later records, they will be there twice", file=sys.stderr)
             elif end >= found.target:
                 found.skip = end - found.target
             else:
@@ -412,9 +412,10 @@ class Mirror:
             if torn:
                 self.remember(torn)
         except ClientError:             # the earlier error is the one to report
-            print("ottla mirror: the target refused a record, and this could not be noted there."
-                  f" Delete the group {self.group} in the target before the next run: then that run"
-                  " copies everything again; otherwise it skips the record", file=sys.stderr)
+            print("ottla mirror: the target refused a record, and the mirror could not save this"
+                  " fact in the target. So the next run would skip the record. To copy everything"
+                  f" again instead, first delete the group {self.group} in the target",
+                  file=sys.stderr)
 
     def remember(self, places: Iterable[Place]) -> None:
         """Commits the progress of these partitions."""

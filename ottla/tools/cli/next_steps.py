@@ -68,8 +68,8 @@ RIGHTS = {
         "alter-configs": ("config set", "config reset", "quota set", "quota delete"),
     },
 }
-"""For each kind of resource, the rights on it and the commands that need each right. Read, write,
-delete and alter include describe."""
+"""For each kind of resource, the rights on it and the commands that need each right. The rights to
+read, write, delete and alter include the right to describe."""
 
 
 def with_next_step(line: str, failed: Exception, flags: str = "", command: str = "") -> str:
@@ -103,7 +103,7 @@ def _right(failed: Refused, command: str) -> str:
         resource = f"topic/{found[1]}"
     known = {words: right for right, many in RIGHTS[kind].items() for words in many}
     operation = known.get(command, "OPERATION")
-    # A refused Metadata request has no message. With a message, DescribeConfigs was refused.
+    # A refused Metadata request has no message; a message shows that DescribeConfigs was refused.
     if command == "topic describe" and failed.said:
         operation = "describe-configs"
     return allowed_by(resource, operation, failed.user or "")

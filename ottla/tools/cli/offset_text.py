@@ -29,8 +29,8 @@ def check_offset(text: str, flag: str, words: tuple[str, ...], signs: str = "-")
 
 
 def number_of(text: str, flag: str) -> int:
-    """The number of an offset, or a distance from one. Raises WrongUsage for one that no offset
-    can have."""
+    """Parses an offset, or a distance between offsets. Raises WrongUsage for a number above the
+    highest offset."""
     if not is_at_most(text):
         raise WrongUsage(f"{flag} {text}: the highest offset is {INT64_MOST}")
     return int(text)

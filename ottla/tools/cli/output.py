@@ -42,8 +42,8 @@ def show(
 
 
 def table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Prints aligned columns, with numbers to the right. Colours only on a terminal, never with
-    NO_COLOR."""
+    """Prints aligned columns, with numbers to the right. On a terminal, the heading is bold, unless
+    NO_COLOR is set."""
     show_cell = cell_with_units if sys.stdout.isatty() else lambda row, one: cell(row.get(one))
     cells = [[show_cell(row, one) for one in columns] for row in rows]
     heads = [column.replace("_", "-").upper() for column in columns]
@@ -104,7 +104,7 @@ def bold(text: str) -> str:
 
 
 def done(options: Namespace, text: str) -> None:
-    """Reports on stderr what was done, or with --dry-run would be done."""
+    """Reports on stderr what was done, or, with --dry-run, what would have been done."""
     prefix = "would have " if getattr(options, "dry_run", False) else ""
     print(prefix + text, file=sys.stderr)
 

@@ -78,7 +78,7 @@ def produce(options: Namespace) -> None:
 
 
 def check_flags(options: Namespace) -> None:
-    """Raises WrongUsage for a wrong value, and for flags of which one would have no effect."""
+    """Raises WrongUsage for a wrong value, or if a flag would have no effect because of another."""
     for name in ("delimiter", "key_delimiter"):
         if getattr(options, name) is not None and not escaped(getattr(options, name)):
             raise WrongUsage(f"--{name.replace('_', '-')} '': expected one or more characters")
@@ -171,7 +171,7 @@ def records(
     options: Namespace, file: BinaryIO, target: TargetTopic | None = None
 ) -> Iterator[Sent]:
     """Topic, key, value, headers, partition and timestamp of each record. With `target`, checks the
-    partitions that lines of JSON name."""
+    partitions named in lines of JSON."""
     kind = options.input or "lines"
     topic, partition, key = options.topic, options.partition, fixed_key(options)
     headers = headers_of(options)
@@ -221,8 +221,9 @@ def json_records(
 
 
 def copied_records(file: BinaryIO, delimiter: bytes, every: bool) -> Copied:
-    """The topics and partitions that the records of a file, or of the beginning of a pipe, name.
-    The next read begins at the same place. Parses lines with partitions; `every` parses all."""
+    """The topics and partitions that are named by the records of a file, or of the beginning of a
+    pipe. The next read begins at the same place. Parses only lines with partitions, unless `every`.
+    """
     if file.seekable():
         here, lines, whole = file.tell(), file, True
     else:

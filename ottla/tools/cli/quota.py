@@ -135,8 +135,8 @@ def password_of(options: Namespace) -> str:
         where = f"the file {options.password_file}" if options.password_file else (
             "the typed line" if sys.stdin.isatty() else "the first line of standard input")
         raise ClientError(
-            f"{where} has no password, and an empty one is not accepted: type one on a terminal, "
-            "or name a file that has one in its first line: --password-file FILE")
+            f"{where} has no password, and an empty password is not accepted. Type the password on"
+            " a terminal, or give a file that contains only the password: --password-file FILE")
     return text
 
 

@@ -163,8 +163,8 @@ def counter(modifier: str | None) -> Show:
 
 
 def headers(modifier: str) -> Show:
-    """The function for %h{…}, which writes each header in the format in braces. There, %k, %v, %K
-    and %V are the header's name and value, and their lengths."""
+    """The function for %h{…}, which writes each header in the format in braces. In this format, %k
+    and %v are the header's name and value; %K and %V are their lengths."""
     inner = formatted(modifier)
 
     class Header:

@@ -1,7 +1,8 @@
 """Reports a process of `ottla cluster start` that runs, but does not answer.
 
 The process is not restarted: it may be slow because the machine is busy. Every few seconds it is
-asked something on a new connection. Nothing here blocks: `Upkeep` waits for the answers, too.
+asked something on a new connection. Nothing here blocks: `Upkeep` waits for the answers together
+with its other events.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 ASK_SECONDS = 5.0
 """The time between an answer and the next question."""
 SILENT_SECONDS = 15.0
-"""A process that leaves a connection without an answer for so long is reported, once."""
+"""A process is reported once if it leaves a connection without an answer for this long."""
 
 
 class Silence:
@@ -45,7 +46,7 @@ class Silence:
         self._close()
 
     def turn(self, now: float) -> None:
-        """Asks, or reports that the last question has no answer, if one of them is due."""
+        """Once it is `due`, asks a question, or reports that the last one has no answer."""
         if now < self.due:
             return
         if self._socket is None:

@@ -29,16 +29,17 @@ AUTO_CREATE = "auto.create.topics.enable"
 
 
 class Copied(NamedTuple):
-    """What is known of records before they are sent: whether this is about all of them, the topics
-    that they come from, and how many partitions the topic needs to have all those that they name.
-    """
+    """What is known about records before they are sent."""
 
     whole: bool
+    """Whether all records are known, not only the first ones."""
     topics: frozenset[str] = frozenset()
+    """The topics that the records come from."""
     partitions: int = 0
+    """How many partitions a topic must have to contain every partition that the records name."""
 
     def with_line(self, line: Line) -> Copied:
-        """With another record."""
+        """Adds another record."""
         needed = 0 if line.partition is None else line.partition + 1
         topics = self.topics | ({line.topic} if line.topic is not None else set())
         return Copied(self.whole, topics, max(self.partitions, needed))
@@ -79,7 +80,7 @@ class TargetTopic:
             raise ClientError(no_partition(self.name, partition, self.partitions))
 
     def check_line(self, number: int, partition: int | None, delimiter: bytes) -> None:
-        """`check` for the partition that line `number` of the input names."""
+        """Like `check`, for the partition that is named in line `number` of the input."""
         try:
             self.check(partition)
         except ClientError as wrong:
@@ -93,10 +94,10 @@ class TargetTopic:
             raise ClientError(f"line {number}: {wrong}: {more}{sent}") from None
 
     def check_copy(self, copied: Copied) -> None:
-        """Raises ClientError if this topic lacks a partition that the records name. Unless all
-        records are known, they may name any partition of the topics that they come from. A new
-        topic gets as many partitions as the largest of these topics in this cluster, or as the
-        records need, if that is more."""
+        """Raises ClientError if this topic lacks a partition that the records name. If only some
+        records are known, the others may name any partition of the topics that they come from. A
+        new topic gets as many partitions as the records need, but not fewer than the largest of
+        those topics has in this cluster."""
         others = copied.topics - {self.name}
         found = self.cluster.metadata(sorted(others)).topics if others else []
         largest, origin = max(
@@ -126,7 +127,7 @@ class TargetTopic:
 
 
 def creates_topics(cluster: ClusterClient) -> bool:
-    """Whether brokers create topics for producers; True if the user may not see settings."""
+    """Whether brokers create topics for producers; True if the user has no right to see settings."""
     try:
         broker = str(min(cluster.live()))
         settings = configs.describe(cluster, configs.BROKER, broker, synonyms=False)
@@ -154,7 +155,7 @@ def create_aloud(
 ) -> None:
     """Lets the broker create a missing topic, as it would for the next record, and says so, since
     the name may be mistyped. Also says that no broker creates it, if the producer `waits` for the
-    topic. A refusal is left to the producer, which reports it as Kafka's does."""
+    topic. A refusal is left to the producer, which reports it as Kafka's producer does."""
     with contextlib.suppress(ClientError, OSError):
         [found] = cluster.metadata([name]).topics
         if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -10,7 +10,7 @@ from ottla.tools.usage import WrongUsage
 from ottla.wire import units
 
 TYPES = {"boolean", "short", "int", "long", "double"}
-"""Kafka's types of settings of which some values are wrong for every broker."""
+"""Settings of these types are checked here: some texts are wrong values for every broker."""
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
@@ -41,14 +41,14 @@ def _wrong_usage() -> Iterator[None]:
 
 
 def without_units(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings with the numbers that brokers expect: retention.ms=7d is 604800000."""
+    """Settings with the numbers that brokers expect: retention.ms=7d becomes 604800000."""
     return {name: number_of(name, value) for name, value in settings.items()}
 
 
 def checked(scope: str, typed: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a topic, broker, group or of client metrics with the numbers that brokers expect.
-    Raises WrongUsage for a value of another type than the setting's. The broker checks the limits,
-    which depend on its version."""
+    """Settings of a topic, a broker, a group or client metrics, with the numbers that brokers expect
+    instead of units. Raises WrongUsage for a value of another type than the setting's. The broker
+    checks the limits, which depend on its version."""
     from ottla.broker.settings.broker import BrokerSettings
     from ottla.broker.settings.declaration import Setting, SettingsError
     from ottla.broker.settings.kafka_settings import kafka_settings
@@ -86,8 +86,9 @@ def as_typed(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def overrides_without_units(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """A command line of `ottla server` with the numbers that brokers expect in its overrides, and
-    the overrides as they were typed. Raises WrongUsage."""
+    """Replaces the times and sizes with units in the overrides of an `ottla server` command line by
+    numbers. Returns the new command line, and the overrides as they were typed. Raises WrongUsage.
+    """
     done: list[str] = []
     typed: dict[str, str] = {}
     for word in words:
@@ -106,7 +107,7 @@ def overrides_without_units(words: Sequence[str]) -> tuple[list[str], dict[str, 
 
 
 def setting_without_unit(setting: str) -> str:
-    """`name=value` with the number that brokers expect as the value; anything without a unit stays
-    unchanged. Raises WrongUsage."""
+    """Replaces the value in `name=value` by the number that brokers expect. A value without a unit
+    stays unchanged. Raises WrongUsage."""
     name, equals, value = setting.partition("=")
     return name + equals + number_of(name.strip(), value)

@@ -2,7 +2,7 @@
 
 Brokers report the state and the events on their HTTP ports, whose addresses are in the brokers'
 settings. The command first describes the group or topic with Kafka's protocol, so it fails for
-users who may not do that.
+users who have no right to do that.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ Other pages describe `ottla server start` ([operations.md](operations.md)), `ott
 `localhost:9092`; so does `ottla pipeline NAME`. Data go to stdout, messages to stderr. The exit
 status is 0 if the command was done, 1 if it was refused or failed, 2 if the command line is wrong.
 Only the broker knows which settings and values it accepts: if it refuses one, the status is 1.
-Commands that change something have `--dry-run`. Commands whose changes cannot be undone ask for
-confirmation; if standard input is not a terminal, they need `--yes`. After Ctrl-C or SIGTERM every
-command ends cleanly, with status 130 or 143. For `server start`, `cluster start` and `console`, a
-signal is the normal end: their status is then 0.
-(`ottla kcat` and Kafka's names end as kcat and Kafka's tools do.)
+Commands that change something have `--dry-run`. A command asks for confirmation if its changes
+cannot be undone; if standard input is not a terminal, it needs `--yes` instead. After Ctrl-C or
+SIGTERM every command ends cleanly, with status 130 or 143. For `server start`, `cluster start` and
+`console`, a signal is the normal end: their status is then 0. `ottla kcat` and the commands with
+Kafka's names have the exit statuses of kcat and of Kafka's tools.
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take
@@ -39,18 +39,18 @@ terminal would execute, are shown as escapes such as `\\x1b`.
 
 `produce`, `consume`, `kcat` and Kafka's console and verifiable tools send and read with
 confluent-kafka (librdkafka). `--property` and property files take the settings of librdkafka and of
-Java's clients. A command that reads as a member of a group prints and flushes records before it
-commits their offsets. It commits the position of every partition that it was assigned. If it is
+Java's clients. If a command reads as a member of a group, it prints and flushes records before it
+commits their offsets. It commits the position of every partition that was assigned to it. If it is
 killed, the group may read some records again, but none is lost.
 """
 KAFKA = """\
 ## Kafka's own tools
 
 `ottla install-kafka-scripts DIR` writes scripts with these names, with and without `.sh`;
-`ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Output and exit
-status are Apache Kafka 4.4.0's where scripts depend on them. Unlike Kafka's tools, Ottla's tools
-wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists. Each error, and each
-warning about an old flag, is one line on stderr. If a broker creates a missing topic for a
+`ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Where scripts
+depend on the output or the exit status, both are those of Apache Kafka 4.4.0. Unlike Kafka's tools,
+Ottla's tools wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists. Each error,
+and each warning about an old flag, is one line on stderr. If a broker creates a missing topic for a
 producer, one line on stderr names the topic and similar ones, as the name may be mistyped.
 """
 

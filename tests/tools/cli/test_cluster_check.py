@@ -136,7 +136,7 @@ def test_a_summary_says_who_is_away_and_how_many_partitions_lack_replicas() -> N
     assert summary(parts, ALIVE, {4: Departure(at_ms, at_the_latest=True)}) == [
         f"broker 4 has been away since before {now:%H:%M %Z}", *lacking]
     assert summary(parts, ALIVE, {}) == [
-        "broker 4 is away; since when is unknown", *lacking]
+        "broker 4 is away; it is not known when it left", *lacking]
 
 
 def test_a_departure_on_another_day_has_a_date() -> None:

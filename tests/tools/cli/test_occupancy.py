@@ -44,6 +44,6 @@ def test_what_starts_brokers_names_its_own_flag(port: int, ottla: Ottla, tmp_pat
     assert done.status == 1 and done.out == ""
     assert done.err == (
         f"ottla cluster start: another program listens on port {port}, which broker 1 needs:"
-        " name another first port with --port (make cluster PORT=…)\n"
+        " choose another first port with --port (make cluster PORT=…)\n"
     )
     assert not (tmp_path / "cluster").exists()

@@ -127,7 +127,7 @@ class TargetTopic:
 
 
 def creates_topics(cluster: ClusterClient) -> bool:
-    """Whether brokers create topics for producers; True if the user has no right to see settings."""
+    """Whether brokers create topics for producers; True if settings are hidden from the user."""
     try:
         broker = str(min(cluster.live()))
         settings = configs.describe(cluster, configs.BROKER, broker, synonyms=False)

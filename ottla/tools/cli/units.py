@@ -46,7 +46,7 @@ def without_units(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(scope: str, typed: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a topic, a broker, a group or client metrics, with the numbers that brokers expect
+    """Settings of topics, brokers, groups or client metrics, with the numbers that brokers expect
     instead of units. Raises WrongUsage for a value of another type than the setting's. The broker
     checks the limits, which depend on its version."""
     from ottla.broker.settings.broker import BrokerSettings

@@ -97,8 +97,8 @@ CONSUMER_PROTOCOL: dict[str, type[Message]] = {
 """The fields of a group member that contain encoded messages of the consumer protocol."""
 
 
-# Records of coordinators: the key begins with the type of the record, the value with the version of
-# the value's fields.
+# Records of coordinators: the key begins with the type of the record. The value begins with the
+# version of its fields.
 
 def record_classes(topic: str) -> dict[int, tuple[type[Message], type[Message]]]:
     """The classes of an internal topic's keys and values, by the type of the record."""

@@ -39,8 +39,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("--deep-iteration", "go into the batches and print a line for each record"),
         ("--skip-record-metadata", "print keys and values alone, without offsets and sizes"),
         ("--verify-index-only", "check indexes against the log without printing them"),
-        ("--index-sanity-check", "check indexes only as a starting broker does"),
-        ("--offsets-decoder", "decode group metadata and offsets: logs of __consumer_offsets"),
+        ("--index-sanity-check", "check indexes as a starting broker does, not against the log"),
+        ("--offsets-decoder", "decode logs of __consumer_offsets: offsets and group metadata"),
         ("--transaction-log-decoder", "decode logs of __transaction_state"),
         ("--share-group-state-decoder", "decode logs of __share_group_state"),
         ("--cluster-metadata-decoder",
@@ -106,7 +106,8 @@ def report(path: str, error: Exception) -> int:
 
 
 def _segments(directory: Path) -> list[Path]:
-    """The segments in the directory of a partition, of a log directory or of several ones."""
+    """The segments of a partition's directory. For a log directory, or a directory of several log
+    directories: the segments of all partitions in it."""
     here = [each for each in directory.glob("*.log") if each.stem.isdigit()]
     of_partitions = (
         each for pattern in ("*/*.log", "*/*/*.log") for each in directory.glob(pattern)

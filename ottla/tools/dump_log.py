@@ -37,8 +37,8 @@ def java_optional(value: int | None) -> str:
 def dump_log(
     path: str, options: Namespace, decoder: Decoder | None, findings: list[str]
 ) -> Iterator[str]:
-    """Every batch, and with --deep-iteration or a decoder every record. Raises OSError, ValueError,
-    DamagedFile, NotDecodable.
+    """A line for every batch. With --deep-iteration or a decoder, also a line for every record.
+    Raises OSError, ValueError, DamagedFile, NotDecodable.
 
     Unreadable batches and offsets that are not consecutive go to `findings`.
     """

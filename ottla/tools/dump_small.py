@@ -136,6 +136,7 @@ def dump_epochs(path: str) -> Iterator[str]:
     entries = [line.split() for line in lines[2:] if line]
     if len(entries) != int(lines[1]) or any(len(entry) != 2 for entry in entries):
         raise ValueError(
-            f"{path} says that it has {lines[1]} leader epochs, but has not that many valid ones")
+            f"{path}: expected {lines[1]} lines after the count, each with a leader epoch and its"
+            " first offset")
     for epoch, offset in entries:
         yield f"leaderEpoch: {epoch} startOffset: {offset}"

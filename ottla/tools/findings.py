@@ -18,7 +18,7 @@ RESTORE = (
 )
 READ_AGAIN = "nothing to do: the last stop was not clean, and the next start rebuilds"
 NAMED_MAX = 3
-"""The note about files to be rebuilt names at most this many besides the first."""
+"""The note about rebuilt files names the first file, and at most this many others."""
 REBUILD = "stop the broker and delete the file: the next start rebuilds it from the segments"
 CREATED_AGAIN = "start the broker: a start rebuilds the file from the segments"
 PROGRESS_SECONDS = 5.0
@@ -30,7 +30,7 @@ class ImportRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem, or with `note` an observation that needs no repair."""
+    """A problem. With `note`, it is an observation that needs no repair."""
 
     path: str
     what: str

@@ -27,8 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """The flags."""
     parser.add_argument(
         "sources", nargs="+", metavar="SOURCE",
-        help="log directories of a stopped Apache Kafka (3.3 or newer, with KRaft): all of a"
-        " node's log.dirs; if partitions are missing there, log.dirs of other nodes too",
+        help="log directories of a stopped Apache Kafka (3.3 or newer, with KRaft). Name all"
+        " log.dirs of a node. If they lack some partitions, name the log.dirs of other nodes too",
     )  # fmt: skip
     parser.add_argument(
         "--data-dir", required=True, metavar="DIR", help="Ottla's data directory, new or in use"
@@ -40,11 +40,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     way.add_argument(
         "--move", action="store_true",
-        help="as --link, then remove the partitions from the source",
+        help="link as with --link, then remove the partitions from the source",
     )  # fmt: skip
     parser.add_argument(
         "--node-id", type=limited(0, INT32_MOST), metavar="N",
-        help="node.id of the new broker (that of the source)",
+        help="node.id of the new broker (by default, the node.id of the source)",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="check, and say what would be adopted"

@@ -21,7 +21,7 @@ SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 SEGMENT = re.compile(r"(\d{20})\.log")
 RESOURCE_TYPES = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}
 UNCHANGED = -2
-"""The leader value of a PartitionChangeRecord that does not change the leader."""
+"""The value of a PartitionChangeRecord's leader if the record does not change the leader."""
 
 
 class UnreadableKraft(Exception):

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 class SafeTerminal:
-    """Standard output on a terminal: bold text is the only control sequence that passes."""
+    """Standard output on a terminal. Only the control sequences for bold text pass unchanged."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

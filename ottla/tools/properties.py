@@ -11,7 +11,7 @@ from ottla.tools.usage import WrongUsage
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """The properties of a file. Raises ClientError with its path if it cannot be read."""
+    """The properties of a file. Raises ClientError, with the path, if the file cannot be read."""
     try:
         return {name: value for _, name, value in read_file(Path(path))}
     except OSError as failed:
@@ -21,8 +21,8 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def read_client_properties(path: str) -> dict[str, str]:
-    """Reads a client's property file. Unknown properties are omitted, and reported on standard
-    error, unless they are Kafka Streams's.
+    """Reads a client's property file. Omits unknown properties, and reports them on standard error.
+    Properties of Kafka Streams are omitted without a report.
 
     Raises ClientError if the file cannot be read, or has entries but no setting of a client.
     """

@@ -1,4 +1,4 @@
-"""Errors in a command line: exit status 2 of `ottla`, 1 of Kafka's tools and kcat."""
+"""Errors in a command line. They end `ottla` with status 2, Kafka's tools and kcat with 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def one_of(**flags: object) -> None:
 
 
 def without_effect(why: str, **flags: object) -> None:
-    """Raises WrongUsage if one of these flags is given, which have no effect because of `why`."""
+    """Raises WrongUsage if one of these flags is given. `why` says when they have no effect."""
     for name, value in flags.items():
         if is_given(value):
             raise WrongUsage(f"--{name.replace('_', '-')} has no effect {why}")
@@ -32,5 +32,5 @@ def check_topic_name(name: str) -> None:
 
 
 def is_given(value: object) -> bool:
-    """Whether a command line has the flag of this value; 0 may be such a value."""
+    """Whether the flag with this value was given. The value 0 counts as given."""
     return value is not None and value is not False and value != []

@@ -47,7 +47,7 @@ class Flag:
     """The name of the flag's value; empty for a switch."""
     help: str = ""
     many: str = ""
-    """`*` may be repeated (positional: any number), `+` at least one, `?` at most one."""
+    """How many values: `*` any number (a flag is repeated), `+` at least one, `?` at most one."""
     optional: bool = False
     """Whether the value is optional."""
     choices: list[str] = field(default_factory=list)
@@ -122,7 +122,8 @@ def add_line(command: Command, line: str) -> None:
 
 
 def parse_flag(line: str) -> Flag:
-    """One flag: names, the value's name or choices, `*`, `+` or `?`, two spaces, help."""
+    """Parses a flag: its names, the value's name or choices, `*`, `+` or `?`; then, after two
+    spaces, its help."""
     spec, _, explained = line.strip().partition("  ")
     flag = Flag([], help=explained.strip())
     for word in spec.split():

@@ -230,7 +230,7 @@ def add(options: Options, cluster: ClusterClient) -> None:
         lines = "\n".join(f"\t{line(rule)}" for rule in its_rules)
         print(f"Adding ACLs for resource `{about(pattern)}`: \n {lines}\n")
     acls.create(cluster, [(pattern, rule) for pattern, its in chosen.items() for rule in its])
-    # Kafka's tool adds these rules too, and says nothing.
+    # Kafka's tool gives no warning about a rule that matches no client.
     every = [(rule.principal or "", rule.host or "") for its in chosen.values() for rule in its]
     for why in dict.fromkeys(acls.why_for_nobody(*each) for each in every):
         if why:

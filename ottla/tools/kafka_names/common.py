@@ -45,7 +45,7 @@ def connect(options: Options, address: str = "") -> ClusterClient:
 
 
 def cluster_of(address: str, properties: Mapping[str, str]) -> ClusterClient:
-    """A client of a cluster, with these properties of a client."""
+    """A client of the cluster at this address, with these client properties."""
     timeout = properties.get("request.timeout.ms", "30000")
     if not is_number(timeout, INT32_MOST):
         raise WrongUsage(
@@ -66,7 +66,7 @@ def needs_server(options: Options, message: str = "--bootstrap-server must be sp
 
 
 def read_json(path: str) -> Any:
-    """The JSON of a file. Raises Failed with its path if it cannot be read."""
+    """The JSON of a file. Raises Failed, with the path, if the file is unreadable or not JSON."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

@@ -55,7 +55,7 @@ SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 DYNAMIC = {"topics": 1, "brokers": 2, "broker-loggers": 6, "client-metrics": 7, "groups": 8}
 DEFAULT_BROKER = 3
 Entity = tuple[str, str | None]
-"""Type and name; the name is None for all entities of the type, empty for the default."""
+"""Type and name. The name is None for all entities of the type, and empty for the default."""
 
 
 def run(options: Options) -> int:

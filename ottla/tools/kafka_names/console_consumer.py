@@ -197,7 +197,7 @@ class Formatter:
 
 
 def deserializer(name: str) -> Callable[[bytes], bytes]:
-    """The function that shows bytes, by the class name of Kafka's deserializer."""
+    """The function that converts bytes to text, as the Kafka deserializer with this class name."""
     kind = name.rpartition(".")[2].removesuffix("Deserializer")
     numbers = {"Long": ">q", "Integer": ">i", "Short": ">h", "Boolean": ">?"}
     if kind in numbers:

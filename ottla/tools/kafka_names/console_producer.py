@@ -1,4 +1,4 @@
-"""kafka-console-producer: lines become records, as LineMessageReader reads them."""
+"""kafka-console-producer: turns lines into records, as Apache Kafka's LineMessageReader does."""
 
 from __future__ import annotations
 
@@ -187,5 +187,5 @@ class Reader:
         return headers
 
     def nulled(self, text: bytes) -> bytes | None:
-        """None if the text is the marker of null."""
+        """The text, or None if the text is the marker of null."""
         return None if self.null is not None and text == self.null else text

@@ -128,8 +128,8 @@ def rules(text: str) -> Test:
 
 
 def rule(text: str) -> Test:
-    """One rule: a topic's pattern, optionally with a partition, or a range that excludes its end.
-    """
+    """One rule: a pattern for topics. A partition may follow it, or a range of partitions that
+    excludes its end."""
     match = RULE.fullmatch(text)
     if match is None:
         raise Failed(f"Error occurred: Invalid rule specification: {text}")

@@ -52,7 +52,7 @@ class Options:
         self.action = ""
         """The sub-command, for tools that have sub-commands."""
         self.ignored: list[str] = []
-        """Words after a flag whose value is an optional number, if they are not numbers."""
+        """Words that follow a flag with an optional number, but are not numbers."""
         self.arguments: list[str] = []
         """The whole command line, for messages that repeat it."""
         self.properties: dict[str, str] | None = None

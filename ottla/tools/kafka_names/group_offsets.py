@@ -154,8 +154,8 @@ def indexes_of(text: str) -> list[int]:
 
 
 def from_file(options: Options) -> dict[str, Plan]:
-    """The offsets in a file of --export, by group. Its lines are `[group,]topic,partition,offset`;
-    for lines without a group, the group is ""."""
+    """The offsets in a file that --export wrote, by group. Its lines have the form
+    `[group,]topic,partition,offset`; for lines without a group, the group is ""."""
     plans: dict[str, Plan] = {}
     path = options.one("from-file")
     try:

@@ -10,7 +10,7 @@ from ottla.tools.properties import read_client_properties, read_properties
 
 
 def run(options: Options) -> int:
-    """Copies as the flags of MirrorMaker 1, or a property file of MirrorMaker 2, say."""
+    """Copies topics, with the flags of MirrorMaker 1 or a property file of MirrorMaker 2."""
     if options.positional:
         path = options.positional.pop(0)
         options.only_flags()

@@ -156,7 +156,7 @@ TRANSACTION_MS = 3000
 
 
 class Report:
-    """Prints lines during a run, and the last line."""
+    """Prints lines during a run and at its end."""
 
     def __init__(self, warmup: int, interval_ms: int) -> None:
         self.warmup, self.interval = warmup, interval_ms / 1000

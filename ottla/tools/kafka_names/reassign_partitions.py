@@ -177,8 +177,8 @@ def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
 
 
 def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None:
-    """Starts the plan's moves between log directories. A replica that is still being copied to its
-    broker cannot move yet: waits for it."""
+    """Starts the plan's moves between log directories. Waits for replicas that are still being
+    copied to their brokers, since they cannot move yet."""
     pending: dict[int, dict[Place, str]] = {}
     for place, item in plan.items():
         for broker, path in zip(item.replicas, item.directories, strict=False):

@@ -1,4 +1,4 @@
-"""Plans of kafka-reassign-partitions: JSON to replicas and directories, and back."""
+"""Converts plans of kafka-reassign-partitions: JSON to replicas and directories, and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class NotJson(ClientError):
 
 
 def load(path: str) -> Any:
-    """The JSON of a file. Raises ClientError with its path if it cannot be read."""
+    """The JSON of a file. Raises ClientError, with the path, for a file that is unreadable or not
+    JSON."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)
@@ -52,7 +53,7 @@ def why_not_json(wrong: ValueError) -> str:
 
 
 def misfit(wrong: Exception) -> str:
-    """What the error of a conversion says about JSON that lacks the expected form."""
+    """What is wrong with the form of a JSON file, according to the error of its conversion."""
     return f"{wrong} is missing" if isinstance(wrong, KeyError) else f"a value is wrong: {wrong}"
 
 

@@ -38,8 +38,8 @@ def _credential(rule: str) -> NewCredential:
     match = RULE.fullmatch(rule.strip())
     if match is None:
         raise UsageError(
-            "--add-scram needs the form SCRAM-SHA-256=[name=alice,password=secret], or"
-            " SCRAM-SHA-512"
+            "--add-scram needs the form SCRAM-SHA-256=[name=alice,password=secret], or the same"
+            " with SCRAM-SHA-512"
         )
     number, algorithm = HASHES[match[1]]
     parts: dict[str, str] = {}

@@ -13,7 +13,8 @@ from ottla.tools.kafka_names.grammar import Options, UsageError
 
 
 def pid_folder() -> Path:
-    """The folder with one file per broker that this tool started, under the broker's process id."""
+    """The folder with a file for each broker that this tool started. The broker's process id is the
+    file's name."""
     base = os.environ.get("XDG_RUNTIME_DIR") or Path.home() / ".cache"     # both are per user
     return Path(base) / "ottla-kafka-server"
 
@@ -66,8 +67,8 @@ def is_running(note: Path) -> bool:
 
 
 def detach() -> bool:
-    """Continues in a new process. Returns False there, and True in the old process, which must
-    end."""
+    """Continues in a new process. Returns False in the new process, and True in the old one, which
+    must end."""
     if os.fork():
         return True
     os.setsid()

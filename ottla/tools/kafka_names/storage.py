@@ -76,8 +76,8 @@ def info(paths: list[Path]) -> None:
 
 
 def node_id_of(properties: dict[str, str]) -> str:
-    """The node id in a broker's properties. Raises Failed if there is none, as Kafka's tool does,
-    because the directories keep the id for ever."""
+    """The node id in a broker's properties. Like Kafka's tool, raises Failed if there is none: the
+    directories keep the id for ever."""
     node_id = properties.get("node.id") or properties.get("broker.id")
     if node_id is None:
         raise Failed('Missing required configuration "node.id" which has no default value.')
@@ -99,8 +99,8 @@ def format_directories(options: Options) -> None:
     if done and not options.has("ignore-formatted"):
         raise Failed(
             f"Log directory {done[0]} is already formatted. Use --ignore-formatted to "
-            "ignore this directory and format the others. A broker can start on it as it is; "
-            f"to begin with an empty one, move {done[0]} away first."
+            "ignore this directory and format the others. A broker can start with this directory as"
+            f" it is. To begin with an empty directory, move {done[0]} away first."
         )
     try:
         uuid_of(cluster_id)

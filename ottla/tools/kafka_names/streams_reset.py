@@ -56,7 +56,7 @@ def run(options: Options) -> int:
 
 
 def names(options: Options, flag: str) -> list[str]:
-    """The topics in the values of a flag, which separates them with commas."""
+    """The topics in the values of a flag, where commas separate them."""
     return [name.strip() for text in options.all(flag) for name in text.split(",") if name.strip()]
 
 

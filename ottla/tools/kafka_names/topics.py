@@ -161,7 +161,7 @@ def create(options: Options, cluster: ClusterClient) -> None:
             configs=settings,
         )
     except Refused as refused:
-        # The broker that answered above may not know the topic yet.
+        # The topic can be so new that the broker that listed the names did not know it.
         if refused.code == ErrorCode.TOPIC_ALREADY_EXISTS and options.has("if-not-exists"):
             return
         raise

@@ -1,4 +1,4 @@
-"""kafka-verifiable-producer: numbers as records, and a line of JSON for each event."""
+"""kafka-verifiable-producer: sends numbers as records, and prints each event as a line of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-verifiable-consumer: a member of a group, and a line of JSON for each event."""
+"""kafka-verifiable-consumer: a member of a group that prints each event as a line of JSON."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def consume(consumer: Consumer, options: Options) -> None:
 
 def commit(consumer: Consumer, pending: set[Place], act: Callable[[], object]) -> None:
     """Commit with `act`, and report the positions of the pending partitions that the member still
-    has. They stay pending after a refusal. What is revoked before the next commit stays
-    uncommitted, as with Apache Kafka's tool."""
+    has. After a refusal, the partitions stay pending. A partition that is revoked before the next
+    commit stays uncommitted, as with Apache Kafka's tool."""
     offsets = [
         {"topic": place[0], "partition": place[1], "offset": consumer.settled[place]}
         for place in sorted(pending) if place in consumer.settled]  # fmt: skip

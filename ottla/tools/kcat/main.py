@@ -163,7 +163,7 @@ def from_file(name: str) -> list[str]:
 
 
 def default_file() -> list[str]:
-    """The settings in $KCAT_CONFIG, or else in kcat's own file if it exists."""
+    """The settings in the file that $KCAT_CONFIG names, or else in kcat's own file if it exists."""
     named = os.environ.get("KCAT_CONFIG")
     usual = Path.home() / ".config" / "kcat.conf"
     if named or usual.is_file():

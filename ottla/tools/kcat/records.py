@@ -92,7 +92,7 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
             wanted.start = EARLIEST if text == "beginning" else LATEST
         elif text == "stored":
             if not chosen.group:
-                raise Misused("-o stored requires -G, or -X group.id")
+                raise Misused("-o stored requires -G")
         elif chosen.group:
             raise Misused(
                 f"-o {text} cannot be used with -G: use beginning or end, which apply to partitions"

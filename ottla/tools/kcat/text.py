@@ -51,7 +51,7 @@ class Unpacked:
                 raise Misused(f"-s {format_}: {min(wrong)!r} is not one of {' '.join(PACKED)}")
 
     def of(self, data: bytes | None, format_: str, what: str) -> bytes | None:
-        """A value as kcat prints it: fields with spaces between."""
+        """A value as kcat prints it: fields with spaces between them."""
         if data is None or not format_:
             return data
         order, at, out = ">", 0, []

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 NO_NAME = "-"
 PROVIDERS = "config.providers."
 TOGETHER = "Failed to create "
-"""How librdkafka's errors begin about settings that contradict each other, or need others."""
+"""How librdkafka's error begins if settings contradict each other, or need other settings."""
 UNSUPPORTED = "Unsupported SASL mechanism"
 UNKNOWN = "No such configuration property"
 SILENT = logging.getLogger("ottla.librdkafka")
 SILENT.disabled = True
 ALWAYS: dict[str, Any] = {"log_level": 0, "logger": SILENT}
-"""librdkafka logs nothing, as commands report failures themselves, in one line. Without a logger
-it would write fatal errors to stderr at any level."""
+"""librdkafka logs nothing, since commands report failures themselves, in one line. Without a
+logger, it would write fatal errors to stderr at any level."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
 """librdkafka's former names, which users of kcat still write."""
 NO_SETTING = "is not a setting of Kafka's clients and has no effect"
@@ -44,7 +44,7 @@ STREAMS_PREFIXES = (
 LOGIN = ("sasl.username", "sasl.password")
 """Settings of librdkafka that Java's clients have within sasl.jaas.config."""
 ELSEWHERE = ("bootstrap.", "metadata.broker.list", "security.", "sasl.", "ssl.")
-"""How the names of settings begin that are about connections: `Security` checks them."""
+"""How the names of connection settings begin. `Security` checks these settings."""
 WHOLE = re.compile("[+-]?[0-9]+")
 COMPRESSION_LEVEL = "compression.{}.level"
 
@@ -64,7 +64,7 @@ def java_names() -> dict[str, str]:
 
 @cache
 def java_types() -> dict[str, str]:
-    """The types of the numbers and booleans that only Java's clients have."""
+    """The types of the number and boolean settings that only Java's clients have."""
     return {words[0]: words[2] for words in _lines() if len(words) > 2}
 
 
@@ -126,8 +126,8 @@ def is_known(name: str) -> bool:
 
 
 def refused(kind: str, settings: Mapping[str, Any]) -> Exception | None:
-    """librdkafka's error about a client with these settings, which connects to no broker; None if
-    there is no error."""
+    """librdkafka's error about a client with these settings, None if there is no error. The client
+    connects to no broker."""
     import confluent_kafka
 
     try:
@@ -171,7 +171,7 @@ def why_wrong(name: str, value: str) -> str:
     certificate, are not checked."""
     settings = librdkafka_settings({name: value})
     if "sasl.mechanism" in settings or "sasl.mechanisms" in settings:
-        # librdkafka looks at the mechanism of a login only, and then needs a user.
+        # librdkafka checks the mechanism only if the protocol has a login, and then needs a user.
         settings |= {"security.protocol": "sasl_plaintext"} | dict.fromkeys(LOGIN, "-")
     text = said(refused("Producer", settings) or "")
     if UNSUPPORTED in text:
@@ -179,7 +179,7 @@ def why_wrong(name: str, value: str) -> str:
     if WHOLE.fullmatch(value) and not is_at_most(value, INT32_MOST) and (
         text or refused("Producer", dict.fromkeys(settings, "?"))       # the value is a number
     ):
-        return f"expected a number up to {INT32_MOST}"  # librdkafka would cut off the other bits
+        return f"expected a number up to {INT32_MOST}"  # librdkafka would cut off the high bits
     return "" if text.startswith(TOGETHER) else text
 
 
@@ -188,7 +188,7 @@ def check_together(kind: str, settings: Mapping[str, Any]) -> None:
     Consumer. Connects to no broker, and reads no certificates: a missing one is no usage error."""
     chosen = {name: value for name, value in settings.items() if not name.startswith(ELSEWHERE)}
     wrong = refused(kind, {"group.id": "-"} | chosen)
-    if wrong and not unknown_name(wrong):       # an unknown name of a file is only reported
+    if wrong and not unknown_name(wrong):       # an unknown setting is only reported
         raise WrongUsage(refusal(kind, chosen, wrong))
 
 
@@ -259,7 +259,7 @@ def reason_with_code(error: Any) -> str:
 
 
 def bootstrap_servers(cluster: ClusterClient) -> str:
-    """The addresses for librdkafka to begin with."""
+    """The addresses to which librdkafka connects first."""
     return ",".join(show_address(address) for address in cluster.bootstrap)
 
 

@@ -337,12 +337,12 @@ class Consumer:
     def commit_last(self) -> None:
         """Commit settled positions; nothing is committed after this. Raises ClientError.
 
-        A member with a cooperative assignor has partitions during a rebalance, in which its commits
-        are refused: it takes part in the rebalance, and tries again. It fails if it loses a
-        partition whose position was not committed.
+        A member with a cooperative assignor keeps partitions during a rebalance, but the group
+        refuses its commits. So the member takes part in the rebalance, and tries again. It fails
+        if it loses a partition whose position was not committed.
         """
         self.commits, self._refused = True, {}
-        self.positions = dict(self.settled)     # what was not settled is not settled by a rebalance
+        self.positions = dict(self.settled)     # so a rebalance settles nothing more
         deadline = time.monotonic() + REFUSED_SECONDS
         failed: Rebalancing | None = None
         try:

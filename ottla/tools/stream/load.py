@@ -408,7 +408,7 @@ def _fetch_once(
 
 
 def numbers(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property as a number of 32 bits; raises ClientError if it is none."""
+    """A property as a number of 32 bits. Raises ClientError for any other value."""
     text = str(properties.get(name, default))
     if not (text.removeprefix("-").isdecimal() and is_at_most(text, INT32_MOST)):
         raise ClientError(f"{name}={text}: expected a whole number, {INT32_MOST} or less")

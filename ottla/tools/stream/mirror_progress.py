@@ -26,8 +26,9 @@ RUNS_KEPT = 100
 
 @dataclass
 class Progress:
-    """The progress of one partition. `source` and `target` are the next offsets to copy in the two
-    clusters. `runs` has the first source and target offset of each run, in ascending order."""
+    """The progress of one partition. `source` is the next offset to copy from the source, and
+    `target` is the next offset of the target. `runs` has the first source and target offset of each
+    run, in ascending order."""
 
     place: Place
     source: int

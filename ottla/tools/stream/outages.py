@@ -1,7 +1,7 @@
 """Prints one line on stderr when a librdkafka client has lost all brokers, while it retries.
 
-librdkafka reports every failed attempt, several a second, and, every 10 s, that no broker is up.
-An outage has ended once librdkafka has reported nothing for QUIET_SECONDS.
+librdkafka reports every failed attempt, several times a second. Every 10 s, it also reports that no
+broker is up. An outage has ended once librdkafka has reported nothing for QUIET_SECONDS.
 """
 
 from __future__ import annotations

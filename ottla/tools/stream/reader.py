@@ -35,8 +35,8 @@ GROUP_IDLE_MS = 5000
 PATTERN_SECONDS = 10.0
 """How often new topics that match a pattern are searched."""
 SILENCE_SECONDS = 120.0
-"""The reader fails if it gets no record for this time although records exist. A client fetches all
-the time, so the wait cannot be normal."""
+"""The reader fails if it gets no record for this time although records exist. A client fetches
+without a pause, so such a wait is not normal."""
 STUCK_SECONDS = 30.0
 """How long a member of a group waits for a coordinator or a leader that is being elected."""
 DESCRIBE_SECONDS = 1.0
@@ -289,7 +289,7 @@ class RecordPrinter:
         if state in REBALANCING:
             return ("waiting until its members have joined again, or the sessions of departed"
                     f" members have expired: see ottla group why {group}")
-        return f"waiting for its coordinator, the group is {state}: see ottla group why {group}"
+        return f"waiting for its coordinator; the group is {state}: see ottla group why {group}"
 
     def unread(self) -> str:
         """The text that says what a member of a group still waits for, "" if it waits for

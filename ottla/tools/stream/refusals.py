@@ -87,7 +87,7 @@ class Refusals:
     def _codes(
         self, node: int, places: list[Place], positions: Mapping[Place, int]
     ) -> list[tuple[str, int, int]]:
-        """The error code of each partition in a Fetch that waits for nothing."""
+        """The error code of each partition, from a Fetch that is answered at once."""
         found = []
         for wanted in sorted({topic for topic, _ in places}):
             offsets = [(index, positions[wanted, index]) for topic, index in places

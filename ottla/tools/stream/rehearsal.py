@@ -51,7 +51,7 @@ class RehearsalWriter:
         self.size += size
 
     def _look_up(self, topic: str) -> tuple[int, int]:
-        """How many partitions a topic has, and the size of its largest batch."""
+        """How many partitions a topic has, and how large its batches may be."""
         partitions = len(topics.leaders(self._cluster, [topic]))
         settings = configs.describe(self._cluster, configs.TOPIC, topic)
         return partitions, next(int(one.value) for one in settings if one.name == SIZE)

@@ -17,8 +17,8 @@ SERVE_SECONDS = 0.5
 """The interval at which the writer's callbacks are called while no input arrives."""
 AHEAD_BYTES = 16 << 20
 AHEAD_SECONDS = 1.0
-"""How much of a pipe is looked at before its first record is sent, and for how long after its first
-byte."""
+"""How many bytes of a pipe are read before the first record is sent, and how long this reading may
+take after the first byte."""
 
 
 class ServedInput(io.FileIO):
@@ -31,8 +31,8 @@ class ServedInput(io.FileIO):
         self._held = io.BytesIO()
 
     def ahead(self, wanted: bytes) -> tuple[bytes, bool]:
-        """The beginning of the input, which is not read yet; and whether the input ends there.
-        Waits for more only if the first bytes contain `wanted`."""
+        """The beginning of the input, and whether the input ends there. Later reads return this
+        beginning again. Waits for more only if the first bytes contain `wanted`."""
         self._wait()
         parts = [os.read(self.fileno(), min(CHUNK, AHEAD_BYTES))]
         deadline, room = time.monotonic() + AHEAD_SECONDS, AHEAD_BYTES - len(parts[0])

@@ -22,7 +22,7 @@
 #
 # The code needs a clone of Ottla in which `make spark` has run, and Java 17 or newer. Use the
 # blocks of this page in a notebook or a script in `examples/flights`. `python walkthrough.py` in
-# that directory runs all blocks; some of them print nothing for a quarter of a minute.
+# that directory runs all blocks; some of them print nothing for up to half a minute.
 
 # %%
 import json

@@ -97,11 +97,12 @@ class Parser(argparse.ArgumentParser):
         return True
 
     def _unrecognized(self, words: Sequence[str]) -> str:
-        from ottla.client.other_words import ours
+        from ottla.client.other_words import meant, ours
         from ottla.client.similar_names import similar
 
         flag = next(filter(_is_flag, words), words[0]).partition("=")[0]
-        near = ours(flag, self.flags) or similar(flag, self.flags)
+        near = (ours(flag, self.flags) or similar(flag, self.flags)
+                or ours(meant(flag), self.flags))
         return f"unrecognized arguments: {' '.join(words)}{near}"
 
     def error(self, message: str) -> NoReturn:

@@ -80,6 +80,13 @@ TAKES: dict[str, tuple[str | None, ...]] = {
 WORDS is suggested only if the command names that value (metavar) by one of these names."""
 
 
+def meant(flag: str) -> str:
+    """The flag of another program that is most similar to a mistyped one, or ""."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(flag, WORDS, 1, 0.8)), "")
+
+
 def ours(flag: str, known: Mapping[str, argparse.Action]) -> str:
     """For example, returns "; similar: --to beginning" for --to-earliest if the command has --to.
     Returns "" if the command has no flag for the purpose of `flag`."""

@@ -102,13 +102,20 @@ class Security:
 UNPROTECTED = Security()
 
 
-def check_readable(*paths: str | None) -> None:
-    """Raises ClientError for a file that cannot be read. The errors of `ssl` lack the path."""
-    for path in filter(None, paths):
+def check_readable(files: Mapping[str, str | None]) -> None:
+    """Raises ClientError for a file that cannot be read, with the setting or flag that names the
+    file. The errors of `ssl` lack the path."""
+    for name, path in files.items():
         try:
-            open(path, "rb").close()
+            if path:
+                open(path, "rb").close()
         except OSError as error:
-            raise ClientError(reason_of(error)) from error
+            raise ClientError(f"{name}: {reason_of(error)}") from error
+
+
+def _given(properties: Mapping[str, str], *names: str) -> dict[str, str]:
+    """The first of these properties that is set, by its name."""
+    return next(({name: properties[name]} for name in names if name in properties), {})
 
 
 def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
@@ -117,11 +124,12 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     named = properties.get("ssl.endpoint.identification.algorithm", "https") not in UNNAMED
     context.check_hostname = named
-    trust = properties.get("ssl.truststore.location", properties.get("ssl.ca.location"))
+    trusted = _given(properties, "ssl.truststore.location", "ssl.ca.location")
     inline = properties.get("ssl.truststore.certificates", properties.get("ssl.ca.pem"))
-    chain = properties.get("ssl.keystore.location", properties.get("ssl.certificate.location"))
+    chained = _given(properties, "ssl.keystore.location", "ssl.certificate.location")
     key = properties.get("ssl.key.location")
-    check_readable(trust, chain, key)
+    check_readable(trusted | chained | {"ssl.key.location": key})
+    trust, chain = (next(iter(each.values()), None) for each in (trusted, chained))
     try:
         if trust or inline:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

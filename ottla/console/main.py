@@ -44,7 +44,7 @@ def console(options: Namespace) -> int:
     host, port = listen_address(options.listen or LISTEN)
     if bool(options.certificate) != bool(options.key):
         raise WrongUsage("--certificate and --key must be given together")
-    check_readable(options.certificate, options.key)
+    check_readable({"--certificate": options.certificate, "--key": options.key})
     chosen = Options(
         host, port, options.allow_changes,
         options.session if options.session is not None else 1800.0,

@@ -285,7 +285,8 @@ def test_a_protection_that_the_client_lacks_is_refused_before_it_connects() -> N
         ({"security.protocol": "SASL_SSL"}, "sasl.jaas.config: Login module not specified"),
         ({"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": "a.B required;"},
          "sasl.mechanism=GSSAPI is not supported"),
-        ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere"}, "^/nowhere: no such"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "/nowhere"},
+         "^ssl.truststore.location: /nowhere: no such"),
         ({"security.protocol": "SSL", "ssl.truststore.location": __file__}, "only PEM files"),
     ):
         with pytest.raises(ClientError, match=problem):

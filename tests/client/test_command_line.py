@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker import main as server
 from ottla.client.command_line import Parser, decimal
-from ottla.client.other_words import WORDS, ours
+from ottla.client.other_words import WORDS, meant, ours
 from ottla.spark_interop.pipelines import command as pipelines
 from ottla.tools.cli.grammar import parser_of
 from ottla.tools.commands import table
@@ -99,3 +99,9 @@ def test_words_that_are_too_many_are_refused(capsys: pytest.CaptureFixture[str])
         with pytest.raises(SystemExit):
             parser.parse_args(line.split())
         assert "p: unrecognized arguments: b" in capsys.readouterr().err
+
+
+def test_a_mistyped_flag_of_kafkas_is_answered_like_the_flag() -> None:
+    assert meant("--form-beginning") == "--from-beginning"
+    assert meant("--max-mesages") == "--max-messages"
+    assert meant("--zzz") == ""

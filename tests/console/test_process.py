@@ -43,7 +43,8 @@ def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) ->
         assert main(["console", *given]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
     assert main(["console", "--certificate", "none.pem", "--key", "none.pem"]) == 1
-    assert capsys.readouterr().err == "ottla console: none.pem: no such file or directory\n"
+    assert capsys.readouterr().err == (
+        "ottla console: --certificate: none.pem: no such file or directory\n")
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["console", "--listen", f"localhost:{port}"]) == 1

@@ -182,6 +182,13 @@ class LocalCluster:
         return [*first, *self.brokers.values()]
 
     @property
+    def running(self) -> int:
+        """How many brokers run; `ottla cluster stop-broker` may have stopped some."""
+        return sum(
+            broker.process is not None and broker.process.poll() is None
+            for broker in self.brokers.values())
+
+    @property
     def bootstrap(self) -> str:
         """The brokers' addresses."""
         return ",".join(broker.address for broker in self.brokers.values())
@@ -298,7 +305,8 @@ def start(options: Namespace) -> int:
             try:
                 Upkeep(cluster.processes, say, time.monotonic).run()
             finally:
-                say(f"stopping {counted(count, 'broker')}, one after the other")
+                count = cluster.running
+                say(f"stopping {counted(count, 'broker')}{', one after the other' * (count > 1)}")
     except KeyboardInterrupt:
         pass
     also = " and ZooKeeper" if cluster.zookeeper is not None else ""

@@ -86,6 +86,14 @@ def node_id_of(properties: dict[str, str]) -> str:
     return node_id
 
 
+def as_it_is(path: Path) -> str:
+    """The next step with a directory that is already formatted."""
+    return (
+        "A broker can start with this directory as it is. "
+        f"To begin with an empty directory, move {path} away first."
+    )
+
+
 def format_directories(options: Options) -> None:
     cluster_id = options.one("cluster-id")
     paths = directories(options)
@@ -94,13 +102,13 @@ def format_directories(options: Options) -> None:
         known = read_properties(str(path / META)).get("cluster.id", "")
         if known != cluster_id:
             raise Failed(
-                f"Invalid cluster.id in: {path / META}. Expected {cluster_id}, but read {known}"
+                f"Invalid cluster.id in: {path / META}. Expected {cluster_id}, but read {known}. "
+                f"This directory is already formatted. {as_it_is(path)}"
             )
     if done and not options.has("ignore-formatted"):
         raise Failed(
             f"Log directory {done[0]} is already formatted. Use --ignore-formatted to "
-            "ignore this directory and format the others. A broker can start with this directory as"
-            f" it is. To begin with an empty directory, move {done[0]} away first."
+            f"ignore this directory and format the others. {as_it_is(done[0])}"
         )
     try:
         uuid_of(cluster_id)

@@ -72,11 +72,14 @@ def test_a_log_directory_that_is_not_there_is_named(ottla: Ottla) -> None:
 
 def test_a_certificate_that_is_not_there_is_named(ottla: Ottla, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
-    for name in ("ssl.truststore.location", "ssl.keystore.location", "ssl.key.location"):
+    for name in (
+        "ssl.truststore.location", "ssl.ca.location", "ssl.keystore.location",
+        "ssl.certificate.location", "ssl.key.location",
+    ):
         config.write_text(f"security.protocol=SSL\n{name}=none.pem\n")
         done = ottla(f"topic list --command-config {config}")
         assert done.status == 1
-        assert done.err == "ottla topic list: none.pem: no such file or directory\n"
+        assert done.err == f"ottla topic list: {name}: none.pem: no such file or directory\n"
 
 
 @pytest.mark.parametrize("line", ["log verfy", "log dump", "log import x", "log verify --x"])

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -47,20 +49,27 @@ def test_a_second_ctrl_c_ends_every_process(
     assert all(process is not None and process.poll() is not None for process in processes)
 
 
-@pytest.mark.parametrize(("at", "said"), [
-    ("run", ["stopping 2 brokers, one after the other", "stopped: 2 brokers"]),
-    ("start", ["stopped: 2 brokers"]),
+@pytest.mark.parametrize(("at", "running", "said"), [
+    ("run", [1, 2], ["stopping 2 brokers, one after the other", "stopped: 2 brokers"]),
+    ("run", [2], ["stopping 1 broker", "stopped: 1 broker"]),
+    ("start", [1, 2], ["stopped: 2 brokers"]),
 ])
 def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, said: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, running: list[int], said: list[str]
 ) -> None:
+    """Not counted is a broker that `ottla cluster stop-broker` has stopped before."""
     ended: list[int] = []
+
+    def begin(cluster: LocalCluster) -> None:
+        for broker in cluster.brokers.values():
+            code = None if broker.node_id in running else 0
+            broker.process = cast(Any, SimpleNamespace(poll=lambda code=code: code))
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(local_cluster.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(LocalCluster, "start", interrupt if at == "start" else lambda _: None)
+    monkeypatch.setattr(LocalCluster, "start", interrupt if at == "start" else begin)
     monkeypatch.setattr(LocalBroker, "stop", lambda broker, _: ended.append(broker.node_id))
     monkeypatch.setattr(LocalBroker, "kill", lambda broker: ended.append(broker.node_id))
     monkeypatch.setattr(local_cluster, "Upkeep", interrupt)

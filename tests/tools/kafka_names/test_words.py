@@ -59,3 +59,17 @@ def test_kafka_mirror_maker_refuses_what_a_property_file_leaves_no_use_for(
     path.write_text("clusters=A,B\n")
     assert main("kafka-mirror-maker", [str(path), *words]) == 1
     assert reason in capsys.readouterr().err
+
+
+def test_kafka_storage_says_what_to_do_with_a_directory_that_is_already_formatted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The documented command has a new random id each time: the second run has another one."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"node.id=1\nlog.dirs={tmp_path / 'data'}\n")
+    flags = ["format", "-c", str(properties), "-t"]
+    assert main("kafka-storage", [*flags, "4L6g3nShT-eMCtK--X86sw"]) == 0
+    for again in ("AAAAAAAAAAAAAAAAAAAAAA", "4L6g3nShT-eMCtK--X86sw"):
+        assert main("kafka-storage", [*flags, again]) == 1
+        told = capsys.readouterr().err
+        assert "already formatted" in told and f"move {tmp_path / 'data'} away first" in told

@@ -199,8 +199,8 @@ def perform(
 
 
 def give_way() -> None:
-    """Lets every other process have the processor first. Linux first shares the processor among
-    sessions (autogroups), so the session gets the same niceness as the process. A process that
+    """Lets every other process have the processor first. With Linux's autogroups, the niceness of a
+    process counts only within its session, so the session gets a niceness too. A process that
     wakes up may still wait a moment until a search yields the processor. Therefore all searches of
     a machine share one processor, and the other processors stay free."""
     os.nice(NICENESS)

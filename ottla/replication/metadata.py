@@ -423,8 +423,8 @@ class _Draft:
             case ProducerIdsTaken():
                 if record.next_id < self.next_producer_id:
                     raise ValueError(
-                        f"all producer ids below {self.next_producer_id} are allocated already, but"
-                        f" the record says only that those below {record.next_id} are"
+                        f"the record sets the next producer id to {record.next_id}, but it is"
+                        f" {self.next_producer_id} already"
                     )
                 self.next_producer_id = record.next_id
             case FeatureSet():

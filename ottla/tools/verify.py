@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--online", action="store_true",
-        help="while a broker runs: check only segments that are closed and on disk",
+        help="while a broker runs: check only closed segments that were flushed to disk",
     )  # fmt: skip
     parser.add_argument(
         "--deep", action="store_true", help="decompress every batch and check its records too"

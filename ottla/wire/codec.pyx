@@ -145,7 +145,7 @@ cdef class Cursor:
 
     cdef bytes rest(self):
         """All remaining bytes."""
-        assert self.at <= self.end, "the cursor is behind the end of its bytes"
+        assert self.at <= self.end, "the cursor is past the end of its bytes"
         return PyBytes_FromStringAndSize(<const char *>self.at, self.end - self.at)
 
     cdef uint32_t read_tag_count(self) except? 0xffffffff:

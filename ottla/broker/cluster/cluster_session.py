@@ -108,7 +108,7 @@ async def _joined(
     if accepts:
         log.warning(
             "%s is missing in the log directories, so it could not be checked whether ZooKeeper's"
-            " metadata are older than the logs. In case they are, new leader epochs and producer"
+            " metadata are older than the logs. As a precaution, new leader epochs and producer"
             " ids will be higher than any in the brokers' logs, so that none is used twice", MARK)
     awaited = image.adopting is not None and config.node_id in image.adopting.awaited
     _warn_of_min_isr(config, image)

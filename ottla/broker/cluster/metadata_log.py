@@ -188,7 +188,7 @@ class Metadata:
                     _fail(future, error)
                 return
         elif self.decided is not base:
-            # There is nothing to write: decide again, on the image that was read meanwhile.
+            # Nothing would be written, but a newer image was read meanwhile: decide again, on it.
             await self._write_group(group)
             return
         self._show(image, topics_of(records), results)

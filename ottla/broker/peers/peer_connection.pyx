@@ -166,7 +166,7 @@ cdef class PeerConnection(PeerLink):
         """Give the transport to a new owner. Raises PeerUnavailable while a reply is due."""
         if self.waiting or self.inbox.held() or self.error is not None:
             raise PeerUnavailable(
-                f"{self.name}: {self.error or 'it cannot be handed over, since a reply is due'}",
+                f"{self.name}: {self.error or 'the connection still waits for a reply'}",
                 sent=False)
         transport = self.transport
         self.detach(False)

@@ -135,6 +135,6 @@ def test_what_it_must_not_be_used_for_is_said_by_help_and_pages(ottla: Ottla) ->
     for text in told:
         warning = text.partition("Do not use it")[2][:1500]
         for case in ("compacted", "source or", "another writer", "offsets.retention.minutes",
-                     "groups far behind", "MirrorMaker 2"):
+                     "far behind", "MirrorMaker 2"):
             assert case in warning, (case, warning)
     assert "ottla mirror --help" in ottla("kafka-mirror-maker --help").out

@@ -274,7 +274,7 @@ def test_a_refusal_that_cannot_be_remembered_is_said(
     monkeypatch.setattr(groups, "commit", away)
     mirror.waiting.append((mirror.progress["here", 0], 100, refused))
     mirror.give_up()
-    assert "Delete the group ottla-mirror-S in the target" in capsys.readouterr().err
+    assert "first delete the group ottla-mirror-S in the target" in capsys.readouterr().err
 
 
 def test_a_topic_that_was_created_again_is_copied_from_its_first_record(

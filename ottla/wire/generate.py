@@ -50,8 +50,8 @@ These are the APIs whose messages Ottla can read and write. Their versions go fr
 is stable in Apache Kafka 3.9 to the highest that is stable in 4.4. The broker serves only some of
 these APIs, and lists those that it serves in its answer to an ApiVersions request. Flexible
 versions have compact lengths and tagged fields (KIP-482). The last column says on which listeners
-Apache Kafka serves an API. Clients never send an API that has only `controller` in this column. The
-brokers of an Ottla cluster send some of these `controller` APIs to each other. The other
+Apache Kafka serves an API. Clients never use an API that has only `controller` in this column. The
+brokers of an Ottla cluster use some of these `controller` APIs among themselves. The other
 `controller` APIs are in the table because Ottla can read recorded frames of them.
 
 | key | API | versions | flexible from | listeners |

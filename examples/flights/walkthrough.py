@@ -137,10 +137,10 @@ assert report["without_key"] == source.tailnum.isna().sum()
 # ## Windows: departures and delays by day and carrier
 #
 # The windows use the event time, here the column `time_hour`. The *watermark* is the newest event
-# time that was read, less a delay. A window is final, and is written, once the watermark has passed
-# the window's end. A record that is read after its window has become final is late, and is left
-# out. A run reads partitions in parallel, so it may read December in one partition before January
-# in another. With a delay of 400 days, no record is late.
+# time that was read, minus a delay. A window is final, and is written, once the watermark has
+# passed the window's end. A record that is read after its window has become final is late, and is
+# left out. A run reads partitions in parallel, so it may read December in one partition before
+# January in another. With a delay of 400 days, no record is late.
 #
 # This topic gets no more records, so `final=True` lets the run close all windows after the last
 # record.

@@ -232,7 +232,7 @@ def lag_metrics(query: StreamingQuery) -> str:
         ottla_spark_batch_duration_seconds{query}, ottla_spark_batch_id{query}
 
     While there is nothing to read, the rates are 0. `ottla_spark_batch_duration_seconds` is
-    left out if none of the query's last hundred reports is about a batch, that is, after some
+    left out if none of the query's last hundred reports is about a batch, that is, after about
     17 minutes without records. All figures come from the query's progress reports, so no request
     is sent. Raises nothing.
     """

@@ -56,7 +56,7 @@ def dead_letter(
     """Send the good records of `topic` to `to` and the bad ones to `dead_letters`, exactly once.
 
     A record is bad if it does not have the format, or if `function(key, value)` raises an
-    exception; otherwise the function's result is the new value (without a function, the old one).
+    exception; otherwise the function's result is the new value (without a function, the old value).
     Key, headers, timestamp and partition are kept; a bad record gets additional headers with the
     reason. Because partitions are kept, `to` and `dead_letters` need at least as many partitions
     as `topic`. If one of the two does not exist yet, it is created with the settings of `topic`

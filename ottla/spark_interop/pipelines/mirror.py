@@ -45,7 +45,7 @@ def mirror(
     allow_gaps: bool = False,
     progress: bool | None = None,
 ) -> dict[str, Any]:
-    """Copy the new records of `topic` to another cluster, into the topic `to`, by default `topic`.
+    """Copy new records of `topic` to another cluster, into the topic `to` (default: the same name).
 
     If the destination topic does not exist, it is created with the settings of the source
     topic. If it exists, it must have at least as many partitions as the source topic. `name` is

@@ -184,8 +184,8 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
 def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[int, dict[str, int]]:
     """Write rows to the topics of `to`, exactly once: rows that are already written are skipped.
 
-    `to` is a `Destination` (in the same module). `rows` has these columns; those from headers on
-    are optional:
+    `to` is a `Destination` (in the same module). `rows` has these columns; `headers` and those
+    after it are optional:
 
         lane          int      a partition of the destination topic; one producer writes the rows of
                                a lane, and keeps the progress of the lane

@@ -164,8 +164,10 @@ class Formatter:
         except (struct.error, ValueError) as wrong:
             if self.lenient:
                 return b""
-            where = f"{record.topic}-{record.partition} offset {record.offset}"
-            raise Failed(f"{where} cannot be deserialized: {wrong}") from wrong
+            raise Failed(
+                f"{record.topic}-{record.partition}: the record at offset {record.offset} cannot be"
+                f" deserialized: {wrong}"
+            ) from wrong
 
     def parts(self, record: Any) -> list[bytes]:
         """The printed parts of a record, in Kafka's order."""

@@ -34,7 +34,7 @@ def java_integer(text: str, most: int = INT64_MOST) -> int:
     """Parses a number. Raises ValueError, also for a number outside of -`most` - 1 to `most`."""
     number = int(text) if len(text) <= DIGITS_MOST else most + 1
     if not -most - 1 <= number <= most:
-        raise ValueError(f"{text} is not in {-most - 1} to {most}")
+        raise ValueError(f"{text} is not between {-most - 1} and {most}")
     return number
 
 

@@ -163,15 +163,19 @@ def from_file(options: Options) -> dict[str, Plan]:
             for row in csv.reader(file):
                 if not row:
                     continue
-                group, topic, index, offset = row if len(row) == 4 else ["", *row]
-                place = (topic.strip(), java_integer(index, INT32_MOST))
-                plans.setdefault(group.strip(), {})[place] = java_integer(offset)
+                try:
+                    group, topic, index, offset = row if len(row) == 4 else ["", *row]
+                    place = (topic.strip(), java_integer(index, INT32_MOST))
+                    plans.setdefault(group.strip(), {})[place] = java_integer(offset)
+                except ValueError:
+                    raise ClientError(
+                        f"{path}: expected lines [GROUP,]TOPIC,PARTITION,OFFSET, but found "
+                        f"{','.join(row)!r}"
+                    ) from None
     except OSError as failed:
         raise ClientError(reason_of(failed)) from failed
-    except ValueError as wrong:
-        raise ClientError(
-            f"{path}: expected lines [GROUP,]TOPIC,PARTITION,OFFSET: {wrong}"
-        ) from wrong
+    except UnicodeDecodeError as wrong:
+        raise ClientError(f"{path} is not UTF-8 text: {wrong}") from wrong
     return plans
 
 

@@ -23,9 +23,10 @@ NOT_YET = {
     "kafka-share-consumer-perf-test": "share groups are not served by Ottla yet",
     "kafka-verifiable-share-consumer": "share groups are not served by Ottla yet",
     "kafka-streams-groups": "streams groups are not served by Ottla yet",
-    "kafka-jmx": "there is no JVM here, hence no JMX",
-    "kafka-metadata-shell": "use: ottla log dump --print-data-log FILE, for Ottla's metadata log",
-    "kafka-replica-verification": "use: ottla log verify DIRECTORY",
+    "kafka-jmx": "Ottla does not run in a JVM, so it has no JMX",
+    "kafka-metadata-shell":
+        "to print Ottla's metadata log, use ottla log dump --print-data-log FILE",
+    "kafka-replica-verification": "to check stored logs, use ottla log verify DIRECTORY",
 }
 
 
@@ -96,7 +97,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         with interruptible():
             options = parse(command, given)
             for word in options.ignored:
-                complain(name, f"'{word}' is not a number; it is ignored, as by Kafka's tool")
+                complain(name, f"'{word}' is ignored, since it is not a number")
             status: int = import_module(command.target).run(options)
             return status if flushed() else 0
     except Failed as failed:
@@ -108,7 +109,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             complain(name, reason_of(failed))
         return failed.status
     except UsageError as wrong:         # an error in the flags of a tool
-        complain(name, f"{wrong}; see {name} --help")
+        complain(name, with_hint(str(wrong), name))
         return 1
     except (ClientError, OSError) as failed:
         if not flushed() or isinstance(failed, BrokenPipeError):
@@ -132,6 +133,11 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
             raise
         complain(name, unexpected(bug))
         return 1
+
+
+def with_hint(sentence: str, name: str) -> str:
+    """A message about the flags of a tool, with a pointer to the tool's help."""
+    return f"{sentence}{' See' if sentence.endswith('.') else '; see'} {name} --help"
 
 
 def flushed() -> bool:

@@ -35,8 +35,8 @@ def run(options: Options) -> int:
             )
     if name == "add-controller":
         raise Failed(
-            "add-controller needs the configuration of an Apache Kafka controller: run Apache "
-            "Kafka's own tool. Ottla's brokers join by themselves"
+            "add-controller adds Apache Kafka's controllers, and works only in Apache Kafka's own "
+            "tool. Ottla's brokers join their cluster without it"
         )
     with connect(options) as cluster:
         if name == "remove-controller":
@@ -54,10 +54,8 @@ def remove(options: Options, cluster: ClusterClient) -> None:
     directory = options.one("controller-directory-id")
     if not options.has("dry-run"):
         admin.remove_voter(cluster, voter, uuid_of(directory))
-    print(
-        f"Removed {'(dry run) ' * options.has('dry-run')}KRaft controller {voter} with directory "
-        f"id {directory}"
-    )
+    doing = "DRY RUN of removing" if options.has("dry-run") else "Removed"
+    print(f"{doing}  KRaft controller {voter} with directory id {directory}")   # Kafka's two spaces
 
 
 def replication(cluster: ClusterClient, *, human: bool) -> None:

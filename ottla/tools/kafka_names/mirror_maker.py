@@ -23,8 +23,11 @@ def run(options: Options) -> int:
     source = read_client_properties(options.one("consumer.config"))
     target = read_client_properties(options.one("producer.config"))
     pattern = options.one("include") or options.one("whitelist")
-    if not source.get("bootstrap.servers") or not target.get("bootstrap.servers") or not pattern:
-        raise UsageError("--include is required, and both property files need bootstrap.servers")
+    if not pattern:
+        raise UsageError("--include is missing: name the topics to copy")
+    for flag, properties in (("consumer.config", source), ("producer.config", target)):
+        if not properties.get("bootstrap.servers"):
+            raise UsageError(f"--{flag} {options.one(flag)}: bootstrap.servers is missing")
     wanted = flags(pattern.replace(",", "|"), once=options.has("once"))
     mirror_between(wanted, source, target)
     return 0
@@ -53,8 +56,8 @@ def flow(properties: dict[str, str], once: bool) -> None:
     ]
     if len(flows) != 1:
         raise UsageError(
-            "the property file must enable exactly one flow, with A->B.enabled=true, but enables"
-            f" {len(flows)}")
+            f"the property file enables {len(flows)} flows: enable exactly one, with a line such as"
+            " A->B.enabled=true")
     one, other = (name.strip() for name in flows[0].split("->", 1))
     policy = properties.get("replication.policy.class", "")
     prefix = "" if policy.endswith("IdentityReplicationPolicy") else f"{one}."

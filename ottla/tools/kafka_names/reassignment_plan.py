@@ -54,7 +54,7 @@ def why_not_json(wrong: ValueError) -> str:
 
 def misfit(wrong: Exception) -> str:
     """What is wrong with the form of a JSON file, according to the error of its conversion."""
-    return f"{wrong} is missing" if isinstance(wrong, KeyError) else f"a value is wrong: {wrong}"
+    return f"{wrong} is missing" if isinstance(wrong, KeyError) else "a value has the wrong type"
 
 
 def read(path: str) -> Plan:
@@ -129,7 +129,8 @@ def spread(
         if len(replicas) > size:
             raise ClientError(
                 f"Unable to replicate the partition {len(replicas)} time(s): "
-                f"only {size} broker(s) are given ({place[0]}-{place[1]})"
+                f"partition {place[0]}-{place[1]} has {len(replicas)} replicas, but --broker-list "
+                f"names only {size} broker(s)"
             )
         proposed[place] = list(rotation.replicas(number, number // size, len(replicas)))
     return proposed

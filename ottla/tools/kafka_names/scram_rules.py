@@ -38,8 +38,8 @@ def _credential(rule: str) -> NewCredential:
     match = RULE.fullmatch(rule.strip())
     if match is None:
         raise UsageError(
-            "--add-scram needs the form SCRAM-SHA-256=[name=alice,password=secret], or the same"
-            " with SCRAM-SHA-512"
+            "--add-scram must look like SCRAM-SHA-256=[name=alice,password=secret] or"
+            " SCRAM-SHA-512=[name=alice,password=secret]"
         )
     number, algorithm = HASHES[match[1]]
     parts: dict[str, str] = {}
@@ -48,8 +48,8 @@ def _credential(rule: str) -> NewCredential:
         part = PART.match(match[2], at)
         if part is None:
             raise UsageError(
-                "--add-scram: in the brackets, expected NAME=VALUE with commas between them; the"
-                " names are name, password, salt, iterations and saltedpassword"
+                "--add-scram: the brackets must hold FIELD=VALUE, separated by commas. The fields"
+                " are name, password, salt, iterations and saltedpassword"
             )
         parts[part[1]] = part[2] if part[2] is not None else part[3]
         at = part.end()
@@ -63,7 +63,9 @@ def _credential(rule: str) -> NewCredential:
         salted = base64.b64decode(parts.get("saltedpassword", ""), validate=True)
     except (ValueError, binascii.Error) as error:
         raise UsageError(
-            f"--add-scram: iterations, salt or saltedpassword cannot be read: {error}") from error
+            "--add-scram: salt and saltedpassword must be base64, and iterations must be a whole"
+            f" number: {error}"
+        ) from error
     if salted and salt is None:
         raise UsageError("You must supply 'salt' with 'saltedpassword' to add-scram")
     salt = salt or secrets.token_hex(SALT_SIZE // 2).encode()

@@ -120,10 +120,10 @@ def format_directories(options: Options) -> None:
     node_id = node_id_of(properties)
     if properties.get("zookeeper.connect"):
         raise Failed(
-            "zookeeper.connect is set, so there is nothing to format: brokers that use ZooKeeper "
-            "format their directories at their first start, and take the cluster's id from "
-            "ZooKeeper. Instead of --add-scram, create SCRAM users with kafka-configs once a "
-            "broker runs, through a listener without SCRAM."
+            "zookeeper.connect is set, so there is nothing to format. A broker that uses ZooKeeper "
+            "formats its directories at its first start, and takes the cluster's id from "
+            "ZooKeeper. To create SCRAM users without --add-scram, start a broker, and run "
+            "kafka-configs. Connect to a listener that does not require SCRAM."
         )
     records: list[MetadataRecord] = []
     if options.has("add-scram"):

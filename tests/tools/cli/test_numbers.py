@@ -125,7 +125,7 @@ N = 99_999_999_999_999_999_999
      "Invalid partition 'x' specified in topic arg 'orders:x': expected TOPIC:0,1 with"),
     (f"kafka-get-offsets {KAFKA} --topic-partitions orders:{N}", 1, "Invalid rule specification"),
     (f"kafka-get-offsets {KAFKA} --topic-partitions orders:{'9' * 5000}", 1,
-     "99 is not in -2147483648 to 2147483647"),
+     "99 is not between -2147483648 and 2147483647"),
     (f"{ABORT} --producer-id 1 --producer-epoch 32768 --coordinator-epoch 1", 1,
      "Cannot parse argument '32768' of option producer-epoch"),
     (f"kafka-cluster unregister {KAFKA} --id 2147483648", 1, "of option id; see kafka-cluster"),

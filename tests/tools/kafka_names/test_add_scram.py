@@ -59,7 +59,7 @@ def test_users_of_format_may_log_in_from_the_first_start_on(data: Path) -> None:
         ("SCRAM-SHA-256=[password=secret]", "'name'"),
         ("SCRAM-SHA-256=[name=a]", "'password' or 'saltedpassword'"),
         ("SCRAM-SHA-256=[name=a,password=secret,iterations=1]", "Too few iterations"),
-        ("SCRAM-SHA-256=[name=a,password=secret,colour=red]", "the names are name"),
+        ("SCRAM-SHA-256=[name=a,password=secret,colour=red]", "The fields are name"),
         ("SCRAM-SHA-256=[name=a,saltedpassword=c2VjcmV0]", "'salt'"),
     ],
 )

@@ -77,7 +77,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for count in range(VARINT_BYTES_MAX):
         if at >= len(data):
-            raise MalformedMessage("a metadata record ends inside its frame")
+            raise MalformedMessage("a metadata record is cut off inside its header")
         value |= (data[at] & 0x7F) << 7 * count
         at += 1
         if data[at - 1] < 0x80:

@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
         print(f"ottla log verify: {reason_of(error)}{near}", file=sys.stderr)
         return 2
     for path in filter(os.path.isfile, options.directories):
-        print(f"ottla log verify: {path} is a file: name its directory: ottla log verify"
+        print(f"ottla log verify: {path} is a file. Name its directory: ottla log verify"
               f" {shlex.quote(os.path.dirname(path) or '.')}", file=sys.stderr)
         return 2
     report = Report(options.quiet)
@@ -88,8 +88,8 @@ def run(options: Namespace) -> int:
                 verify_directory(path, options, report, found)
     except DirectoryLocked as error:
         print(
-            f"ottla log verify: {error}. Stop the broker, or check only closed segments with"
-            " --online",
+            f"ottla log verify: {error}. Stop the broker, or use --online to check only"
+            " closed segments",
             file=sys.stderr,
         )
         return 2

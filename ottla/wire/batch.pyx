@@ -116,7 +116,7 @@ cdef Py_ssize_t one_batch(const uint8_t *records, Py_ssize_t size, bint zstd) ex
     cdef Py_ssize_t batch_size = whole_batch(records, size)
     if batch_size == 0:
         raise InvalidRecord(
-            f"a partition's records have {size} bytes, which are not a complete batch")
+            f"a partition's records have {size} bytes, too few for a complete batch")
     if magic(records) != 2:
         raise InvalidRecord(
             f"the records have message format v{magic(records)}, expected record batches (v2)")
@@ -145,18 +145,21 @@ cdef int check_frame(const uint8_t *batch, Py_ssize_t size, BatchLimits limits) 
         raise InvalidRecord(
             f"the records have message format v{magic(batch)}, expected record batches (v2)")
     if length + LOG_OVERHEAD < size:
-        raise InvalidRecord(f"{size - length - LOG_OVERHEAD} bytes follow a partition's one batch")
+        raise InvalidRecord(
+            f"{size - length - LOG_OVERHEAD} bytes follow the batch, but a partition's records "
+            "must be exactly one batch")
     if size < HEADER_SIZE:
         raise CorruptMessage(
-            f"batch of {size} bytes is too short: its header takes {int(HEADER_SIZE)}")
+            f"batch of {size} bytes is too short: a header alone takes {int(HEADER_SIZE)} bytes")
     if base_offset(batch) != 0:
         raise InvalidRecord(
-            f"base offset is {base_offset(batch)}, but a producer's batch must have 0")
+            f"base offset is {base_offset(batch)}, but must be 0 in a producer's batch")
     if size > limits.batch_size_max:
         raise MessageTooLarge(
             f"a batch has {size} bytes, but max.message.bytes allows {limits.batch_size_max}")
     if crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT) != crc(batch):
-        raise CorruptMessage(f"batch of {size} bytes contradicts its checksum {crc(batch):#010x}")
+        raise CorruptMessage(
+            f"batch of {size} bytes does not match its checksum {crc(batch):#010x}")
     return 0
 
 
@@ -166,13 +169,15 @@ cdef int check_header(const uint8_t *batch, BatchLimits limits) except -1:
     cdef int64_t pid = producer_id(batch)
     if count <= 0 or last_offset_delta(batch) != count - 1:
         raise InvalidRecord(
-            f"record count {count} contradicts last offset delta {last_offset_delta(batch)}")
+            f"record count {count} and last offset delta {last_offset_delta(batch)} are not "
+            "valid: the count must be at least 1, and the delta must be the count minus 1")
     if attributes(batch) & (CONTROL | DELETE_HORIZON):
         raise InvalidRecord(
             "the batch is a control batch or has a delete horizon, which only brokers may write")
     if pid >= 0 and base_sequence(batch) < 0:
         raise InvalidRecord(
-            f"a batch with producer id {pid} needs a sequence, but has {base_sequence(batch)}")
+            f"a batch with producer id {pid} must have a base sequence of 0 or more, but has "
+            f"{base_sequence(batch)}")
     if pid < 0 and attributes(batch) & TRANSACTIONAL:
         raise InvalidRecord("a transactional batch needs a producer id, but has none")
     if attributes(batch) & LOG_APPEND_TIME and limits.log_append_time:
@@ -281,7 +286,7 @@ cdef int check_batch(uint8_t *batch, Py_ssize_t size, BatchLimits limits) except
     walk.latest = now + after if after < INT64_MAX - now else INT64_MAX
     check_records(batch, size, limits, &walk)
     assert total_size(batch) == size, "the length field of a checked batch is wrong"
-    assert last_offset_delta(batch) == record_count(batch) - 1, "a checked batch has gaps"
+    assert last_offset_delta(batch) == record_count(batch) - 1, "a checked batch has offset gaps"
     assert -1 <= walk.max_timestamp_at < record_count(batch), "max_timestamp_at is out of range"
     wanted = attributes(batch) & ~LOG_APPEND_TIME
     if limits.log_append_time:
@@ -471,8 +476,8 @@ cdef class BatchView(BatchHeader):
         self.data = memoryview(data)
         if total_size(self.at) != self.view.shape[0] or magic(self.at) != 2:
             raise CorruptMessage(
-                f"{self.view.shape[0]} bytes with length {load_int32(self.at + LENGTH_AT)} and "
-                f"magic {magic(self.at)} are not one record batch")
+                f"{self.view.shape[0]} bytes are not one whole record batch (v2): the header has "
+                f"length {load_int32(self.at + LENGTH_AT)} and magic {magic(self.at)}")
 
     def crc_holds(self):
         """Whether the bytes match the checksum in the header."""
@@ -507,8 +512,8 @@ def batches(data):
         size = <Py_ssize_t>load_int32(&view[position] + LENGTH_AT) + LOG_OVERHEAD
         if size < HEADER_SIZE:
             raise CorruptMessage(
-                f"the batch at position {position} declares a size of {size} bytes, less than its "
-                "header takes")
+                f"the batch at position {position} declares a size of {size} bytes, but a header "
+                f"alone takes {int(HEADER_SIZE)} bytes")
         if size > view.shape[0] - position:
             return
         yield BatchView(whole[position : position + size])

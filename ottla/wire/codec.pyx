@@ -95,7 +95,7 @@ cdef class Cursor:
     cdef Py_ssize_t checked_length(self, Py_ssize_t size) except -2:
         if size < -1 or size > self.end - self.at:
             raise MalformedMessage(
-                f"a length is {size} bytes, but {self.end - self.at} bytes remain")
+                f"a length field declares {size} bytes, but {self.end - self.at} bytes remain")
         return size
 
     cdef Py_ssize_t read_count(self, bint compact, Py_ssize_t element_size_min) except -2:
@@ -174,14 +174,14 @@ cdef class Writer:
 
     def getvalue(self):
         """The bytes written so far, copied."""
-        assert 0 <= self.size <= self.room, "more was written than fits into the buffer"
+        assert 0 <= self.size <= self.room, "more was written than the buffer holds"
         return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
 
     cdef int grow(self, Py_ssize_t size) except -1:
         """Ensures room for `size` more bytes; at least doubles the buffer when it grows."""
         cdef Py_ssize_t room = 2 * self.size + size + 64
         cdef uint8_t *grown
-        assert 0 <= self.size <= self.room and size >= 0, "more was written than fits"
+        assert 0 <= self.size <= self.room and size >= 0, "more was written than the buffer holds"
         grown = <uint8_t *>realloc(self.data, room)
         if grown is NULL:
             raise MemoryError(f"out of memory: no buffer of {room} bytes for a message")
@@ -232,7 +232,8 @@ cdef class Writer:
             encoded = value.encode("utf-8", "replace")
             data, size = PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded)
         if size > STRING_MAX:
-            raise ValueError(f"a string has {size} bytes, but the protocol allows {STRING_MAX}")
+            raise ValueError(
+                f"a string has {size} bytes, but the protocol allows at most {STRING_MAX}")
         if compact:
             self.write_unsigned_varint(size + 1)
         else:

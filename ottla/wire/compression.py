@@ -124,9 +124,9 @@ def _decompress_members(data: Data, size_max: int, new: Callable[[], Step], name
             step = new()
         piece, taken, ended = step(view[position : position + INPUT_STEP], OUTPUT_STEP)
         if not (piece or taken or ended):
-            raise CorruptMessage(f"{name} data are cut off at byte {position} of {len(view)}")
+            raise CorruptMessage(f"{name} data are cut off: they end after {len(view)} bytes")
         position += taken
-        assert position <= len(view), "the decompressor has read behind the end of the data"
+        assert position <= len(view), "the decompressor read past the end of the data"
         size += len(piece)
         _check_size(size, size_max)
         if ended and size == len(piece) and position == len(view):
@@ -247,7 +247,8 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
     # The announced size is checked first, because the library allocates it.
     if announced > SNAPPY_RATIO_MAX * len(block):
         raise CorruptMessage(
-            f"snappy block of {len(block)} bytes declares {announced} bytes, more than it can hold"
+            f"snappy block of {len(block)} bytes declares {announced} decompressed bytes,"
+            " more than it can hold"
         )
     _check_size(announced, size_max)
     try:
@@ -337,7 +338,7 @@ def _zstd_frames(view: memoryview) -> Iterator[tuple[memoryview, int | None, int
             continue
         if magic != ZSTD_MAGIC:
             raise CorruptMessage(
-                f"zstd frame begins with {magic:#010x}, not with its magic {ZSTD_MAGIC:#010x}"
+                f"zstd frame begins with {magic:#010x}, not with zstd's magic {ZSTD_MAGIC:#010x}"
             )
         descriptor = _little(view, position + 4, 1)
         single = descriptor >> 5 & 1

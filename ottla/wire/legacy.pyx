@@ -63,7 +63,7 @@ cdef const uint8_t *read_bytes(
     const uint8_t *at, const uint8_t *end, const uint8_t **data, int32_t *size
 ) except NULL:
     if end - at < 4:
-        raise InvalidRecord("a message ends inside its key or value")
+        raise InvalidRecord("a message is cut off inside its key or value")
     size[0] = load_int32(at)
     data[0] = at + 4
     if size[0] < -1 or size[0] > end - at - 4:
@@ -132,7 +132,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
     cdef list records = []
     if codec > LZ4:
         raise UnsupportedCompression(
-            f"message format v{wrapper.magic} does not have codec {codec}")
+            f"message format v{wrapper.magic} does not support codec {codec}")
     packed = copied(wrapper.value, wrapper.value_size)
     if not packed:
         raise InvalidRecord("a compressed message has no value")
@@ -140,12 +140,12 @@ cdef list unpack(Message *wrapper, int64_t size_max):
         packed = with_right_checksum(packed)
     view = plain = decompress(codec, packed, size_max)
     if not plain:
-        raise InvalidRecord("a compressed message has no content")
+        raise InvalidRecord("a compressed message decompresses to no bytes")
     at = &view[0]
     end = at + view.shape[0]
     while at < end:
         if not read_message(at, end, &inner):
-            raise InvalidRecord("a compressed set ends inside a message")
+            raise InvalidRecord("a compressed message set is cut off inside a message")
         if inner.magic != wrapper.magic or inner.attributes & CODEC_BITS:
             raise InvalidRecord(
                 f"a message v{inner.magic} with attributes {inner.attributes:#x} is inside a "
@@ -155,7 +155,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
             inner.timestamp = wrapper.timestamp
         records.append(record_of(&inner))
         at = inner.end
-    assert at == end and records, "the messages of a compressed set do not end where it ends"
+    assert at == end and records, "the messages do not fill the compressed set"
     if wrapper.magic == 1:
         for record in records:
             record.offset += wrapper.offset - inner.offset
@@ -175,7 +175,7 @@ cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
                 f"a message set has messages v{magic} and v{message.magic}, but may have only one "
                 "format")
         if codec or records and message.attributes & CODEC_BITS:
-            raise InvalidRecord("a compressed message is not alone in its set")
+            raise InvalidRecord("a message set has a compressed message and other messages")
         magic = message.magic
         codec = message.attributes & CODEC_BITS
         if magic == 1:
@@ -292,7 +292,7 @@ def down_convert(
     cdef int attributes, codec
     cdef list records
     if not 0 <= magic <= 1:
-        raise ValueError(f"message format v{magic} is unknown, only v0 and v1 can be written")
+        raise ValueError(f"message format v{magic} is not supported: only v0 and v1 can be written")
     for batch in batches(data):
         if writer.size >= enough:
             break

@@ -33,10 +33,10 @@ def with_wrong_checksum(frame: bytes | memoryview) -> bytes:
 
 def _descriptor_end(frame: bytes | memoryview) -> int:
     if len(frame) < 7 or frame[:4] != MAGIC:
-        raise CorruptMessage("these bytes do not begin with the header of an LZ4 frame")
+        raise CorruptMessage("lz4 data do not begin with the header of an LZ4 frame")
     end = 6 + (8 if frame[4] & CONTENT_SIZE else 0) + (4 if frame[4] & DICTIONARY else 0)
     if end >= len(frame):
-        raise CorruptMessage("the LZ4 frame ends inside its header")
+        raise CorruptMessage("the LZ4 frame is cut off inside its header")
     return end
 
 

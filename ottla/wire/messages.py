@@ -83,7 +83,8 @@ def struct_class(
             classes[field.name] = nested[field.class_name] = inner
         elif field.is_struct:
             classes[field.name] = shared[field.type]
-    assert nested.keys().isdisjoint([field.name for field in fields]), "a class hides a field"
+    names = [field.name for field in fields]
+    assert nested.keys().isdisjoint(names), "a nested class has a field's name"
     made = type(
         qualified_name.rpartition(".")[2],
         (base,),

@@ -89,7 +89,7 @@ cdef class EncodedInParts(Message):
             if self.writer.size >= size:
                 return False
             level = <Level>self.levels[len(self.levels) - 1]
-            assert level.field <= level.plan.plain, "the field is not a plain one"
+            assert level.field <= level.plan.plain, "the field comes after the untagged fields"
             if level.field == level.plan.plain:
                 write_rest(self.writer, level.plan, level.struct)
                 self.levels.pop()

@@ -49,11 +49,11 @@ def compiled(pattern: str, captures: bool = False) -> Pattern:
         reason = error.args[0].decode("utf-8", "replace") if error.args else "not understood"
         raise InvalidPattern(f"{pattern!r} is not valid for RE2: {reason}") from error
     except UnicodeEncodeError as error:
-        raise InvalidPattern(f"{pattern!r} is not text") from error
+        raise InvalidPattern(f"{pattern!r} is not valid Unicode text") from error
     if program.programsize > PROGRAM_SIZE_MAX:
         raise InvalidPattern(
-            f"{pattern!r} is too large for RE2: {program.programsize} instructions, at most"
-            f" {PROGRAM_SIZE_MAX} are allowed"
+            f"{pattern!r} is too large for RE2: it compiles to {program.programsize} instructions,"
+            f" but at most {PROGRAM_SIZE_MAX} are allowed"
         )
     result: Pattern = program
     return result

@@ -219,7 +219,7 @@ def build_batch(
         offset = base_offset + delta + 1 if record.offset < 0 else record.offset
         if not delta < offset - base_offset <= 0x7fffffff:
             raise ValueError(
-                f"record offset {offset} does not follow the previous one, {base_offset + delta}")
+                f"record offset {offset} does not follow offset {base_offset + delta}")
         delta = offset - base_offset
         latest = max(latest, record.timestamp)
         write_record(writer, scratch, record, record.timestamp - base_timestamp, delta)
@@ -227,7 +227,7 @@ def build_batch(
     if last_offset is not None:
         if not delta <= last_offset - base_offset <= 0x7fffffff:
             raise ValueError(
-                f"last offset {last_offset} is below the last record's, {base_offset + delta}")
+                f"last offset {last_offset} is below record offset {base_offset + delta}")
         delta = last_offset - base_offset
     elif count == 0:
         raise ValueError("a batch without records needs a last offset")

@@ -174,7 +174,7 @@ def parse_first_line(line: str) -> Schema:
             last.append(word)
         else:
             raise ValueError(
-                f"{word!r} after the name in the first line is none of {', '.join(MARKS)}")
+                f"the first line has {word!r} after the name, expected one of {', '.join(MARKS)}")
     kind = next((kind for kind in SECTIONS if kind in values), None)
     if kind is None:
         raise ValueError("the first line needs `key N`, `record N` or `data`")
@@ -372,7 +372,7 @@ def parse_default(text: str | None, field: Field) -> object:
         return None
     if field.array or field.is_struct:
         if text is not None:
-            raise ValueError(f"field {field.name} can have no default but null")
+            raise ValueError(f"field {field.name} may have only the default null")
         return [] if field.array else EMPTY
     if field.type == "bool":
         return {"true": True, "false": False}[text or "false"]
@@ -380,7 +380,7 @@ def parse_default(text: str | None, field: Field) -> object:
         return text or ""
     if field.type in ("bytes", "records", "uuid"):
         if text is not None:
-            raise ValueError(f"field {field.name} can have no default but null")
+            raise ValueError(f"field {field.name} may have only the default null")
         return bytes(16) if field.type == "uuid" else b""
     return float(text or 0) if field.type == "float64" else int(text or 0)
 

@@ -107,7 +107,7 @@ cdef object read_array(Cursor cursor, Op *op, bint compact):
         if not op.nullable:
             raise MalformedMessage("the value is null, which the protocol forbids here")
         return None
-    assert count <= cursor.end - cursor.at, "the array claims more elements than bytes are left"
+    assert count <= cursor.end - cursor.at, "the array has more elements than bytes remain"
     values = PyList_New(count)          # bounded: read_count compared it with the bytes left
     for i in range(count):
         if element == STRUCT:
@@ -197,7 +197,8 @@ cdef int read_tags(Cursor cursor, Plan plan, object struct) except -1:
                 finally:
                     cursor.end = end_of_all
                 if cursor.at != end:
-                    raise MalformedMessage(f"a tagged field does not end after its {size} bytes")
+                    raise MalformedMessage(
+                        f"a tagged field declares {size} bytes, but its value has another size")
     return 0
 
 

@@ -193,8 +193,8 @@ def test_a_member_of_a_group_reads_to_the_end_across_an_election(
 
 
 @pytest.mark.parametrize(("polls", "state", "said", "seconds"), [
-    ([], "Empty", "has let no member join for 30 s; the group is Empty", 30),
-    ([], "PreparingRebalance", "has let no member join for 300 s", 300),
+    ([], "Empty", "could not join within 30 s. The group's state is Empty", 30),
+    ([], "PreparingRebalance", "could not join within 300 s", 300),
     (["joined", "record"], "Stable", "g: records of t-0 before offset 2 have not arrived", 40),
 ])
 def test_a_member_of_a_group_that_cannot_read_to_the_end_says_so(

@@ -73,7 +73,7 @@ def test_a_file_is_answered_by_the_command_for_its_directory(data: Path, capsys:
     [file, *_] = sorted((data / "t-0").glob("*.log"))
     assert run("verify", file) == 2
     assert capsys.readouterr().err == (
-        f"ottla log verify: {file} is a file: name its directory: ottla log verify {data}/t-0\n")
+        f"ottla log verify: {file} is a file. Name its directory: ottla log verify {data}/t-0\n")
 
 
 def test_a_partition_without_its_segments_is_not_called_sound(data: Path, capsys: Capture) -> None:

@@ -228,7 +228,7 @@ data
 @pytest.mark.parametrize("kind", ["bytes", "uuid", "records", "int32[]", "Other", "Other[]"])
 def test_only_plain_values_have_a_default_of_their_own(kind: str, default: str) -> None:
     text = f"example data versions 0\ndata\n  a {kind} {default}\n  Other\n    x int8\n"
-    with pytest.raises(SchemaError, match="line 3: field a can have no default but null"):
+    with pytest.raises(SchemaError, match="line 3: field a may have only the default null"):
         parse_schema(text, "example.txt")
 
 

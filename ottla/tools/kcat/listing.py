@@ -119,9 +119,9 @@ def offsets_by_time(chosen: Chosen) -> None:
         if not index.isdecimal() or not time.removeprefix("-").isdecimal():
             raise Misused(f"-t {text}: expected TOPIC:PARTITION:TIMESTAMP")
         if not is_at_most(index, INT32_MOST) or not is_at_most(time):
-            raise Misused(f"-t {text}: the number is too large")
+            raise Misused(f"-t {text}: the partition or the timestamp is too large")
         if (topic, int(index)) in times:
-            raise Misused(f"-t {text}: the partition is named twice")
+            raise Misused(f"-t {text}: the partition is given twice")
         times[topic, int(index)] = int(time)
     if not times:
         raise Misused("-t <topic>:<partition>:<timestamp> missing")

@@ -95,7 +95,8 @@ def parse(arguments: list[str]) -> Chosen | None:
             return None
         if letter in "CPLQ":
             if chosen.mode not in ("", letter):
-                raise Misused(f"-{chosen.mode} and -{letter} are different modes: give one")
+                raise Misused(f"-{chosen.mode} and -{letter} are different modes: give only one of"
+                             " them")
             chosen.mode = letter
         elif letter == "K":
             chosen.key_delimiter = escaped(value)
@@ -151,7 +152,7 @@ def take(chosen: Chosen, letter: str, value: str) -> None:
         else:
             chosen.seconds = float(value)
     elif letter == "h":
-        raise Misused("help was asked for")
+        raise Misused("-h must be the only argument")
     elif letter == "r":
         raise Misused("-r: a schema registry is not supported")
 

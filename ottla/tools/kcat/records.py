@@ -117,10 +117,10 @@ def produce(chosen: Chosen) -> None:
     """Send standard input, or files; everything is acknowledged when this returns."""
     topic = chosen.topic()
     if chosen.lines and len(chosen.rest) != 1:
-        raise Misused("-l requires one file")
+        raise Misused("-l requires exactly one file")
     properties = properties_of(chosen)
     if "transactional.id" in properties:
-        raise ClientError("-X transactional.id is not supported here")
+        raise ClientError("Ottla's kcat does not support -X transactional.id")
     if properties:
         check_together("Producer", producer_settings(properties))
     with connected(chosen) as cluster:
@@ -160,7 +160,8 @@ def records(
             with open(name, "rb") as file:
                 data = file.read(RECORD_MAX + 1)
             if len(data) > RECORD_MAX:
-                raise ClientError(f"{name}: a record of more than {RECORD_MAX} bytes is not sent")
+                raise ClientError(
+                    f"{name} has more than {RECORD_MAX} bytes, the maximum size of a record")
             yield chosen.key, data
         return
     if chosen.lines:

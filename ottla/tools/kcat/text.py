@@ -64,7 +64,8 @@ class Unpacked:
             elif letter == "$":
                 if at < len(data):
                     raise ClientError(
-                        f"{what}: {len(data) - at} bytes remain after the format {format_!r} of -s")
+                        f"{what}: the format {format_!r} of -s does not use the last"
+                        f" {len(data) - at} bytes")
             else:
                 size = struct.calcsize(order + letter)
                 if len(data) - at < size:

@@ -274,8 +274,8 @@ class RecordPrinter:
         state = groups.describe(self.cluster, group).state
         if state not in REBALANCING or idle >= seconds:
             raise ClientError(
-                f"group {group}: its coordinator has let no member join for {idle:.0f} s; "
-                f"the group is {state}: see ottla group why {group}")
+                f"group {group}: this reader could not join within {idle:.0f} s. "
+                f"The group's state is {state}: see ottla group why {group}")
 
     def joins_after(self) -> str:
         """The text that says what a member waits for before it joins."""
@@ -289,13 +289,14 @@ class RecordPrinter:
         if state in REBALANCING:
             return ("waiting until its members have joined again, or the sessions of departed"
                     f" members have expired: see ottla group why {group}")
-        return f"waiting for its coordinator; the group is {state}: see ottla group why {group}"
+        return ("waiting for its coordinator while the group's state is"
+                f" {state}: see ottla group why {group}")
 
     def unread(self) -> str:
         """The text that says what a member of a group still waits for, "" if it waits for
         nothing."""
         if self.wanted.is_member and not self.consumer.joined:
-            return "its coordinator has let no member join"
+            return "this reader could not join"
         for place, here in self.consumer.positions.items():
             end = self.wanted.group_ends.get(place, 0)
             if here < end and place not in self.finished:

@@ -56,7 +56,7 @@ class Refusals:
             self._told = False
         elif before and not self._told:
             self._told = True
-            print(f"{self.text}; waiting: `ottla topic why {refused[0]}` shows what is wrong with"
+            print(f"{self.text}; waiting. `ottla topic why {refused[0]}` shows what is wrong with"
                   " the topic", file=sys.stderr, flush=True)
 
     def reason(self) -> str:

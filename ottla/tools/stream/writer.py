@@ -221,8 +221,8 @@ class Writer:
         answer = self._cluster.any().call(InitProducerIdRequest(transactional_id=None))
         if not answer.error_code:
             raise ClientError(
-                "librdkafka ended with a fatal error, which confluent-kafka does not name: send"
-                " again the records that were not acknowledged") from failed
+                "librdkafka ended with a fatal error that confluent-kafka does not name. Send"
+                " the unacknowledged records again") from failed
         return self._library.KafkaError(answer.error_code)
 
     def _report_stall(self) -> None:
@@ -233,7 +233,7 @@ class Writer:
         elif now - self._moved_at > STALL_SECONDS and not self._stall_reported:
             self._stall_reported = True
             if not self._outages.reason():
-                print(f"no record was acknowledged for {STALL_SECONDS:g} s; waiting:"
+                print(f"no record was acknowledged for {STALL_SECONDS:g} s; waiting."
                       f" {self._advice()}", file=sys.stderr, flush=True)
 
     def _advice(self) -> str:
@@ -250,7 +250,7 @@ class Writer:
             self._serve(self._producer.poll, FATAL_SECONDS)
         failed, self._failure = self._failure, None
         if failed is not None or left:
-            why = str(failed or f"{counted(left, 'record')} still unanswered after"
+            why = str(failed or f"{counted(left, 'record')} got no reply within"
                       f" {CLOSE_SECONDS} s")
             if outage := self._outages.reason():
                 why = f"{outage}; {why}"

@@ -43,14 +43,15 @@ def java() -> str:
     path = path or shutil.which("java")
     if path is None:
         raise ZooKeeperFailed(
-            "Java is not installed, and ZooKeeper needs it: apt install openjdk-17-jre-headless,"
-            " or name a running ZooKeeper with --zookeeper host:port"
+            "ZooKeeper needs Java, which is not installed. Run `apt install"
+            " openjdk-17-jre-headless`, or name a running ZooKeeper with --zookeeper host:port"
         )
     printed = subprocess.run([path, "-version"], capture_output=True, text=True).stderr
     release = printed.partition('"')[2].partition(".")[0]
     if not release.isdecimal() or int(release) < JAVA_RELEASE_MIN:
         raise ZooKeeperFailed(
-            f"{path} is Java {release or '?'}, but ZooKeeper needs {JAVA_RELEASE_MIN} or newer"
+            f"{path} is Java {release or '?'}, but ZooKeeper needs Java"
+            f" {JAVA_RELEASE_MIN} or newer"
         )
     return path
 
@@ -60,7 +61,8 @@ def jars() -> Path:
     given = os.environ.get("OTTLA_ZOOKEEPER_JARS")
     if given:
         if not list(Path(given).glob("zookeeper-*.jar")):
-            raise ZooKeeperFailed(f"OTTLA_ZOOKEEPER_JARS={given} has no zookeeper-….jar")
+            raise ZooKeeperFailed(
+                f"OTTLA_ZOOKEEPER_JARS={given}: the directory contains no zookeeper-*.jar")
         return Path(given)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla" / "zookeeper"
     complete = cache / "pom.xml"
@@ -69,12 +71,12 @@ def jars() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise ZooKeeperFailed(
-            f"ZooKeeper's jars are not in {cache}, and Maven, which could download them, is not"
-            " installed: apt install maven, or set OTTLA_ZOOKEEPER_JARS to a directory with them"
+            f"ZooKeeper's jars are not in {cache}, and Maven is not installed to download them. Run"
+            " `apt install maven`, or set OTTLA_ZOOKEEPER_JARS to a directory with the jars"
         )
     shutil.rmtree(cache, ignore_errors=True)
     print(
-        f"Maven downloads ZooKeeper's jars into {cache}; later starts take them from there",
+        f"Maven downloads ZooKeeper's jars into {cache}. Later starts need no download",
         file=sys.stderr,
     )
     run_maven([
@@ -161,9 +163,9 @@ class LocalZooKeeper:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as held:
                 raise ZooKeeperFailed(
-                    f"a ZooKeeper that was started earlier still uses {self.directory}. Either the"
-                    " cluster in this directory is running, or it was killed without its ZooKeeper:"
-                    f" kill {self.left_behind} ends ZooKeeper"
+                    f"a ZooKeeper that was started earlier still uses {self.directory}. If the"
+                    " cluster in this directory does not run any more, end its ZooKeeper with"
+                    f" `kill {self.left_behind}`"
                 ) from held
             self._spawn(lock.fileno())
             assert self.process is not None

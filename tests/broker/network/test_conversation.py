@@ -69,7 +69,7 @@ def test_many_requests_arrive_at_once_in_their_order() -> None:
         ((FRAME_SIZE_MAX + 1).to_bytes(4, "big"), "a frame has 10001 bytes"),
         (b"\xff\xff\xff\xff", "a frame has -1 bytes"),
         (b"GET / HTTP/1.1\r\n", "the client speaks HTTP"),
-        (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "length is 9 bytes, but 5 "),
+        (framed(b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x09short"), "declares 9 bytes, but 5 "),
     ],
 )
 def test_what_is_no_request_is_refused_and_named(data: bytes, why: str) -> None:

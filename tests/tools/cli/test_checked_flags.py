@@ -99,8 +99,8 @@ def test_flags_of_which_one_would_have_no_effect_are_refused(
     ("cluster restart-broker x", "argument BROKER: 'x': expected a whole number, 0 or more"),
     ("cluster stop-broker x", "argument BROKER: 'x': expected a whole number"),
     ("group reset g --to noon", "--to noon: expected beginning, end, N, +N, -N or @TIME; see"),
-    ("group reset g --topic t:x --to end", "--topic t:x: expected topic, or topic:0,1"),
-    ("elect t:x", "'t:x': expected topic:0, or a topic"),
+    ("group reset g --topic t:x --to end", "--topic t:x: expected TOPIC, or TOPIC:0,1 for"),
+    ("elect t:x", "'t:x': expected TOPIC, or TOPIC:0 for one partition"),
     ("topic browse t --offset noon", "--offset noon: expected beginning, end, N, -N or @TIME"),
     ("produce t -H name", "--header 'name': expected NAME=VALUE"),
     ("quota set user/a producer_byte_rate=nan", "producer_byte_rate=nan: expected a number"),
@@ -183,7 +183,7 @@ def test_kafkas_tools_say_on_stderr_which_partitions_there_are(
     (f"kcat -b {{}} -C -t t -o {HUGE} -e", f"-o {HUGE}: the highest offset is {MOST}"),
     ("kcat -b {} -C -t t -p 2147483648 -e", "-p 2147483648: expected a number from -2147"),
     ("kcat -b {} -L -m 2147483648", "-m 2147483648: expected a number from -2147483647"),
-    (f"kcat -b {{}} -Q -t t:0:{HUGE}", "the number is too large"),
+    (f"kcat -b {{}} -Q -t t:0:{HUGE}", "the partition or the timestamp is too large"),
     ("kafka-log-dirs {} --describe --broker-list x", "--broker-list x: expected ids of brokers"),
 ])
 def test_a_number_that_is_too_large_is_refused_by_other_tools(

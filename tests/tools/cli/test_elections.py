@@ -412,8 +412,8 @@ def test_a_producer_whose_records_nobody_acknowledges_says_where_the_reason_is(
     done = there(f"produce {topic}", b"1\n")
     waiting, failed = done.err.splitlines()[:2]
     advice = f"`ottla topic why {topic}` shows what is wrong with the topic"
-    assert waiting == f"no record was acknowledged for 0.2 s; waiting: {advice}", done
-    assert done.status == 1 and f"1 record still unanswered after 1 s; {advice}" in failed, done
+    assert waiting == f"no record was acknowledged for 0.2 s; waiting. {advice}", done
+    assert done.status == 1 and f"1 record got no reply within 1 s; {advice}" in failed, done
 
 
 def test_a_member_without_a_coordinator_says_so(

@@ -69,7 +69,7 @@ def test_a_producer_that_waits_for_input_says_that_nothing_is_acknowledged(
         monkeypatch.setattr("sys.stdin", standard_input)
         main(command.format(disturbed.bootstrap_servers, topic).split())
     waiting, failed = e.getvalue().splitlines()
-    assert waiting == f"no record was acknowledged for 0.1 s; waiting: {ADVICE.format(topic)}"
+    assert waiting == f"no record was acknowledged for 0.1 s; waiting. {ADVICE.format(topic)}"
     assert "records were not acknowledged" in failed
 
 
@@ -88,7 +88,7 @@ def test_a_reader_whose_fetches_are_refused_says_why(
     fault = disturbed.fail("Fetch", "KAFKA_STORAGE_ERROR", count=None)
     done = there(command.format(there.address, topic))
     why = f"broker 0 serves no records of {topic}-0: KAFKA_STORAGE_ERROR"
-    assert f"{why}; waiting: {ADVICE.format(topic)}\n" in done.err
+    assert f"{why}; waiting. {ADVICE.format(topic)}\n" in done.err
     assert done.err.count("waiting") == 1, "it is said once"
     if "-e" in command.split():
         assert f"has records before offset 1 that were not received: {why}" in done.err
@@ -128,7 +128,7 @@ def test_a_refusal_is_said_if_two_questions_find_it_and_once(
     silent.answers = [refused] * 4
     silent.ask_until(10.0, 20.5)
     assert silent.asked_at[2:] == [12.5, 15.0, 17.5, 20.0]
-    assert capsys.readouterr().err == f"{refused[1]}; waiting: {ADVICE.format('t')}\n"
+    assert capsys.readouterr().err == f"{refused[1]}; waiting. {ADVICE.format('t')}\n"
     assert silent.reason() == f": {refused[1]}"
     silent.begin(21.0)
     assert silent.reason() == ""

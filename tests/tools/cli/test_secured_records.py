@@ -121,8 +121,8 @@ class LosesErrors(confluent_kafka.Producer):
 @pytest.mark.parametrize(("right", "said"), [
     ("read", "User:ANONYMOUS may not write topic letters (CLUSTER_AUTHORIZATION_FAILED); an "
              "administrator can allow it: ottla acl add User:ANONYMOUS write topic/letters"),
-    ("write", "librdkafka ended with a fatal error, which confluent-kafka does not name: send "
-              "again the records that were not acknowledged (1 record sent)"),
+    ("write", "librdkafka ended with a fatal error that confluent-kafka does not name. Send "
+              "the unacknowledged records again (1 record sent)"),
 ])
 def test_a_refusal_that_librdkafkas_client_loses_is_asked_for_again(
     tmp_path: Path, login: str, monkeypatch: pytest.MonkeyPatch, right: str, said: str

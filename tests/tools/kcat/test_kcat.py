@@ -102,7 +102,7 @@ def test_settings_come_from_files_too(ottla: Ottla, tmp_path: Path) -> None:
     ("-C", "-t <topic> missing"), ("-C -P -t t", "modes"), ("-C -t t -f %q", "formatter: %q"),
     ("-C -t t -o sideways", "-o sideways"), ("-C -t t -c x", "-c x"), ("-x", "-x not recog"),
     ("-Q -t t", "TOPIC:PARTITION:TIMESTAMP"), ("-C -t t -s value=z", "'z' is not one of"),
-    ("-P -l -t t", "-l requires one file"), ("-C -t nothing-here -e", "nothing-here"),
+    ("-P -l -t t", "-l requires exactly one file"), ("-C -t nothing-here -e", "nothing-here"),
     ("-P -t t /nowhere", "/nowhere"), ("-C -t t -X nonsense", "NAME=VALUE"),
     ("-C -t t -o stored", "-o stored"),
     ("-P -t t -X transactional.id=x", "transactional.id"), ("-r http://x -C -t t", "registry"),

@@ -64,8 +64,8 @@ class ConsoleProcess:
             if self.stopping.is_set():
                 return
             if status in (1, 2):            # the console has logged why, and would fail again
-                log.warning("the console has ended with exit status %d, for the reason that it has"
-                            " logged, and is not started again", status)
+                log.warning("the console has ended with exit status %d; its log lines above say"
+                            " why. It is not started again", status)
                 return
             log.warning("the console has ended with exit status %d; it is started again", status)
             self.stopping.wait(AGAIN_SECONDS)
@@ -111,7 +111,7 @@ def start_console(
     if address is None:
         log.warning(
             "the console does not start: no listener has the protocol %s; set %s to a file of "
-            "client settings whose security.protocol is that of a listener", protocol, CONFIG)
+            "client settings with the security.protocol of one of the listeners", protocol, CONFIG)
         return None
     if config.ottla_console_allow_changes:
         command.append("--allow-changes")

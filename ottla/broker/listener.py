@@ -218,8 +218,8 @@ class Listener:
         self.refusals += 1
         if self.refusals <= REFUSALS_LOGGED_PER_SWEEP:
             log.error(
-                "listener %s: out of file descriptors, a client is refused; raise the limit"
-                " (ulimit -n)", self.name)
+                "listener %s: a client was refused, since this broker has no free file descriptor;"
+                " raise the limit (ulimit -n)", self.name)
         self.spare.close()
         try:
             sock, _ = listening.accept()
@@ -255,7 +255,8 @@ class Listener:
         if self.refusals > REFUSALS_LOGGED_PER_SWEEP:
             more = self.refusals - REFUSALS_LOGGED_PER_SWEEP
             log.warning(
-                "listener %s: %d more connections were refused or closed, without a log line each",
+                "listener %s: %d more connections were refused or closed; they are not logged one"
+                " by one",
                 self.name, more,
             )
         self.refusals, self.full = 0, self.name in self.limits.waiting
@@ -281,7 +282,8 @@ class Listener:
         if connection in self.connections:
             del self.connections[connection]
             log.debug(
-                "listener %s: %r has ended after %d requests, %d bytes received, %d sent",
+                "listener %s: %r has ended after %d requests, with %d bytes received and %d bytes"
+                " sent",
                 self.name, connection, connection.requests, connection.received, connection.sent,
             )
             self.limits.closed(connection.client.host, self.name)

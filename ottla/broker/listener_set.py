@@ -64,7 +64,8 @@ class ListenerSet:
         try:
             changed = self.security.renew(self.config.security_texts(image))
         except SettingsError as error:
-            log.error("the listeners keep their previous certificates and mechanisms: %s", error)
+            log.error("the listeners keep their previous certificates and mechanisms, since the new"
+                      " settings cannot be used: %s", error)
             return True
         for listener in self.opened:
             listener.security = self.security[listener.name]

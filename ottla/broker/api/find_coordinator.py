@@ -92,7 +92,8 @@ def _find(key_type: int, key: str, context: RequestContext) -> tuple[int, Endpoi
     if key_type not in (GROUP, TRANSACTION, SHARE):
         raise InvalidRequest(f"coordinator type {key_type} is unknown")
     if key_type == SHARE and not SHARE_KEY.fullmatch(key):
-        raise InvalidRequest(f"{key!r} is not a key of a share group (group:topic id:partition)")
+        raise InvalidRequest(
+            f"{key!r} is not a valid key for a share group: the form is group:topic id:partition")
     broker: BrokerContext = context.broker
     name = TOPIC_OF_TYPE.get(key_type, "")
     topic = broker.image.topics.get(name)

@@ -207,7 +207,7 @@ def add_raft_voter(request: AddRaftVoterRequest, context: RequestContext) -> Add
         raise InvalidRequest("Add voter request didn't include a valid voter")
     if request.voter_id == context.broker.node_id:
         raise ProtocolError(
-            f"{request.voter_id} is already a voter", ErrorCode.DUPLICATE_VOTER
+            f"broker {request.voter_id} is already a voter", ErrorCode.DUPLICATE_VOTER
         )
     raise _voters_are_settled("adding")
 
@@ -223,7 +223,7 @@ def remove_raft_voter(
     voter = context.broker.node_id, _directory_id(context.broker, context.broker.node_id)
     if (request.voter_id, request.voter_directory_id) != voter:
         raise ProtocolError(
-            f"broker {request.voter_id} with this directory id is not a voter",
+            f"broker {request.voter_id} is not a voter, or has another directory id",
             ErrorCode.VOTER_NOT_FOUND,
         )
     raise _voters_are_settled("removing")

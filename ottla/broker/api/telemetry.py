@@ -147,7 +147,8 @@ def _said(instance: ClientInstance) -> str:
 def _report(instance: ClientInstance, push: Push) -> None:
     if log.isEnabledFor(logging.DEBUG):
         log.debug(
-            "%s pushed metrics: %d values are kept, %d are dropped; %d bytes sent, codec number %d",
+            "%s pushed metrics: %d values were stored and %d were dropped; the push had %d bytes"
+            " and compression type %d",
             _said(instance),
             len(push.points), push.dropped, len(push.payload), push.codec,
         )

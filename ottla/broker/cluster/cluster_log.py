@@ -212,7 +212,7 @@ class ClusterLog(Metadata):
         image = await self.store.newest(old)
         names = old.topics.keys() | image.topics.keys()
         changed = {n for n in names if old.topics.get(n) != image.topics.get(n)}
-        log.info("metadata: read entries %d to %d from a snapshot", old.entry + 1, image.entry)
+        log.info("metadata: entries %d to %d were read from a snapshot", old.entry + 1, image.entry)
         reached("a broker jumped to a metadata snapshot")
         if old.topics.keys() - image.topics.keys():
             reached("a broker jumped to a snapshot past the deletion of a topic")

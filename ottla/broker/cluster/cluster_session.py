@@ -121,8 +121,9 @@ def _warn_of_min_isr(config: BrokerConfig, image: MetadataImage) -> None:
     own, counts = own_min_isr(config), image.config_of("broker", "").get(MIN_ISR)
     if MIN_ISR in config.static and counts not in (None, str(own)):
         log.warning(
-            "%s=%d in this broker's file has no effect: the cluster's value is %s; change that with"
-            " kafka-configs --entity-type brokers --entity-default", MIN_ISR, own, counts,
+            "%s=%d in this broker's file has no effect: the cluster's value is %s. Change the"
+            " cluster's value with kafka-configs --entity-type brokers --entity-default",
+            MIN_ISR, own, counts,
         )
 
 
@@ -192,8 +193,8 @@ class ClusterSession:
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await self.metadata.catch_up()
         except (TimeoutError, CoordinationError, UnreadableMetadata) as error:
-            log.info("the newest metadata could not be read, so this broker uses the older ones"
-                     " that it has: %r", error)
+            log.info("the newest metadata could not be read, so this broker still uses older"
+                     " metadata: %r", error)
 
     async def remember(self) -> None:
         """Write into the log directories how far this broker has read. Raises CoordinationError."""

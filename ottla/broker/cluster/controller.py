@@ -237,8 +237,9 @@ class Controller:
             self.told_adopting = adopting
             log.warning(
                 "ZooKeeper was restored from a backup: no partition is served until brokers %s have"
-                " started, since their logs may have later leader epochs and producer ids. If a"
-                " broker will not come back, remove it with `kafka-cluster unregister --id N`",
+                " started, since their logs may have higher leader epochs and producer ids than the"
+                " backup. If a broker will not come back, remove it with `kafka-cluster unregister"
+                " --id N`",
                 list(adopting.awaited),
             )
             return
@@ -251,7 +252,7 @@ class Controller:
         await self._repair()
         log.warning(
             "the metadata restored from a backup of ZooKeeper are in use: partitions are served"
-            " again, with leader epochs and producer ids above all those in the brokers' logs"
+            " again, with leader epochs and producer ids higher than any in the brokers' logs"
         )
 
     def _session_changed(self, state: SessionState) -> None:

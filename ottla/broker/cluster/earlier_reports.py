@@ -41,8 +41,8 @@ def report_above(disk: Disk, directories: Sequence[str], held: Held) -> Held:
             body = json.loads(disk.read_bytes(f"{path}/{ADOPTION}"))
             next_id, epoch = max(next_id, int(body["next_id"])), max(epoch, int(body["epoch"]))
         except GARBAGE as error:
-            log.error("%s/%s, with the highest leader epoch and producer id that were reported"
-                      " earlier, is damaged and is ignored: %r", path, ADOPTION, error)
+            log.error("%s/%s is damaged and is ignored (%r). It should contain the highest leader"
+                      " epoch and producer id that were reported earlier", path, ADOPTION, error)
     if epoch > held.epoch:
         reached("a backup is restored again, and no log has an epoch assigned since")
     kept = json.dumps({

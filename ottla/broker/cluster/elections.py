@@ -72,8 +72,8 @@ class LogEnds:
                     node, _request(keys[at : at + ASKED_AT_ONCE]), VERSION, ASK_SECONDS
                 )
             except PeerUnavailable as error:
-                log.info("broker %d did not report the ends of its logs, which an election"
-                         " compares: %s", node, error)
+                log.info("broker %d did not report the ends of its logs for an election: %s",
+                         node, error)
                 return
             for topic in answer.topics:
                 for each in topic.partitions:

@@ -149,7 +149,7 @@ class IsrChanges:
             while self.due and (rows := self._gather()):
                 await self._settle(rows)
         except Exception:
-            log.exception("an internal error while in-sync sets were changed")
+            log.exception("in-sync sets could not be changed because of an internal error")
         finally:
             self.task = None
 
@@ -195,7 +195,8 @@ class IsrChanges:
                 answer = await self._ask(self._request(rows))
             except (ProtocolError, TimeoutError) as error:
                 reached("the controller did not answer about an in-sync set")
-                log.info("no answer about a change of in-sync sets; asking again: %s", error)
+                log.info("the controller did not answer a request to change in-sync sets; asking"
+                         " again: %s", error)
             else:
                 if answer.error_code == 0:
                     rows = self._after(rows, answer)

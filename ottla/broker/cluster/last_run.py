@@ -20,6 +20,7 @@ from ottla.log.files.disk import Disk
 from ottla.log.storage import run_record
 from ottla.replication.metadata import BrokerImage, Held
 from ottla.replication.registration import can_list
+from ottla.wire.wording import counted
 
 log = logging.getLogger("ottla.member")
 
@@ -107,7 +108,8 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
         )
     if lost:
         log.warning(
-            "logs that are missing, damaged or outdated: %d; these replicas are not trusted to be"
-            " complete until they have caught up with other replicas", len(lost),
+            "%s missing, damaged or outdated. The affected replicas are not trusted to be"
+            " complete until they have caught up with other replicas",
+            counted(len(lost), "log is", "logs are"),
         )
     return LastRun(stop, lost, tuple(sorted(away)))

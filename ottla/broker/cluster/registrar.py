@@ -131,8 +131,9 @@ class Registrar:
                     raise
                 if not waits:
                     log.warning(
-                        "%s. If it no longer runs, its session with ZooKeeper ends soon: this"
-                        " broker waits up to %.0f s for this end", error, seconds)
+                        "%s. If the other broker no longer runs, its session with ZooKeeper ends"
+                        " soon. This broker waits up to %.0f s for that session to end",
+                        error, seconds)
                 waits = True
             except (NotConnected, ConnectionLost) as error:
                 if self.loop.time() >= deadline:
@@ -178,7 +179,7 @@ class Registrar:
         elif self._is_removed(old, new):
             self.was_seen = True
             reached("a live broker was declared gone")
-            log.warning("this broker, %d, was removed from the cluster: it registers again",
+            log.warning("this broker (node.id %d) was removed from the cluster; it registers again",
                         self.node_id)
             self._register_again(replace=True)
 

@@ -304,4 +304,4 @@ def batches_of(data: bytes) -> Iterator[BatchView]:
         yield batch
         loaded = True
     if not loaded:
-        raise CorruptMessage(f"{len(data)} bytes of a log do not begin with a complete batch")
+        raise CorruptMessage(f"no complete batch is in the {len(data)} bytes read from the log")

@@ -156,8 +156,8 @@ class TransactionVerifier:
         ):
             reached("a transaction changed while a partition asked about it")
             raise ProtocolError(
-                f"the transaction changed while the leader of {partition!r} asked about it; send"
-                " the batch again",
+                f"the transaction changed while the leader of {partition!r} was verifying it;"
+                " send the batch again",
                 ErrorCode.NOT_ENOUGH_REPLICAS,
             )
 

@@ -161,8 +161,8 @@ def _left(
             yield Finding(
                 "left_but_connected",
                 f"client {client} of {host} has left the group, and a client with the same id and"
-                " host is still connected: it may be the same program, since consumers leave if"
-                " they do not poll for max.poll.interval.ms",
+                " host is still connected: both may be the same program, since a consumer that"
+                " does not call poll() within max.poll.interval.ms leaves but stays connected",
                 {"client": client, "host": host, "since_ms": since_ms})
 
 
@@ -312,7 +312,7 @@ def _held_back(
     return Finding(
         "open_transaction",
         f"{row['topic']}-{row['partition']}: {text}. Consumers with isolation.level=read_committed"
-        f" wait for its end, and {_waiting(row)} wait",
+        f" wait for the transaction to end, and {_waiting(row)} wait",
         {**fields, **about},
     )
 

@@ -114,8 +114,9 @@ def _standing(
             yield Finding(
                 "under_min_isr",
                 f"writes with acks=all are refused: min.insync.replicas is"
-                f" {partition.log.config.min_insync_replicas}, and only {_brokers(state.isr)} of"
-                f" {nodes(state.replicas)} {'is' if len(state.isr) == 1 else 'are'} in sync",
+                f" {partition.log.config.min_insync_replicas}, but only {_brokers(state.isr)}"
+                f" {'is' if len(state.isr) == 1 else 'are'} in sync (replicas:"
+                f" {nodes(state.replicas)})",
                 {"isr": state.isr},
             )
         yield from _reassignment(state)
@@ -136,19 +137,20 @@ def _held_back(
         text, about = opened(broker, partition, stable, known_open)
     yield Finding(
         "open_transaction",
-        f"{text}. Consumers with isolation.level=read_committed wait for its end, and"
-        f" {counted(behind, 'record waits', 'records wait')}",
+        f"{text}. Consumers with isolation.level=read_committed wait for the transaction to"
+        f" end, and {counted(behind, 'record waits', 'records wait')}",
         {"waiting": behind, **about},
     )
 
 
 def _not_preferred(state: PartitionState) -> Finding:
-    later = " once it is in sync" * (state.replicas[0] not in state.isr)
+    preferred = state.replicas[0]
+    later = " once it is in sync" * (preferred not in state.isr)
     return Finding(
         "not_preferred",
-        f"broker {state.leader} leads, but the preferred leader is broker {state.replicas[0]}: an"
-        f" election of preferred leaders moves leadership to the latter{later}",
-        {"leader": state.leader, "preferred": state.replicas[0]},
+        f"broker {state.leader} leads, but the preferred leader is broker {preferred}: an"
+        f" election of preferred leaders makes broker {preferred} the leader{later}",
+        {"leader": state.leader, "preferred": preferred},
     )
 
 

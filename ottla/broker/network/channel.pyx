@@ -312,7 +312,7 @@ cdef class Channel(Pollable):
             self.watch()
 
     cdef int unreadable(self, error) except -1:
-        log.error("%r is closed: a part of its reply cannot be read: %s", self, error)
+        log.error("%r is closed: a part of its reply cannot be read from disk: %s", self, error)
         if self.out.ranges:
             self.doubt_file((<FileRange>self.out.ranges[0]).file.path, error)
         self.close()

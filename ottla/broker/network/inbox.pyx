@@ -71,7 +71,8 @@ cdef class Inbox:
             wanted = max(2 * self.room, SIZE)
             grown = <uint8_t *>realloc(self.data, wanted)
             if grown is NULL:
-                raise MemoryError(f"out of memory: no receive buffer of {wanted} bytes")
+                raise MemoryError(
+                    f"out of memory: cannot allocate a receive buffer of {wanted} bytes")
             self.data, self.room = grown, wanted
         size[0] = self.room - self.filled
         return self.data + self.filled

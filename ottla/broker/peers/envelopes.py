@@ -199,12 +199,12 @@ class Forwarding:
         """What this broker knows about the controller that did not answer, and what to do.
         `changes` is whether the request asked for a change."""
         node_id = self.controller_id()
-        end = ". The change may still be made: look before you retry" if changes else "; ask again"
+        end = ". The change may still happen: check before you retry" if changes else "; ask again"
         who = f"broker {node_id} was the controller"
         if node_id < 0:
             who, end = "this broker knows of no controller", "; ask again"
         elif node_id == self.peers.node_id:
-            who = f"this broker, {node_id}, was the controller"
+            who = f"this broker (node.id {node_id}) was the controller"
         cut = "" if self.connected() else "; this broker does not reach ZooKeeper"
         return who + cut + end
 

@@ -128,7 +128,8 @@ cdef class FetchLink(PeerLink):
         if size > self.room:
             grown = <uint8_t *>realloc(self.buffer, size)
             if grown is NULL:
-                raise MemoryError(f"out of memory: no receive buffer of {size} bytes")
+                raise MemoryError(
+                    f"out of memory: cannot allocate a receive buffer of {size} bytes")
             self.buffer, self.room = grown, size
         elif self.filled == self.room:
             raise MalformedMessage(
@@ -144,7 +145,8 @@ cdef class FetchLink(PeerLink):
             return 0
         used = self.fetcher.take(self.buffer, self.filled)
         if not 0 <= used <= self.filled:
-            raise AssertionError(f"the fetcher consumed {used} bytes, of {self.filled} received")
+            raise AssertionError(
+                f"the fetcher consumed {used} bytes, but {self.filled} bytes were received")
         self.filled -= used
         if self.filled > 0 and used > 0:
             memmove(self.buffer, self.buffer + used, self.filled)

@@ -332,8 +332,8 @@ class ReplicaFetchers:
             except StorageFailed as error:
                 if not home.space.full:
                     log.error(
-                        "truncated logs fetch no records until their checkpoint is written: %s",
-                        error)
+                        "truncated replicas fetch no records yet, because their checkpoint could"
+                        " not be written: %s", error)
                 full.append(home)
         return full
 

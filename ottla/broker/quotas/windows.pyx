@@ -20,7 +20,7 @@ cdef class Rate:
         self.covered_min = max(1, samples - 1) * sample_seconds
         self.samples = <Sample *>calloc(self.samples_max, sizeof(Sample))
         if self.samples is NULL:
-            raise MemoryError(f"out of memory: no room for {samples} samples of a quota")
+            raise MemoryError(f"out of memory: cannot allocate {samples} samples of a quota")
 
     def __dealloc__(self):
         free(self.samples)

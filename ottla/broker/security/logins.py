@@ -57,8 +57,8 @@ class Logins:
         """Log how many first logins were not logged at INFO since the last sweep."""
         if self._not_logged:
             log.info(
-                "listener %s: %d more logins are not listed; each is the first of its user from its"
-                " address",
+                "listener %s: %d more logins are not logged one by one; each was a user's first"
+                " login from an address",
                 self.listener, self._not_logged,
             )
         self._logged = self._not_logged = 0

@@ -51,8 +51,8 @@ def peer_login(
     if not options.get("username") or "password" not in options:
         raise SettingsError(
             jaas,
-            "needs username=\"…\" and password=\"…\": with them this broker logs in to the"
-            " others"
+            "needs username=\"…\" and password=\"…\", which this broker uses to log in to the"
+            " other brokers"
         )
     login = PeerLogin(mechanism, options["username"], options["password"])
     try:

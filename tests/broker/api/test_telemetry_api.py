@@ -164,5 +164,5 @@ def test_pushes_are_logged_at_debug(
     with caplog.at_level(logging.DEBUG, "ottla.telemetry"):
         assert push(client, ask(client), pushed(gauge("m.n", field(4, 2.5), topic="t"))) == 0
     said = [record.getMessage() for record in caplog.records if record.name == "ottla.telemetry"]
-    assert "pushed metrics: 1 values are kept, 0 are dropped" in said[0]
+    assert "pushed metrics: 1 values were stored and 0 were dropped" in said[0]
     assert said[1].endswith("m.n 2.5 (('topic', 't'),)")

@@ -162,7 +162,7 @@ def test_every_item_of_a_request_without_a_controller_times_out(
 
 
 @pytest.mark.parametrize(("controller", "said"), [
-    (2, "broker 2 was the controller"), (1, "this broker, 1, was the controller"),
+    (2, "broker 2 was the controller"), (1, "this broker (node.id 1) was the controller"),
 ])
 def test_the_answer_names_the_last_controller_and_whether_zookeeper_is_reached(
     asked: RunningCluster, monkeypatch: pytest.MonkeyPatch, controller: int, said: str
@@ -176,7 +176,7 @@ def test_the_answer_names_the_last_controller_and_whether_zookeeper_is_reached(
         session = asked.sessions[1]
         session.join() if here else session.cut()
 
-    end = ". The change may still be made: look before you retry"
+    end = ". The change may still happen: check before you retry"
     with asked.client(1) as client, monkeypatch.context() as patch:
         patch.setattr(forwarding, "controller_id", lambda: controller)
         patch.setattr(forwarding, "_attempt", silent)

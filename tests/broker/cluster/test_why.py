@@ -40,7 +40,7 @@ def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
         again = f"; the replica is in sync again once broker {leader} is back and has caught up"
         assert again in printed
         assert f"broker {now} leads instead of broker {leader}" in printed
-        moves = "an election of preferred leaders moves leadership to the latter"
+        moves = f"an election of preferred leaders makes broker {leader} the leader"
         assert f"{moves} once it is in sync" in printed
         assert main([*told, "--output", "json"]) == 0
         (document,) = json.loads(capsys.readouterr().out)

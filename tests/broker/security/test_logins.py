@@ -112,7 +112,7 @@ def test_logins_of_many_users_have_a_bounded_number_of_lines(
         logins.success(f"User:{number}", "h", "h:1", "PLAIN", False)
     assert len(lines(caplog, "has authenticated")) == LOGGED_PER_SWEEP
     logins.sweep()
-    assert lines(caplog, f"{2 * KNOWN_MAX - LOGGED_PER_SWEEP} more logins are not listed")
+    assert lines(caplog, f"{2 * KNOWN_MAX - LOGGED_PER_SWEEP} more logins are not logged")
     assert len(logins.known) == KNOWN_MAX
     logins.success("User:another", "h", "h:1", "PLAIN", False)
     logins.success("User:another", "h", "h:2", "PLAIN", True)

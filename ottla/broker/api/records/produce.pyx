@@ -471,6 +471,6 @@ cdef int require_kept(Partition partition, const uint8_t *records) except -1:
             plog.flush()
     elif partition.role.replicated and partition.high_watermark < end:
         raise ProtocolError(
-            f"{partition!r} has the batch, but not all replicas in sync have it yet",
+            f"the batch is in {partition!r}, but not all in-sync replicas have it yet",
             ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
     return 0

@@ -116,8 +116,8 @@ cdef class ProduceRequest(ProduceState):
         if self.acks == 0:
             if self.failed:
                 raise MalformedMessage(
-                    "a Produce request with acks=0 failed, and only a closed connection can tell"
-                    " the client")
+                    "a Produce request with acks=0 failed; it gets no reply, so the connection is"
+                    " closed to report the failure")
             reply = None
         if throttle_ms > 0:
             self.queue.throttle(reply, start, PRODUCE, self.version, throttle_ms)

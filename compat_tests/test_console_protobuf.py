@@ -85,7 +85,7 @@ def test_a_few_bytes_do_not_become_many_fields(schemas: Schemas) -> None:
 
 
 @pytest.mark.parametrize(("value", "says"), [
-    (framed(7, b"\xff\xff"), "the bytes are not valid protobuf of schema 7"),
+    (framed(7, b"\xff\xff"), "the bytes are not a valid protobuf value of schema 7"),
     (framed(7, b"", b"\x02\x63"), "no message"),
     (framed(7, b"", b"\xff" * 9), "schema 7"),
     (framed(7, b"", b"\x02\x01"), "no message"),

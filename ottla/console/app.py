@@ -183,10 +183,10 @@ async def download(request: ApiRequest) -> Response:
     topic, name = request.path("topic"), request.one_of("part", ("value", "key"))
     partition, offset = (int(request.path(name)) for name in ("partition", "offset"))
     if partition > 1 << 30 or offset > 1 << 62:
-        raise BadRequest("partition or offset: the number is too high", 404, "NOT_FOUND")
+        raise BadRequest("the partition or the offset is too high", 404, "NOT_FOUND")
     (low, high), bootstrap = await request.visitor.connections.run(one_record, topic, partition)
     if not low <= offset < high:
-        there = f"offsets {low} to {high - 1} only" if low < high else "no records"
+        there = f"only offsets {low} to {high - 1}" if low < high else "no records"
         raise BadRequest(f"{topic}-{partition} has {there}", 404)
     message = await asyncio.get_running_loop().run_in_executor(
         request.service.search_threads, read_one, dict(request.visitor.properties), bootstrap,

@@ -99,7 +99,7 @@ async def change_config(request: ApiRequest, kind: int, name: str) -> Row:
     set_to = strings(await request.field("set", dict, {}), "setting")
     reset = await request.field("reset", list, [])
     if not all(isinstance(one, str) for one in reset):
-        raise BadRequest("the field 'reset': expected a list of names of settings")
+        raise BadRequest("the field 'reset': expected a list of setting names")
     await request.visitor.connections.run(
         configs.alter, kind, name, set_to, reset,
         dry_run=await request.field("dry_run", bool, False),
@@ -173,7 +173,8 @@ def sent(
     )
     producer.flush(DELIVERY_SECONDS + 1)
     if not answers or answers[0][0] is not None:
-        reason = reason_with_code(answers[0][0]) if answers else "no acknowledgement in time"
+        reason = reason_with_code(answers[0][0]) if answers else (
+            "no broker acknowledged the record in time")
         raise ClientError(f"topic {topic!r}: {reason}")
     message = answers[0][1]
     return {"topic": topic, "partition": message.partition(), "offset": message.offset()}
@@ -191,8 +192,8 @@ async def reset_group(request: ApiRequest) -> Row:
     to, rows_given = await request.field("to", str, ""), await request.field("offsets", list, [])
     if not to and not rows_given:
         raise BadRequest(
-            "the new offsets are missing: set the field 'to' to beginning, end, N, +N, -N or @TIME,"
-            " or the field 'offsets' to a list with an offset for each partition")
+            "the new offsets are missing: send the field 'to' (beginning, end, N, +N, -N or @TIME),"
+            " or the field 'offsets' (a list with an offset for each partition)")
     at_ms = milliseconds(to) if to.startswith(("@", "s@")) else None
     rows = await request.visitor.connections.run(
         reset, name, to, await request.field("topics", list, []),
@@ -254,12 +255,12 @@ def resets_of(
         now = committed[place][0] if place in committed else None
         if now != old:
             raise BadRequest(
-                f"no offset was set: the group's offset in {topic}-{index} was {old} in the"
+                f"no offset was changed: the group's offset in {topic}-{index} was {old} in the"
                 f" preview, and is {now} now. Look at the preview again", 409, "CHANGED")
         if plan[place] != wanted[place]:
             raise BadRequest(
-                f"no offset was set: {topic}-{index} no longer has offset {wanted[place]} of the"
-                f" preview; the nearest one is {plan[place]}. Look at the preview again",
+                f"no offset was changed: {topic}-{index} no longer has offset {wanted[place]} of"
+                f" the preview; the nearest offset is {plan[place]}. Look at the preview again",
                 409, "CHANGED")
     return plan
 
@@ -340,7 +341,7 @@ async def delete_acl(request: ApiRequest) -> Row:
     await request.confirmed(rule[1].principal or "")
     removed = await request.visitor.connections.run(rules.delete, [rule])
     if not removed:
-        raise BadRequest("no such ACL exists", 404)
+        raise BadRequest("this ACL does not exist", 404)
     return {"removed": len(removed)}
 
 
@@ -350,7 +351,7 @@ async def set_user(request: ApiRequest) -> Row:
     password = await request.field("password", str)
     if mechanism not in configs.MECHANISMS or not password:
         known = " or ".join(configs.MECHANISMS)
-        raise BadRequest(f"expected a 'password' that is not empty, and the 'mechanism' {known}")
+        raise BadRequest(f"'password' must not be empty, and 'mechanism' must be {known}")
     await request.visitor.connections.run(
         configs.set_scram, request.path("user"), mechanism, password)
     return DONE
@@ -410,12 +411,12 @@ async def reassign(request: ApiRequest) -> Row:
     for index, brokers in wanted.items():
         known = isinstance(brokers, list) and brokers and all(type(one) is int for one in brokers)
         if not index.isdecimal() or not known:
-            raise BadRequest("the field 'replicas': expected brokers for each partition,"
+            raise BadRequest("the field 'replicas': expected a list of brokers for each partition,"
                              ' as in {"0": [1, 2, 3]}')
         plan[topic, int(index)] = brokers
     if not plan:
-        raise BadRequest("the field 'replicas' is empty: expected brokers for at least one"
-                         ' partition, as in {"0": [1, 2, 3]}')
+        raise BadRequest("the field 'replicas' is empty: expected a list of brokers for at least"
+                         ' one partition, as in {"0": [1, 2, 3]}')
     refuse(await request.visitor.connections.run(partitions.reassign, plan))
     return {"partitions": len(plan)}
 

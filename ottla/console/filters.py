@@ -167,7 +167,7 @@ def name_of(quoted: str) -> str:
     try:
         return str(json.loads(f'"{quoted}"'))
     except ValueError as wrong:
-        raise BadFilter(f'JSON path ["{quoted}"]: not a JSON string: {wrong}') from wrong
+        raise BadFilter(f'JSON path ["{quoted}"]: the name is invalid JSON: {wrong}') from wrong
 
 
 def at(document: Any, steps: list[str | int]) -> Iterator[Any]:

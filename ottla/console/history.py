@@ -105,8 +105,8 @@ class History:
         if not self._told:
             self._told = True
             log.warning(
-                "the history has %d series, the most that it keeps: further topics and groups"
-                " get no graphs", SERIES_MAX)
+                "the history has reached its limit of %d series: further topics and groups get no"
+                " graphs", SERIES_MAX)
         return False
 
     def _series(self, sample: Sample, moment: int, silent: Iterator[Key]) -> int | None:

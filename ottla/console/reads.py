@@ -419,7 +419,7 @@ def begin_offsets(
         return {**{index: low for index, (low, _) in bounds.items()}, **given(value, bounds)}
     raise BadRequest(
         f"from={wanted.start}: expected newest, oldest, offset:N, time:MILLISECONDS, or the "
-        "`next` of an answer"
+        "value of the field `next` in an earlier answer"
     )
 
 

@@ -99,8 +99,9 @@ class ApiRequest:
         """Raises BadRequest for an unknown parameter or field."""
         for name in given:
             if name not in known:
-                near = similar(name, known) or f"; there are {', '.join(known) or 'none'}"
-                raise BadRequest(f"no {what} {name[:200]!r} exists here{near}")
+                all_known = f"; expected {', '.join(known)}" if known else f"; expected no {what}"
+                near = similar(name, known) or all_known
+                raise BadRequest(f"unknown {what} {name[:200]!r}{near}")
 
     async def body(self) -> dict[str, Any]:
         """The JSON object in the body. Raises BadRequest."""
@@ -150,8 +151,8 @@ class ApiRequest:
         if await self.field("confirm", str, None) != name:
             example = json.dumps({"confirm": name}, ensure_ascii=False)
             raise BadRequest(
-                f"the field 'confirm' must repeat the name {name!r}: the request's JSON object must"
-                f" have it, as in {example}")
+                f"the field 'confirm' of the request's JSON object must repeat the name {name!r},"
+                f" as in {example}")
 
 
 TYPES = {str: "string", int: "integer", bool: "boolean", dict: "object", list: "array"}

@@ -55,7 +55,7 @@ class Schemas:
         self.known: dict[int, tuple[str, Reader]] = {}
         self.missing: dict[int, tuple[float, str]] = {}
         if not is_address(source) and not Path(source).is_dir():
-            raise ClientError(f"--schemas {source}: there is no such directory")
+            raise ClientError(f"--schemas {source}: the directory does not exist")
         try:
             import fastavro
         except ImportError:
@@ -73,7 +73,7 @@ class Schemas:
             return Decoded(number, kind, read(data[PREFIX:]))
         except Exception as wrong:          # a library may raise any error for foreign bytes
             raise NotDecoded(
-                f"the bytes are not valid {kind} of schema {number}: {wrong}") from wrong
+                f"the bytes are not a valid {kind} value of schema {number}: {wrong}") from wrong
 
     def _schema(self, number: int) -> tuple[str, Reader]:
         with self.lock:
@@ -117,7 +117,7 @@ class Schemas:
         schema = self.library.parse_schema(parsed, named)
         if endless(schema, named):
             raise ClientError(
-                "the schema has an array whose items take no bytes: its length has no limit"
+                "the schema has an array whose items take no bytes, so the array may be endless"
             )
 
         def read(payload: bytes) -> Any:
@@ -150,7 +150,7 @@ def file_of(folder: Path, number: int) -> tuple[str, str]:
             if place.is_file():
                 return kind, place.read_text(encoding="utf-8")
     names = " or ".join(f"{number}.{suffix}" for suffix in SUFFIXES)
-    raise ClientError(f"{folder} has no {names}")
+    raise ClientError(f"{folder} has no file {names}")
 
 
 def is_address(source: str) -> bool:

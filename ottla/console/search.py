@@ -178,7 +178,7 @@ class Reader:
             patience = IDLE_SECONDS if self.failure else SILENT_SECONDS
             if not endless and not batch and time.monotonic() - heard > patience:
                 raise ClientError(
-                    f"{topic}: no records received within {patience:g} s"
+                    f"{topic}: no records were received within {patience:g} s"
                     + (f": {self.failure}" if self.failure else ""))
             heard = time.monotonic() if batch else heard
             for message in batch:

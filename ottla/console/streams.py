@@ -62,7 +62,7 @@ def live(request: ApiRequest, answer: Answer) -> StreamingResponse:
     """A stream of the values of several paths and of their changes. Raises BadRequest."""
     paths = request.request.query_params.getlist("path")
     if not 0 < len(paths) <= PATHS_MAX:
-        raise BadRequest(f"expected 1 to {PATHS_MAX} parameters 'path'")
+        raise BadRequest(f"expected the parameter 'path' 1 to {PATHS_MAX} times")
     return opened(request, changes(request, paths, answer))
 
 

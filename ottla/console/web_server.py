@@ -60,7 +60,7 @@ class Refusals:
             self._others += 1
             return
         more = counted(self._others, "other connection")
-        log.warning("%s%s", what, f"; {more} refused since the last such line" if self._others
+        log.warning("%s%s", what, f"; refused since the previous warning: {more}" if self._others
                     else "")
         self._next, self._others = self._now() + NOTE_SECONDS, 0
 

@@ -175,7 +175,7 @@ class Offsets:
         group_id, topic, partition = key
         for producer_id in self._holders.get(group_id, {}).get((topic, partition), ()):
             pending = self._pending[producer_id][key]
-            assert pending.sequence <= self._sequence, "the number is not assigned yet"
+            assert pending.sequence <= self._sequence, "the sequence number is not assigned yet"
             if pending.sequence < sequence:
                 pending.value = None
                 reached("a later commit overtook an offset of an open transaction")

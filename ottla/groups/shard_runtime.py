@@ -410,7 +410,7 @@ class ShardRuntime(Generic[S]):
     def _give_up(self, live: Live[S]) -> None:
         """Answers the requests that have waited too long, with a retriable error, so that later
         requests of their connections are served."""
-        assert self.patience_ms is not None, "GIVE_UP was set although waits have no limit"
+        assert self.patience_ms is not None, "the timer GIVE_UP is set, but waiting has no limit"
         live.gives_up_ms = None
         live.appends.answer_late(
             self.tick_ms() - self.patience_ms,

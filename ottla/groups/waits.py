@@ -79,8 +79,9 @@ def _since(moment: Moment, fallback_ms: int) -> tuple[int, str]:
 
 
 def _nobody(since_ms: int, moment: Moment) -> Finding:
-    long = f", for {duration(moment.wall_ms - since_ms)}" if since_ms >= 0 else ""
-    return Finding("no_members", f"the group has no members{long}: nobody reads",
+    members = "no members" if since_ms < 0 else (
+        f"had no members for {duration(moment.wall_ms - since_ms)}")
+    return Finding("no_members", f"the group has {members}: nobody reads",
                    {"since_ms": since_ms})
 
 
@@ -101,8 +102,8 @@ def _refused(group: ClassicGroup, moment: Moment) -> Finding:
     elapsed, since = _since(moment, group.state_ms)
     return Finding(
         "assignment_refused",
-        f"{REBALANCING}{since}; all have joined, but the group's log refuses the assignment:"
-        f" {group.refused}; the members join again until the log accepts an assignment",
+        f"{REBALANCING}{since}; all members have joined, but the group's log refuses the"
+        f" assignment: {group.refused}; the members join again until the log accepts an assignment",
         {"elapsed_ms": elapsed, "reason": group.refused},
     )
 
@@ -147,7 +148,8 @@ def _completing(group: ClassicGroup, moment: Moment) -> Finding:
     who = "" if leader is None else f", {_members([leader])},"
     return Finding(
         "waiting_for_assignment",
-        f"{REBALANCING}{since}; all have joined, and the assignment of the leader{who} is awaited",
+        f"{REBALANCING}{since}; all members have joined, and the group waits for the leader{who} to"
+        " send the assignment",
         {"elapsed_ms": elapsed, "leader": group.leader},
     )
 
@@ -187,15 +189,15 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
     if member.epoch == LEFT_FOR_NOW:
         return Finding(
             "member_left_for_now",
-            f"the static member {value.instance_id} has left for now; its partitions wait"
-            " for it until its session ends", fields,
+            f"the static member {value.instance_id} has left for now; its partitions stay"
+            " assigned to it until its session ends", fields,
         )
     if state == MemberState.UNREVOKED_PARTITIONS:
         names = _names(member.current.revoking, moment.cluster)
         return Finding(
             "waiting_for_revocation",
-            f"{who} has to give up {listed(names)}; it is removed unless it does so within its"
-            f" rebalance timeout of {duration(value.rebalance_timeout_ms)}",
+            f"{who} has to give up {listed(names)}; the member is removed if this takes longer than"
+            f" its rebalance timeout of {duration(value.rebalance_timeout_ms)}",
             {**fields, "partitions": names[:WAITED_FOR_MAX]},
         )
     if state == MemberState.UNRELEASED_PARTITIONS:
@@ -203,7 +205,7 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
         holders = sorted({group.owners[each] for each in wanted if each in group.owners})
         names = _names(wanted, moment.cluster)
         held = f", which {listed(holders)} still {'has' if len(holders) == 1 else 'have'}"
-        held = held if holders else "; the answer to its next heartbeat assigns what is free"
+        held = held if holders else "; the answer to its next heartbeat assigns the free partitions"
         return Finding(
             "waiting_for_release",
             f"{who} waits for {listed(names)}{held}",
@@ -211,7 +213,7 @@ def _behind(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -> Fin
         )
     return Finding(
         "waiting_for_heartbeat",
-        f"{who} has not taken the new assignment yet: the answer to its next heartbeat contains it",
+        f"{who} gets its new assignment in the answer to its next heartbeat",
         fields,
     )
 

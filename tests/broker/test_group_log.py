@@ -62,14 +62,14 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
             cluster.with_retries(lambda: classic_life(cluster))
             modern_life(cluster)
     said = lines(caplog)
-    assert [line.partition(":")[2].partition(",")[0] for line in said if "classic" in line] == [
+    assert [line.partition(" from")[2].partition(":")[0] for line in said if "classic" in line] == [
         " Empty to PreparingRebalance", " PreparingRebalance to CompletingRebalance",
         " CompletingRebalance to Stable", " Stable to PreparingRebalance",
         " PreparingRebalance to Empty",
     ]
     modern = [line for line in said if "modern" in line]
-    assert modern[0].startswith("group modern: none to ")
-    assert any("to Reconciling, epoch 2, 1 member" in line for line in modern)
+    assert modern[0].startswith("group modern was absent; now it is ")
+    assert any("now it is Reconciling, epoch 2, 1 member" in line for line in modern)
     assert modern[-1].endswith("0 members")
     caplog.clear()
     with RunningBroker(tmp_path, **settings) as broker:

@@ -148,7 +148,7 @@ def test_who_writes_to_a_topic_and_who_reads_it_is_known(
 def test_a_move_of_replicas_is_asked_of_the_broker(console: Console) -> None:
     same = {"topic": "orders", "replicas": {"0": [console.get("/brokers")["rows"][0]["broker"]]}}
     assert console.ask("/reassignments", "POST", same).json == {"partitions": 1}
-    for replicas, says in (({"0": []}, "expected brokers"), ({"0": [True]}, "expected brokers"),
+    for replicas, says in (({"0": []}, "a list of brokers"), ({"0": [True]}, "a list of brokers"),
                            ({}, "at least one"), ({"0": [99]}, "99"), ({"77": [0]}, "77")):
         wrong = console.ask("/reassignments", "POST", {"topic": "orders", "replicas": replicas})
         assert 400 <= wrong.status < 500 and says in wrong.json["message"], wrong
@@ -182,10 +182,10 @@ def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
         ("POST", "/topics", {"topic": "t", "configs": {"a": 1}}, "expected a string"),
         ("POST", "/topics/orders/trim", {"before": {"x": 1}, "confirm": "orders"}, "an offset"),
         ("POST", "/groups/billing/reset", {"to": "sideways"}, "the field 'to' is sideways: "),
-        ("POST", "/groups/billing/reset", {}, "set the field 'to' to beginning, end"),
+        ("POST", "/groups/billing/reset", {}, "send the field 'to' (beginning, end"),
         ("POST", "/groups/none/reset", {"to": "end"}, "in the field 'topics'"),
-        ("DELETE", "/topics/orders", None, """'confirm' must repeat the name 'orders': the req"""
-         """uest's JSON object must have it, as in {"confirm": "orders"}"""),
+        ("DELETE", "/topics/orders", None, """'confirm' of the request's JSON object must """
+         """repeat the name 'orders', as in {"confirm": "orders"}"""),
         ("DELETE", "/topics/orders", {"confirm": "order"}, "must repeat the name 'orders'"),
         ("DELETE", "/acls", None, "'resource' is missing"),
         ("POST", "/elect", None, "send Content-Type: application/json"),
@@ -197,10 +197,10 @@ def test_users_and_quotas_are_set_and_removed(console: Console) -> None:
         ("GET", "/topics/orders/records?json=order", None, "expected $"),
         ("GET", "/topics/orders/records?from=never", None, "expected newest"),
         ("GET", "/topics/orders/records?partition=7", None, "no partition 7"),
-        ("GET", "/topics/orders/records?kye=a", None, "'kye' exists here; there are from, "),
-        ("GET", "/topics?path=x", None, "no parameter 'path' exists here; there are none"),
-        ("POST", "/topics", {"topic": "x", "partitons": 3}, "'partitons' exists here; similar"),
-        ("GET", "/stream", None, "expected 1 to 8 parameters 'path'"),
+        ("GET", "/topics/orders/records?kye=a", None, "unknown parameter 'kye'; expected from, "),
+        ("GET", "/topics?path=x", None, "unknown parameter 'path'; expected no parameter"),
+        ("POST", "/topics", {"topic": "x", "partitons": 3}, "unknown field 'partitons'; similar"),
+        ("GET", "/stream", None, "expected the parameter 'path' 1 to 8 times"),
         ("GET", "/nothing", None, "no such path"),
         ("GET", "//api/v2/topics", None, "no such path; see /api/v1/openapi.json"),
         ("DELETE", "//api/none", None, "no such path; see /api/v1/openapi.json"),

@@ -161,7 +161,7 @@ def test_history_is_bounded_and_keeps_clusters_apart(
         history.write((Sample("topic", name, "offset", 1) for name in names), now)
     assert len(history.ids) == SERIES_MAX
     [told] = caplog.messages
-    assert told.startswith(f"the history has {SERIES_MAX} series, the most that it keeps"), "once"
+    assert told.startswith(f"the history has reached its limit of {SERIES_MAX} series"), "once"
     history.begin("two")
     assert history.points("topic", "0", "offset", 3600, 100) == []
     history.begin("one")

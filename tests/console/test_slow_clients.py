@@ -113,7 +113,7 @@ def test_clients_that_do_not_speak_http_are_logged_once_a_minute(
         refusals.note(f"refused at {second}")
     assert caplog.messages == [
         "refused at 0",
-        "refused at 61; 2 other connections refused since the last such line",
+        "refused at 61; refused since the previous warning: 2 other connections",
         "refused at 130",
     ]
     hello = (30).to_bytes(4) + (18).to_bytes(2) + b"\0\3"

@@ -50,10 +50,13 @@ def classic(state: ClassicState, *joined: bool, state_ms: int = NOW_MS - 2_000) 
 
 
 def test_a_group_without_members_says_since_when() -> None:
-    for since_ms, long in ((NOW_MS - 3_000, ", for 3 s"), (0, ", for 1 min 40 s"), (-1, "")):
+    for since_ms, long in (
+        (NOW_MS - 3_000, "had no members for 3 s"), (0, "had no members for 1 min 40 s"),
+        (-1, "no members"),
+    ):
         (finding,) = found(classic(ClassicState.EMPTY, state_ms=since_ms))
         assert finding == Finding(
-            "no_members", f"the group has no members{long}: nobody reads", {"since_ms": since_ms})
+            "no_members", f"the group has {long}: nobody reads", {"since_ms": since_ms})
     (finding,) = found(ConsumerGroup("g"))
     assert finding.fields == {"since_ms": -1}
     (finding,) = found(ConsumerGroup("g", target_ms=NOW_MS - 3_000))
@@ -99,14 +102,14 @@ def test_the_initial_delay_and_the_leader_are_waited_for() -> None:
     (finding,) = found(classic(ClassicState.COMPLETING, False))
     assert finding.kind == "waiting_for_assignment"
     assert finding.fields == {"elapsed_ms": 2_000, "leader": "m0"}
-    assert "the leader, m0 (client c) of h, is awaited" in finding.text
+    assert "waits for the leader, m0 (client c) of h, to send" in finding.text
     began = event(0, TICK_MS - 400, "rebalance_began", {})
     why = event(0, 0, "left", {"member": "x"})
     (finding,) = found(classic(ClassicState.COMPLETING, False), Rebalance(began, why))
     assert finding.fields["elapsed_ms"] == 400
     assert "for 400 ms, because member x left at its own request;" in finding.text
     (finding,) = found(classic(ClassicState.COMPLETING, False), Rebalance(began, None))
-    assert "for 400 ms; all have joined" in finding.text
+    assert "for 400 ms; all members have joined" in finding.text
     (finding,) = found(classic(ClassicState.COMPLETING, False, state_ms=-1))
     assert finding.fields["elapsed_ms"] == 0 and "rebalancing; all" in finding.text
 
@@ -142,8 +145,8 @@ def test_a_group_of_kip_848_says_which_member_is_behind_and_why() -> None:
         2, 1, MemberState.UNREVOKED_PARTITIONS, {}, {(T, 3): 2, (T, 2): 2, (b"x" * 16, 0): 2}))
     assert found(group)[1].kind == "waiting_for_revocation"
     assert found(group)[1].fields["partitions"] == ["t-2", "t-3"]
-    assert "t-2 and t-3; it is removed unless it does so within its rebalance timeout of 9 s" in (
-        found(group)[1].text)
+    assert found(group)[1].text.endswith(
+        "t-2 and t-3; the member is removed if this takes longer than its rebalance timeout of 9 s")
 
 
 def test_who_waits_for_partitions_says_who_has_them() -> None:
@@ -153,7 +156,7 @@ def test_who_waits_for_partitions_says_who_has_them() -> None:
     (_, behind) = found(group)
     assert (behind.kind, behind.fields["held_by"]) == ("waiting_for_release", [])
     assert behind.text.endswith(
-        "waits for t-1; the answer to its next heartbeat assigns what is free")
+        "waits for t-1; the answer to its next heartbeat assigns the free partitions")
     group.replay_current("m", CurrentMemberValue(3, 2, assigned={(T, 0): 3, (T, 1): 3}))
     (_, behind) = found(group)
     assert behind.fields["partitions"] == ["t-1"] and behind.fields["held_by"] == ["m"]

@@ -54,7 +54,7 @@ def test_a_classic_group_is_followed_from_its_first_member_to_its_last() -> None
     [awaited] = findings(bench)
     assert awaited.kind == "waiting_for_assignment"
     assert awaited.fields == {"elapsed_ms": 1000 + 5000 + 1200 - 6000, "leader": first.member_id}
-    assert f"the leader, {first.member_id} of h, is awaited" in awaited.text
+    assert f"waits for the leader, {first.member_id} of h, to send" in awaited.text
     assert owners(group_of(bench), bench.cluster) == {}
     at_rest(bench, first, second)
     assert findings(bench) == []

@@ -174,8 +174,8 @@ class ClassicGroup:
     def _enter(self, state: ClassicState, wall_ms: int, aloud: bool = True) -> None:
         if state is not self.state and aloud:
             log.debug(
-                "group %s: %s to %s, generation %d, %d members", self.group_id, self.state.value,
-                state.value, self.generation, len(self.members),
+                "group %s changes from %s to %s: generation %d, %d members", self.group_id,
+                self.state.value, state.value, self.generation, len(self.members),
             )
         self.state, self.state_ms = state, wall_ms
 
@@ -268,7 +268,7 @@ class ClassicGroup:
     def next_generation(self, wall_ms: int) -> None:
         """Begins the next generation with the present members: chooses the protocol, then waits for
         the leader's assignment."""
-        assert self.state is ClassicState.PREPARING, "the group is not collecting its members"
+        assert self.state is ClassicState.PREPARING, "the group's state is not PreparingRebalance"
         assert self.members, "the generation would have no members"
         self.generation += 1
         self.pending_syncs.clear()
@@ -317,7 +317,7 @@ class ClassicGroup:
 
     def emptied(self, wall_ms: int) -> GroupValue:
         """The record of the next generation, which has no members."""
-        assert not self.members, "the record would drop the members"
+        assert not self.members, "the group still has members"
         return GroupValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation + 1,

@@ -47,8 +47,8 @@ def join(
     _check_size(group, request.member_id, result, settings)
     if not group.supports(request.protocol_type, request.protocols):
         raise InconsistentProtocol(
-            f"the members of group {group.group_id} have in common the protocols"
-            f" {group.common_protocols()} of type {group.protocol_type}, but this member has"
+            f"all members of group {group.group_id} support the protocols"
+            f" {group.common_protocols()} of type {group.protocol_type}, but this member supports"
             f" {[name for name, _ in request.protocols]} of type {request.protocol_type}"
         )
     if request.member_id:

@@ -61,7 +61,8 @@ class ServedClassicGroup(ClassicGroup):
         member = self.check_member(member_id, instance_id)
         if generation != self.generation:
             raise IllegalGeneration(
-                f"the group is in generation {self.generation}, but the request has {generation}"
+                f"the group is in generation {self.generation}, but the request has generation"
+                f" {generation}"
             )
         # The timer is not moved here: when it fires it finds the new deadline.
         member.deadline_ms = tick_ms + member.session_timeout_ms
@@ -126,7 +127,8 @@ class ServedClassicGroup(ClassicGroup):
         member = self.check_member(request.member_id, request.instance_id)
         if generation != self.generation:
             raise IllegalGeneration(
-                f"the group is in generation {self.generation}, but the request has {generation}"
+                f"the group is in generation {self.generation}, but the request has generation"
+                f" {generation}"
             )
         if request.transactional:
             return

@@ -43,7 +43,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
         reached("a SyncGroup of an old generation")
         raise IllegalGeneration(
             f"the group is in generation {group.generation}, but the request has"
-            f" {request.generation}"
+            f" generation {request.generation}"
         )
     if _differ(request.protocol_type, group.protocol_type) or _differ(
         request.protocol, group.protocol
@@ -52,7 +52,7 @@ def sync(group: ClassicGroup, request: Sync, answer: Answer, result: Result) -> 
             f"group {group.group_id} uses the protocol {group.protocol} of type"
             f" {group.protocol_type}, not {request.protocol} of type {request.protocol_type}"
         )
-    assert group.state is not ClassicState.EMPTY, "a group with a member is Empty"
+    assert group.state is not ClassicState.EMPTY, "a group with members is in state Empty"
     if group.state is ClassicState.PREPARING:
         raise RebalanceInProgress("the group waits for members to join: join again")
     group.pending_syncs.discard(member.member_id)
@@ -76,7 +76,7 @@ def _differ(told: str | None, known: str | None) -> bool:
 
 def _assign(group: ClassicGroup, assignments: dict[str, bytes], result: Result) -> None:
     """Record the leader's assignment; the replay of the record makes the group stable."""
-    assert group.state is ClassicState.COMPLETING, "no assignment is awaited"
+    assert group.state is ClassicState.COMPLETING, "the group's state is not CompletingRebalance"
     value = group.value(result.wall_ms, assignments)
     result.records.append(Record(GroupKey(group.group_id), value))
     note_rebalanced(group, result)

@@ -235,7 +235,8 @@ def _member(
 def _check_generation(member: ConsumerMember, generation: int) -> None:
     if generation != member.epoch:
         raise IllegalGeneration(
-            f"the member is in generation {member.epoch}, but the request has {generation}")
+            f"the member is in generation {member.epoch}, but the request has generation"
+            f" {generation}")
 
 
 def leaving_member(

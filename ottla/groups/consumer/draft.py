@@ -87,12 +87,13 @@ class Draft:
 
     def set_current(self, member_id: str, current: CurrentMemberValue) -> None:
         """Sets the partitions that a member owns."""
-        assert current.epoch <= self.epoch, "the member's epoch is above its group's"
+        assert current.epoch <= self.epoch, "the member's epoch is above the group's epoch"
         self._record(Record(CurrentMemberKey(self._id, member_id), current))
 
     def set_target_epoch(self, epoch: int) -> None:
         """Sets the epoch of the targets."""
-        assert self.target_epoch <= epoch <= self.epoch, "the target epoch falls or goes too far"
+        assert self.target_epoch <= epoch, "the target epoch would fall"
+        assert epoch <= self.epoch, "the target epoch is above the group's epoch"
         self.target_epoch = epoch
         value = TargetEpochValue(epoch, self._result.wall_ms)
         self._record(Record(TargetEpochKey(self._id), value))

@@ -310,7 +310,7 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
     if told > known:
         reached("a member is ahead of its coordinator")
         raise FencedMemberEpoch(
-            f"the member's epoch is {known}, but it has sent {told}: it must join again")
+            f"the member's epoch is {known}, but the request has epoch {told}: join again")
     # The reply with the new epoch may have been lost. So the previous epoch is still accepted if
     # the member reports the partitions that it owns, and all of them are assigned to it.
     if told < known and (
@@ -319,7 +319,7 @@ def _check_epoch(member: ConsumerMember, request: Heartbeat) -> None:
         or not request.owned <= member.current.assigned.keys()
     ):
         raise FencedMemberEpoch(
-            f"the member's epoch is {known}, but it has sent {told}: it must join again")
+            f"the member's epoch is {known}, but the request has epoch {told}: join again")
 
 
 def _changed_description(member: ConsumerMember | None, request: Heartbeat) -> ConsumerMemberValue:

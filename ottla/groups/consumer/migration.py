@@ -60,8 +60,8 @@ def upgrade(
     """
     if settings.group_consumer_migration_policy not in ("upgrade", "bidirectional"):
         raise GroupIdNotFound(
-            f"group {group.group_id} is classic, and group.consumer.migration.policy ="
-            f" {settings.group_consumer_migration_policy} does not let it change to KIP-848"
+            f"classic group {group.group_id} cannot change to the KIP-848 protocol:"
+            f" group.consumer.migration.policy is {settings.group_consumer_migration_policy}"
         )
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise GroupIdNotFound(

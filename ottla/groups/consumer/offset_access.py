@@ -36,7 +36,7 @@ def check_commit(
         if request.generation != member.epoch:
             raise IllegalGeneration(
                 f"the member is in generation {member.epoch}, but the request has"
-                f" {request.generation}"
+                f" generation {request.generation}"
             )
         return member
     if not request.transactional and request.version < 9:
@@ -46,7 +46,8 @@ def check_commit(
     if request.generation > member.epoch:
         raise _stale(
             request,
-            f"the member's epoch is {member.epoch}, but the request has {request.generation}")
+            f"the member's epoch is {member.epoch}, but the request has epoch"
+            f" {request.generation}")
     if request.generation < member.epoch:
         _check_since_assigned(member, request, cluster)
     return member
@@ -62,9 +63,9 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
         if since is None or request.generation < since:
             raise _stale(
                 request,
-                f"the commit has the member epoch {request.generation}, but the member's epoch is"
-                f" {member.epoch}, and the member does not own {commit.topic}-{commit.partition},"
-                f" or got it after epoch {request.generation}",
+                f"the commit for {commit.topic}-{commit.partition} has epoch {request.generation},"
+                f" but the member's epoch is {member.epoch}. An older epoch is accepted only if the"
+                " member has owned the partition since that epoch",
             )
 
 
@@ -84,4 +85,4 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) 
     member = group.member(member_id or "")
     if member.value.classic is None and member_epoch != member.epoch:
         raise StaleMemberEpoch(
-            f"the member's epoch is {member.epoch}, but the request has {member_epoch}")
+            f"the member's epoch is {member.epoch}, but the request has epoch {member_epoch}")

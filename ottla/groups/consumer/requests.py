@@ -157,9 +157,9 @@ class ServedConsumerGroup(ConsumerGroup):
         """Applies a record of the group, of a member, or of an assignment."""
         if not (aloud and log.isEnabledFor(logging.DEBUG)):
             return replay.replay_consumer(self, key, value)
-        before = self.summary if self.epoch else "none"
+        before = self.summary if self.epoch else "absent"
         exists = replay.replay_consumer(self, key, value)
-        after = self.summary if exists else "none"
+        after = self.summary if exists else "absent"
         if after != before:
-            log.debug("group %s: %s to %s", self.group_id, before, after)
+            log.debug("group %s was %s; now it is %s", self.group_id, before, after)
         return exists

@@ -159,7 +159,7 @@ def _decode_value(data: bytes, version: int) -> TransactionValue:
         state = TransactionState(message.transaction_status)
     except ValueError:
         raise MalformedMessage(
-            f"a transaction has state {message.transaction_status}, but only 0 to 7 are known"
+            f"a transaction has state {message.transaction_status}, but only states 0 to 7 exist"
         ) from None
     return TransactionValue(
         message.producer_id,

@@ -59,7 +59,7 @@ def initialised(
     )
     if not known:
         reached("a producer came back whose id was replaced")
-        raise ProducerFenced(f"producer id {expected.producer_id} was replaced by another one")
+        raise ProducerFenced(f"producer id {expected.producer_id} was replaced by another id")
     if value.is_ending or value.state is TransactionState.ONGOING:
         raise ConcurrentTransactions("the previous transaction has not ended yet")
     repeated = expected.epoch not in (NO_EPOCH, value.epoch)
@@ -228,7 +228,7 @@ def _ended_with_epoch(
     # An abort without a transaction is allowed: the client cannot know whether the transaction
     # began.
     next_id = _need(new_producer_id) if value.is_exhausted else NO_PRODUCER_ID
-    assert value.epoch < EPOCH_MAX, "no epoch follows the last one"
+    assert value.epoch < EPOCH_MAX, "the producer id has no next epoch"
     return replace(
         _prepared(value, commit, wall_ms, client_version=EPOCH_PER_TRANSACTION),
         epoch=value.epoch + 1,

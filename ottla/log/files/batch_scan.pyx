@@ -46,7 +46,7 @@ cdef class BatchScan:
         cdef uint8_t *grown = <uint8_t *>realloc(self.buffer, room)
         if grown is NULL:
             raise MemoryError(
-                f"out of memory: no buffer of {room} bytes for a batch of {self.file.path}")
+                f"out of memory: a batch of {self.file.path} needs a buffer of {room} bytes")
         self.buffer, self.room = grown, room
         return 0
 

@@ -33,7 +33,7 @@ class LeaderEpochs:
         # The new epoch replaces epochs without records: start offsets ascend strictly.
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
-        assert not self.entries or self.entries[-1][0] < epoch, "the new epoch is too old"
+        assert not self.entries or self.entries[-1][0] < epoch, "the epochs would not ascend"
         self.entries.append((epoch, start_offset))
         self.changed = True
 

@@ -47,7 +47,7 @@ cdef class IndexFile:
         cdef Py_ssize_t page_entries = PAGE // self.entry_size
         cdef Py_ssize_t wanted, filled, size, got
         if index < 0 or index >= self.count:
-            raise IndexError(f"{self.path} has {self.count} entries, number {index} does not exist")
+            raise IndexError(f"{self.path} has {self.count} entries: entry {index} does not exist")
         if index >= self.written:
             return self.tail + (index - self.written) * self.entry_size
         wanted = index // page_entries
@@ -62,7 +62,7 @@ cdef class IndexFile:
                     raise
                 raise IndexDamaged(f"{self.path} cannot be read: {error}") from error
             if got < size:
-                raise IndexDamaged(f"{self.path} became shorter than its {self.written} entries")
+                raise IndexDamaged(f"{self.path} no longer has all of its {self.written} entries")
             self.page_number, self.page_filled = wanted, filled
         return self.page + (index - wanted * page_entries) * self.entry_size
 

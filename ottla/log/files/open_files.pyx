@@ -17,7 +17,7 @@ cdef class OpenFiles:
 
     def __init__(self, limit=300):
         if limit < 1:
-            raise ValueError(f"open segments must be 1 or more, not {limit}")
+            raise ValueError(f"the limit of open segments must be 1 or more, not {limit}")
         self.limit = limit
         self.members = []
 

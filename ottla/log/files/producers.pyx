@@ -191,8 +191,8 @@ cdef class Producers:
         if state.transaction_start >= 0 and not fields.attributes(batch) & fields.TRANSACTIONAL:
             reached("a batch outside of the open transaction")
             raise ProtocolError(
-                f"producer {state.producer_id} has an open transaction since offset "
-                f"{state.transaction_start}; a batch outside of it is not allowed",
+                f"producer {state.producer_id} has an open transaction, which began at offset "
+                f"{state.transaction_start}: batches outside of the transaction are not allowed",
                 ErrorCode.INVALID_TXN_STATE)
         return -1
 

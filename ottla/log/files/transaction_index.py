@@ -43,7 +43,7 @@ class TransactionIndex:
         aborted = []
         for version, *fields in ENTRY.iter_unpack(data[:whole]):
             if version != 0:
-                raise ValueError(f"{self.path}: version {version} is unknown, expected 0")
+                raise ValueError(f"{self.path}: an entry has version {version}, expected 0")
             aborted.append(AbortedTransaction(*fields))
         return aborted
 

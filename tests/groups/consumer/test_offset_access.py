@@ -100,7 +100,8 @@ def test_a_classic_member_commits_in_its_generation_alone(
     if accepted:
         assert check_commit(group, request, cluster) is group.members["c"]
     else:
-        with pytest.raises(IllegalGeneration, match=f"generation 5, but the request has {epoch}"):
+        match = f"generation 5, but the request has generation {epoch}"
+        with pytest.raises(IllegalGeneration, match=match):
             check_commit(group, request, cluster)
 
 

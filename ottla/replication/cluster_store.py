@@ -229,7 +229,7 @@ class ClusterStore:
         try:
             newest = Newest(**json.loads(data))
             if any(type(each) is not int or each < 0 for each in astuple(newest)):
-                raise TypeError(f"each field must be a whole number, at least 0: {newest}")
+                raise TypeError(f"each field must be a whole number and not negative: {newest}")
             if newest.pieces > PIECES_MAX:
                 raise ValueError(
                     f"it names a snapshot of {newest.pieces} pieces, but at most {PIECES_MAX} are"
@@ -367,9 +367,9 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
     for entry in entries:
         if entry.number != number + 1 or entry.header.offset != offset:
             raise UnreadableMetadata(
-                f"entry {entry.number} of the metadata log begins at record {entry.header.offset},"
-                f" but entry {number} ends at record {offset}: ZooKeeper was restored from a"
-                " backup, or changed by hand"
+                f"entry {entry.number} of the metadata log begins with record"
+                f" {entry.header.offset}, but entry {number + 1} with record {offset} was expected:"
+                " ZooKeeper was restored from a backup, or was changed by hand"
             )
         records += entry.records
         offset, number = offset + len(entry.records), entry.number
@@ -377,7 +377,7 @@ def apply_entries(image: MetadataImage, entries: Iterable[Entry]) -> MetadataIma
     if number > image.entry + 1:
         name = f"one of the entries {image.entry + 1} to {number} of the metadata log"
     applied = _applied(image, records, name)
-    assert applied.offset == offset, "the image has not counted each record once"
+    assert applied.offset == offset, "the image has another offset than the last entry"
     return replace(applied, entry=number)
 
 
@@ -388,5 +388,5 @@ def _applied(
         return image.apply(records)
     except GARBAGE as error:
         raise UnreadableMetadata(
-            f"{name} cannot be applied: {error!r}: ZooKeeper was changed by hand"
+            f"{name} cannot be applied ({error!r}): ZooKeeper was changed by hand"
         ) from error

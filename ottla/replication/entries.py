@@ -75,9 +75,9 @@ def encode_entry(header: EntryHeader, encoded: Iterable[bytes]) -> bytes:
     packed = compress(Codec.ZSTD, raw)
     if len(raw) > ENTRY_RAW_SIZE_MAX or len(packed) > ENTRY_SIZE_MAX:
         raise EntryTooLarge(
-            f"The change takes {len(packed)} bytes in the cluster's metadata log, and {len(raw)}"
-            f" bytes before compression. An entry of the log may take at most {ENTRY_SIZE_MAX}"
-            f" bytes, and {ENTRY_RAW_SIZE_MAX} before compression: split the change into several"
+            f"The change takes {len(packed)} bytes in the cluster's metadata log ({len(raw)} bytes"
+            f" before compression). An entry of the log may take at most {ENTRY_SIZE_MAX} bytes"
+            f" ({ENTRY_RAW_SIZE_MAX} bytes before compression). Split the change into several"
             " requests."
         )
     return packed

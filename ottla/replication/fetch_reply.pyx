@@ -91,7 +91,7 @@ cdef class ReplyParser:
     ) except -1:
         """Parse what has arrived; returns how many bytes are consumed. Raises MalformedMessage."""
         cdef Py_ssize_t used = 0, taken
-        assert not self.parsing, "a receiver has called the parser that calls it"
+        assert not self.parsing, "a receiver has called its parser"
         self.parsing = True
         try:
             while not self.over and (self.state != FRAME or size - used >= LENGTH_SIZE):
@@ -138,7 +138,7 @@ cdef class ReplyParser:
         if taken < 0:
             self.wanted = -taken
             return -1
-        assert taken <= size <= self.records_left, "records that have not arrived were consumed"
+        assert taken <= size <= self.records_left, "records were consumed before they arrived"
         self.records_left -= taken
         self.reply_left -= taken
         if not self.records_left:
@@ -170,7 +170,7 @@ cdef class ReplyParser:
             cursor.skip_tags()
             self.reply_left -= cursor.at - began
             if self.reply_left:
-                raise MalformedReply(f"Fetch reply: {self.reply_left} bytes follow its last field")
+                raise MalformedReply(f"Fetch reply: {self.reply_left} bytes follow the last field")
             self.state, self.wanted = FRAME, LENGTH_SIZE
             return receiver.reply_ends()
         self.reply_left -= cursor.at - began
@@ -184,10 +184,10 @@ cdef class ReplyParser:
         cdef int16_t error
         if length < HEAD_SIZE_MIN:
             raise MalformedReply(
-                f"Fetch reply of {length} bytes, expected at least {HEAD_SIZE_MIN}")
+                f"Fetch reply: it has a size of {length} bytes, expected at least {HEAD_SIZE_MIN}")
         if not receiver.replies_due():
             raise MalformedReply(
-                f"Fetch reply of {length} bytes, but every request has been answered")
+                f"a Fetch reply of {length} bytes came, but every request has been answered")
         began = cursor.at
         correlation_id = cursor.read_int32()
         cursor.skip_tags()
@@ -207,8 +207,8 @@ cdef class ReplyParser:
         cdef int64_t count = <int64_t>cursor.read_unsigned_varint() - 1
         if not 0 <= count <= self.reply_left:
             raise MalformedReply(
-                f"Fetch reply: {count} {what}, expected 0 to {self.reply_left}, since only so many"
-                " bytes remain")
+                f"Fetch reply: the number of {what} is {count}, expected 0 to {self.reply_left}"
+                " (the number of remaining bytes)")
         return count
 
     cdef int read_partition(self, ReplyReceiver receiver, Cursor cursor) except -1:

@@ -143,7 +143,7 @@ cdef class Fetcher(ReplyReceiver):
         try:
             follower_of(item).append_run(item.partition, data, size)
         except (StorageFailed, CorruptMessage) as error:
-            self.failed(item, "appended to", error)
+            self.failed(item, "append records to", error)
             self.item = None
         else:
             self.bytes_fetched += size
@@ -157,7 +157,7 @@ cdef class Fetcher(ReplyReceiver):
             follower_of(item).follow_leader(
                 item.partition, self.high_watermark, self.log_start)
         except (StorageFailed, CorruptMessage) as error:
-            return self.failed(item, "truncated at its start", error)
+            return self.failed(item, "remove old records of", error)
         if item.told_start != item.partition.told_start():
             self.plan.name_again(item)
         return 0
@@ -178,7 +178,7 @@ cdef class Fetcher(ReplyReceiver):
                     partition, epoch, end, max(self.log_start, <int64_t>0)):
                 self.plan.note_cut(item)
         except (StorageFailed, CorruptMessage) as error:
-            return self.failed(item, "truncated", error)
+            return self.failed(item, "truncate", error)
         if partition.log.log_end_offset != before:
             reached("a follower was truncated")
             log.info(
@@ -197,15 +197,15 @@ cdef class Fetcher(ReplyReceiver):
                 partition.log.log_end_offset < self.log_start
                 or partition.log.log_start_offset == partition.log.log_end_offset):
             log.warning(
-                "%r: the log ended at offset %d, and now begins anew at offset %d, where the log on"
-                " broker %d begins",
+                "%r: the log ended at offset %d. It is emptied and now begins at offset %d, like"
+                " the log on broker %d",
                 partition, partition.log.log_end_offset, self.log_start, self.plan.source_id)
             reached("a follower began anew at its leader's log start")
             self.plan.name_again(item)
             try:
                 follower_of(item).start_anew(partition, self.log_start)
             except (StorageFailed, CorruptMessage) as error:
-                return self.failed(item, "restarted", error)
+                return self.failed(item, "empty the log of", error)
             return self.plan.note_cut(item)
         reached("a leader refused a partition of a fetch")
         return self.plan.rest_longer(item)
@@ -214,5 +214,5 @@ cdef class Fetcher(ReplyReceiver):
         # A failed directory stays failed; a full disk or a lack of file descriptors may pass.
         offline = item.partition.log.health.offline is not None
         reached("a follower could not write what it fetched")
-        log.error("%r could not be %s: %s", item.partition, what, error)
+        log.error("this broker could not %s %r: %s", what, item.partition, error)
         return self.plan.rest(item, -1 if offline else self.plan.settings.backoff_ms_max)

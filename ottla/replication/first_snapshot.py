@@ -115,7 +115,8 @@ class FirstSnapshot:
             return Root.EMPTY
         existing_id = id_of_cluster(data)
         if existing_id != self.cluster_id:
-            raise ClusterRefused(f"the path already belongs to cluster {existing_id}")
+            raise ClusterRefused(
+                f"ZooKeeper's path (chroot) already belongs to cluster {existing_id}")
         return Root.TAKEN_OVER
 
     async def _has_entries(self) -> bool:

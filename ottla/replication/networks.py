@@ -48,7 +48,8 @@ def _ipv6(text: str) -> IPv6Network:
     except AddressValueError as error:
         raise ValueError(str(error)) from error
     if parsed.ipv4_mapped is not None:
-        raise ValueError(f"{address} is an IPv4 address: write {parsed.ipv4_mapped}/…")
+        raise ValueError(
+            f"{address} is an IPv4 address in IPv6 notation: write {parsed.ipv4_mapped}")
     return IPv6Network((int(parsed), int(length)), strict=False)
 
 

@@ -27,7 +27,7 @@ cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 cdef class Watcher:
     cdef int moved(self, Partition partition) except -1:
-        raise AssertionError("a subclass of Watcher has to define moved")
+        raise AssertionError("a subclass of Watcher has to define the method moved")
 
     cdef int readable_moved(self, Partition partition) except -1:
         """Called for a watcher of appends (a follower's fetch) when the high watermark has moved.
@@ -37,7 +37,7 @@ cdef class Watcher:
 
 cdef class Promise:
     cdef int kept(self, Partition partition) except -1:
-        raise AssertionError("a subclass of Promise has to define kept")
+        raise AssertionError("a subclass of Promise has to define the method kept")
 
 
 cdef class ReplicaRole:
@@ -51,7 +51,7 @@ cdef class ReplicaRole:
         self, Partition partition, uint8_t *batch, Py_ssize_t size, bint all_replicas
     ) except -2:
         """Append a validated batch; returns its base offset. Raises NotEnoughReplicas."""
-        raise AssertionError(f"{partition!r} is not led here")
+        raise AssertionError(f"this broker does not lead {partition!r}")
 
     cdef bint flushed(self, Partition partition, int64_t offset) except -1:
         """Everything below `offset` is on disk; returns whether another flush is wanted."""
@@ -282,10 +282,10 @@ cdef class Partition:
             return 0
         if client_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(
-                f"{self!r} is led in leader epoch {self.leader_epoch}, but the request has epoch"
+                f"{self!r} has leader epoch {self.leader_epoch}, but the request has leader epoch"
                 f" {client_epoch}")
         raise UnknownLeaderEpoch(
-            f"{self!r} is led in leader epoch {self.leader_epoch}, but the request has epoch"
+            f"{self!r} has leader epoch {self.leader_epoch}, but the request has leader epoch"
             f" {client_epoch}")
 
     def require_leader(self, int client_epoch=-1):

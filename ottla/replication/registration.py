@@ -121,7 +121,8 @@ def decode(node_id: int, data: bytes) -> Registration:
         )
     except GARBAGE as error:
         raise UnreadableRegistration(
-            f"{path_of(node_id)} in ZooKeeper is not a broker of Ottla: {data[:200]!r}: {error!r}"
+            f"{path_of(node_id)} in ZooKeeper does not describe a broker of Ottla ({error!r}):"
+            f" {data[:200]!r}"
         ) from error
 
 

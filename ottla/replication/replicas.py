@@ -128,7 +128,7 @@ class Replicas:
                 if topic is not None and (joined or topic is not before):
                     yield from self._place(topic, new)
             except StorageFailed as error:
-                log.error("%s: %s", name, error)
+                log.error("a change of topic %s failed: %s", name, error)
             self._tell_roles()
         if self.cluster is not None and (
             new.brokers is not old.brokers or new.leaving != old.leaving
@@ -168,7 +168,7 @@ class Replicas:
         for index, state in enumerate(topic.partitions):
             if index == len(partitions):
                 partitions.append(None)
-            assert index < len(partitions), "a lower index is missing"
+            assert index < len(partitions), "a partition with a lower index is missing"
             partition = partitions[index]
             if self.node_id not in state.replicas:
                 if partition is not None and takes_part:
@@ -229,7 +229,7 @@ class Replicas:
         try:
             self.storage.delete(topic, index, topic_stays)
         except StorageFailed as error:
-            log.error("%s-%d: %s", topic, index, error)
+            log.error("the log of %s-%d could not be deleted: %s", topic, index, error)
 
     def _open(self, topic: TopicImage, index: int, config: LogConfig) -> Partition:
         """A partition with its log; if opening failed, with a log that refuses all requests."""
@@ -332,8 +332,8 @@ class Replicas:
         reached("a follower's damaged log was put aside")
         self.damaged.pop((partition.topic, partition.index), None)
         log.warning(
-            "%r: the damaged end of the log was moved aside. The records from offset %d on are"
-            " fetched again from broker %d. These files are kept: %s", partition,
+            "%r: the files with the damaged end of the log were renamed. The records from offset %d"
+            " on are fetched again from broker %d. The renamed files are kept: %s", partition,
             partition.log.log_end_offset, partition.leader_id, ", ".join(aside),
         )
 
@@ -344,8 +344,8 @@ class Replicas:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
             log.warning(
-                "%s-%d: the unreadable log was moved aside. Its records are fetched again from the"
-                " leader. These files are kept: %s", *key, ", ".join(aside),
+                "%s-%d: the files of the unreadable log were renamed. The records are fetched again"
+                " from the leader. The renamed files are kept: %s", *key, ", ".join(aside),
             )
             self._open_again(key, image)
         self.offline_changed()

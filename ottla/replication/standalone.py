@@ -111,8 +111,8 @@ class StandaloneWrite:
                 self.store.forget_before(self.snapshot)
             except (OSError, StorageFailed) as error:
                 # The write has succeeded nevertheless. The next snapshot removes the old records.
-                log.error("old records of the metadata log could not be removed; the next snapshot"
-                          " removes them: %s", error)
+                log.error("old records of the metadata log could not be removed (%s); the next"
+                          " snapshot removes them", error)
 
 
 class StandaloneStore:

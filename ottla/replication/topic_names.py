@@ -32,7 +32,8 @@ def require_legal_name(name: str) -> None:
         raise InvalidTopic(f"Topic name is invalid: '{name}' is not allowed")
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidTopic(
-            f"Topic name is invalid: it has {len(name)} characters, {NAME_LENGTH_MAX} are allowed"
+            f"Topic name is invalid: it has {len(name)} characters, but at most"
+            f" {NAME_LENGTH_MAX} are allowed"
         )
     if not LEGAL.fullmatch(name):
         raise InvalidTopic(

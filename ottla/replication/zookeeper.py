@@ -250,8 +250,8 @@ class ZooKeeper:
                 await asyncio.wait([self.connected], timeout=SILENT_SECONDS)
                 if not self.connected.done():
                     log.warning(
-                        "zookeeper.connect=%s%s: no server answers; still trying, for at most %d ms"
-                        " (zookeeper.connection.timeout.ms)%s",
+                        "zookeeper.connect=%s%s: no server has answered yet; the broker keeps"
+                        " trying for at most %d ms (zookeeper.connection.timeout.ms)%s",
                         self.hosts, self.root, self.connection_timeout_ms, self.handler.refused)
                 await self.connected
         except TimeoutError as error:

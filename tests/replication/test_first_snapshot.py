@@ -63,7 +63,7 @@ def test_a_session_in_the_same_place_is_refused_once_another_one_prepares() -> N
 
 
 @pytest.mark.parametrize(("path", "data", "words"), [
-    (CLUSTER_ID, cluster_id_text("other"), "the path already belongs to cluster other"),
+    (CLUSTER_ID, cluster_id_text("other"), "already belongs to cluster other"),
     (KAFKAS_TOPICS, b"", "Apache Kafka uses it"),
     (NEWEST, b"{}", "metadata but no /cluster/id"),
     (entry_path(1), b"", "metadata but no /cluster/id"),

@@ -97,10 +97,10 @@ def test_a_start_says_what_it_waits_for(
             await client.start()
 
     asyncio.run(start())
-    said = [r.getMessage() for r in caplog.records if "still trying" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "keeps trying" in r.getMessage()]
     assert said == [
-        f"zookeeper.connect={host}:{port}/o: no server answers; still trying, for at most 300 ms"
-        " (zookeeper.connection.timeout.ms)"
+        f"zookeeper.connect={host}:{port}/o: no server has answered yet; the broker keeps trying"
+        " for at most 300 ms (zookeeper.connection.timeout.ms)"
     ]
 
 

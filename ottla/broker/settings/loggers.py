@@ -50,7 +50,7 @@ def alter_levels(changes: Sequence[ConfigChange], validate_only: bool) -> None:
 def _check(change: ConfigChange) -> None:
     name = change.name
     if change.operation not in tuple(Operation):
-        raise InvalidRequest(f"Unknown operation {change.operation} on {name}: 0 to 3 are known")
+        raise InvalidRequest(f"Unknown operation {change.operation} on {name}, expected 0 to 3")
     if change.operation in (Operation.APPEND, Operation.SUBTRACT):
         verb = Operation(change.operation).name
         raise InvalidRequest(f"{verb} operation is not allowed for the BROKER_LOGGER resource")

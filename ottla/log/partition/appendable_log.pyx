@@ -84,8 +84,8 @@ cdef class AppendableLog(ReadableLog):
         self.health.check()
         if fields.base_offset(data) < self.log_end_offset:
             raise OffsetOutOfRange(
-                f"{self.directory} ends at offset {self.log_end_offset}, but the leader's batch "
-                f"begins at offset {fields.base_offset(data)}, below this end")
+                f"the next offset of {self.directory} is {self.log_end_offset}, but the leader's "
+                f"batch begins at the lower offset {fields.base_offset(data)}")
         while size > 0:
             try:
                 if self.chain.active is None or self.chain.must_roll(
@@ -196,7 +196,8 @@ cdef class AppendableLog(ReadableLog):
     cdef checked(self, bytearray batch):
         cdef const uint8_t[::1] view = batch
         if view.shape[0] < fields.HEADER_SIZE or fields.total_size(&view[0]) != view.shape[0]:
-            raise CorruptMessage(f"{len(batch)} bytes are not one record batch")
+            raise CorruptMessage(
+                f"the data must be exactly one record batch, but these {len(batch)} bytes are not")
         return batch
 
     # Roll

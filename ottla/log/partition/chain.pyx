@@ -70,7 +70,8 @@ cdef class SegmentChain:
         self.directory, self.segments, self.unwritten = directory, segments, []
         self.active = segments[-1] if segments else None
         for number in range(1, len(segments)):
-            assert segments[number - 1].end_offset <= segments[number].base_offset, "overlap"
+            assert segments[number - 1].end_offset <= segments[number].base_offset, (
+                "segments overlap")
         self.configure(config)
 
     cdef int configure(self, config) except -1:
@@ -340,7 +341,7 @@ cdef class SegmentChain:
         end = self.active.end_offset
         self.unwritten = [each for each in self.unwritten if each[1].last_offset < end]
         assert self.active is self.segments[-1]
-        assert end <= max(offset, self.active.base_offset), "the offset was not removed"
+        assert end <= max(offset, self.active.base_offset), "the log was not truncated"
         return removed
 
     cdef int sync_cut(self) except -1:

@@ -49,9 +49,10 @@ cdef Py_ssize_t checked_batches(
         if jumped is not NULL and belies(batch, jumped, due, epoch):
             if jumped == data:
                 raise CorruptMessage(
-                    f"the batch at offset {fields.base_offset(jumped)} with leader epoch "
-                    f"{fields.leader_epoch(jumped)} does not fit the next batch, at offset "
-                    f"{fields.base_offset(batch)} with leader epoch {fields.leader_epoch(batch)}")
+                    "one of two consecutive batches is damaged: the first has offset "
+                    f"{fields.base_offset(jumped)} and leader epoch {fields.leader_epoch(jumped)}, "
+                    f"the second has offset {fields.base_offset(batch)} and leader epoch "
+                    f"{fields.leader_epoch(batch)}")
             return jumped - data
         batch_size = fields.total_size(batch)
         if batch_size > size - at and batch_size >= fields.HEADER_SIZE:

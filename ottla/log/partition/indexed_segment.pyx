@@ -253,8 +253,8 @@ cdef class IndexedSegment(Openable):
                 or fields.max_timestamp(header) != timestamp
                 or fields.last_offset(header) != offset):
             raise IndexDamaged(
-                f"{self.times.path} has an entry for offset {offset} and timestamp {timestamp},"
-                " but no batch has both")
+                f"{self.times.path} has a wrong entry: no batch ends with offset {offset} and has "
+                f"the largest timestamp {timestamp}")
         return position
 
     # Rebuild

@@ -83,8 +83,8 @@ cdef class OffsetLookup:
                 end = index.position_of(next_entry)
                 if index.key_of(next_entry) < offset or end > size - fields.HEADER_SIZE:
                     raise IndexDamaged(
-                        f"{index.path}: the entry that follows the one for offset {offset - 1} has"
-                        " a wrong offset or position")
+                        f"{index.path}: the entry for offset {offset - 1} is followed by an entry"
+                        " with a wrong offset or position")
             if 0 < end - position <= enough:
                 batch_size[0] = end - position
                 return position
@@ -106,8 +106,8 @@ cdef class OffsetLookup:
         cdef int64_t batch, previous = -1, began = position
         if expected != UNLED and not 0 <= position <= size - fields.HEADER_SIZE:
             raise IndexDamaged(
-                f"{index.path} points to position {position}, but no batch fits there: the "
-                f"log file has {size} bytes")
+                f"{index.path} points to position {position}, but the log file has only {size} "
+                "bytes, too few for a batch at this position")
         while position + fields.HEADER_SIZE <= size:
             if at + fields.HEADER_SIZE > held:
                 held = file.read_at(chunk, min(<int64_t>CHUNK, size - position), position)
@@ -121,17 +121,17 @@ cdef class OffsetLookup:
             if expected != UNLED:
                 if fields.magic(chunk) != 2 or fields.last_offset(chunk) != expected:
                     raise IndexDamaged(
-                        f"{index.path}: no batch at position {position} ends with offset "
-                        f"{expected}")
+                        f"{index.path} has a wrong entry: the log file has no batch at position "
+                        f"{position} that ends with offset {expected}")
                 expected = UNLED
             batch = fields.total_size(chunk + at)
             if (batch < fields.HEADER_SIZE or batch > size - position
                     or fields.magic(chunk + at) != 2
                     or fields.base_offset(chunk + at) <= previous):
                 raise SegmentDamaged(
-                    f"{file.path} has no valid batch at position {position}: the header there says "
+                    f"{file.path} has no valid batch at position {position}: the header has "
                     f"size {batch} ({size - position} bytes are left), "
-                    f"magic {fields.magic(chunk + at)} (must be 2), base offset "
+                    f"magic {fields.magic(chunk + at)} (must be 2) and base offset "
                     f"{fields.base_offset(chunk + at)} (must be above {previous})",
                     position)
             previous = fields.last_offset(chunk + at)

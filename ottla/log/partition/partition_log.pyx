@@ -181,8 +181,8 @@ cdef class PartitionLog(AppendableLog):
             if offset < self.log_start_offset:
                 return []
             raise OffsetOutOfRange(
-                f"{self.directory} ends at offset {self.log_end_offset}, so it cannot begin at"
-                f" offset {offset}")
+                f"the log start of {self.directory} cannot be raised to offset {offset}: the log"
+                f" ends at offset {self.log_end_offset}")
         self.log_start_offset = offset
         self._epochs.truncate_from_start(offset)
         self.check_offsets()

@@ -41,7 +41,7 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
         return base, _rename(log.disk, log.directory, base)
     except OSError as error:
         raise StorageFailed(
-            f"{log.directory}: its damaged part could not be moved aside: {error}") from error
+            f"the damaged segments of {log.directory} could not be renamed: {error}") from error
 
 
 def put_all_aside(disk: Disk, directory: str) -> list[str]:

@@ -102,5 +102,6 @@ def remove_below_start(log: PartitionLog) -> list[str]:
         while len(segments) > 1 and segments[0].end_offset <= log.log_start_offset:
             paths += log.remove_segment(segments[0])
     except OSError as error:
-        raise StorageFailed(f"{log.directory}: {error}") from error
+        raise StorageFailed(
+            f"the oldest segment of {log.directory} could not be removed: {error}") from error
     return paths

@@ -29,7 +29,7 @@ cdef class SegmentScrub:
         self.buffer = <uint8_t *>malloc(slice_bytes)
         if self.buffer is NULL:
             raise MemoryError(
-                f"out of memory: no buffer of {slice_bytes} bytes to check {file.path}")
+                f"out of memory: the check of {file.path} needs a buffer of {slice_bytes} bytes")
 
     def __dealloc__(self):
         free(self.buffer)

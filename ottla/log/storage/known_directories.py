@@ -99,8 +99,8 @@ def missing(
         if directory.directory_id and directory.directory_id in forgotten:
             raise StorageRefused(
                 f"{directory.path} has the id {directory.directory_id}, which is listed in"
-                    " ottla.forget.directories. Remove it from that setting, or the directory from"
-                    " log.dirs."
+                    " ottla.forget.directories. Remove the id from that setting, or remove the"
+                    " directory from log.dirs."
             )
     # A directory that could not be opened is not missing. Its id is not known, so it is recognized
     # by its path.

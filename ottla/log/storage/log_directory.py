@@ -176,7 +176,7 @@ class LogDirectory:
         except BlockingIOError as error:
             raise StorageRefused(
                 f"{self.path} is in use by another process, which holds {self.file('.lock')}. "
-                "Stop that process, or name another directory."
+                "Stop that process, or use another directory."
             ) from error
 
     def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:
@@ -214,8 +214,8 @@ class LogDirectory:
             inside = self.file(f"{topic}-{index}")
             if self.disk.exists(f"{inside}/{META}"):
                 raise StorageRefused(
-                    f"{self.path} is not a broker's log directory, but holds one, {inside}. Name "
-                    "that one in log.dirs, or another directory.")
+                    f"{self.path} is not a broker's log directory, but contains the log directory "
+                    f"{inside}. Set log.dirs to {inside} or to another directory.")
 
     def known_ids(self) -> dict[str, str]:
         """The contents of `meta.properties`. A damaged file must not lead to a new cluster id."""
@@ -327,19 +327,19 @@ def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
     standalone broker and this broker is clustered, or vice versa."""
     if UNFINISHED in known:
         raise StorageRefused(
-            f"`ottla cluster create` was interrupted while it converted {path}. Run it with"
-            f" --zookeeper {known[UNFINISHED]} again: it continues."
+            f"`ottla cluster create` was interrupted while it converted {path}. Run it"
+            f" again with --zookeeper {known[UNFINISHED]}, to complete the conversion."
         )
     if not known or (known.get(MODE) == IN_ZOOKEEPER) == clustered:
         return
     if clustered:
         raise StorageRefused(
-            f"{path} belongs to a standalone broker, which kept its own metadata, but with"
-            " zookeeper.connect a broker joins a cluster. `ottla cluster create --from` makes the"
-            " standalone broker the first one of a cluster; otherwise set log.dirs to another"
-            " directory, or remove zookeeper.connect."
+            f"{path} belongs to a standalone broker, but zookeeper.connect is set, so this broker"
+            " would join a cluster. To make the standalone broker the first broker of a cluster,"
+            " run `ottla cluster create --from`. To start another broker, set log.dirs to another"
+            " directory. To start the standalone broker, remove zookeeper.connect."
         )
     raise StorageRefused(
-        f"{path} belongs to a broker of a cluster, which has its metadata in ZooKeeper: set"
-        " zookeeper.connect, or log.dirs to another directory."
+        f"{path} belongs to a broker of a cluster, which has its metadata in ZooKeeper. Set"
+        " zookeeper.connect, or set log.dirs to another directory."
     )

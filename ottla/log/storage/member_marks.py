@@ -78,7 +78,9 @@ def _check_complete(disk: Disk, opened: Sequence[LogDirectory]) -> None:
         directory.expect(known, "cluster.id", first["cluster.id"])
         directory.directory_id = known.get("directory.id", "")
         if not directory.directory_id:
-            raise StorageRefused(f"{directory.path} has no directory.id: start the broker once")
+            raise StorageRefused(
+                f"{META} in {directory.path} has no directory.id. Start the broker, which adds the"
+                " id, then stop it")
     here = {directory.directory_id for directory in opened}
     for each, path in known_directories.remembered(disk, opened).items():
         if each not in here:

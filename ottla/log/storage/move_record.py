@@ -36,8 +36,10 @@ def encode(record: MoveRecord) -> bytes:
 def decode(data: bytes) -> MoveRecord:
     """Parses the text of the file. Raises ValueError."""
     version, line, rest = data.decode().split("\n")
-    if version != "0" or rest:
-        raise ValueError(f"the record of a move has version {version!r}, expected 0")
+    if version != "0":
+        raise ValueError(f"the record of a move has version {version!r}, expected '0'")
+    if rest:
+        raise ValueError(f"the record of a move has a third line: {rest!r}")
     topic, partition, copy = line.split(" ")
     return MoveRecord(topic, int(partition), copy)
 

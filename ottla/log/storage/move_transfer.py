@@ -373,8 +373,8 @@ class Move:
         if self.left or self.source.offline is not None or self.target.offline is not None:
             why = f" ({self.left})" if self.left else ""
             raise MoveFailed(
-                "only a restart with working log directories completes the move of"
-                f" {self.name}{why}")
+                f"the move of {self.name} is not complete{why}: restart the broker with working log"
+                " directories")
 
         def run() -> None:
             self.disk.sync_directory(self.source.path)

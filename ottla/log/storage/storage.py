@@ -220,7 +220,7 @@ class Storage:
         if key in self.deletions.in_place:
             raise OSError(
                 ENOSPC,
-                "a deleted topic of this name still has its files here; they are being removed",
+                "the files of a deleted topic of the same name are still being removed",
                 self.deletions.in_place[key],
             )
         if key in self.rivals:
@@ -295,7 +295,7 @@ class Storage:
         try:
             aside = put_all_aside(self.disk, home.file(f"{key[0]}-{key[1]}"))
         except OSError as error:
-            raise StorageFailed(f"{key[0]}-{key[1]} could not be moved aside: {error}") from error
+            raise StorageFailed(f"log {key[0]}-{key[1]} could not be renamed: {error}") from error
         for known in home.checkpointed():
             known.pop(key, None)
         return aside

@@ -106,7 +106,7 @@ def unregister_broker(image: MetadataImage, node_id: int, serving_id: int) -> De
     if node_id == serving_id or broker.incarnation:
         # In a cluster, the image has only brokers that have a session with ZooKeeper.
         raise InvalidRequest(
-            f"Broker {node_id} is running, and would register again: stop it first, and send this"
+            f"Broker {node_id} is running and would register again. Stop it first, then send this"
             " request to another broker"
         )
     return Decision([BrokerGone(node_id)], False)
@@ -126,7 +126,8 @@ def controller_elected(image: MetadataImage, node_id: int, epoch: int) -> Decisi
     later term has begun meanwhile."""
     if epoch <= image.controller_epoch:
         raise Deposed(f"broker {node_id} was elected controller in epoch {epoch}, but broker"
-                      f" {image.controller_id} later, in epoch {image.controller_epoch}")
+                      f" {image.controller_id} was elected later, in epoch"
+                      f" {image.controller_epoch}")
     return Decision([ControllerElected(node_id, epoch)], None)
 
 
@@ -177,8 +178,8 @@ def broker_registered(
     if known is not None:
         if known.epoch >= broker.epoch:
             raise StaleBrokerEpoch(
-                f"broker {broker.node_id} registers with broker epoch {broker.epoch}, but already"
-                f" has {known.epoch}"
+                f"broker {broker.node_id} cannot register with broker epoch {broker.epoch}: it is"
+                f" already registered with broker epoch {known.epoch}"
             )
         assert known.incarnation == broker.incarnation, "the former process was not removed"
     doubts = by_topic(list(_distrusted(image, broker, stop, lost, adopts)))

@@ -220,7 +220,7 @@ def _apply(settings: dict[str, str], change: ConfigChange, rules: ConfigRules) -
             items = [item for item in items if item not in removed]
         settings[name] = ",".join(items)
     else:
-        raise InvalidRequest(f"Unknown operation {change.operation} on {name}: 0 to 3 are known")
+        raise InvalidRequest(f"Unknown operation {change.operation} on {name}, expected 0 to 3")
 
 
 def _items(text: str) -> list[str]:

@@ -148,7 +148,7 @@ def changed(
 ) -> PartitionState:
     """The state with these values, and with the epochs that the change requires."""
     assert leader == NO_LEADER or leader in isr, "the leader is not in the in-sync set"
-    assert all(node in state.replicas for node in isr), "a node in sync has no replica"
+    assert all(node in state.replicas for node in isr), "a node in the in-sync set has no replica"
     extra = None if extra == NONE else extra
     if (leader, isr, extra) == (state.leader, state.isr, state.extra):
         return state

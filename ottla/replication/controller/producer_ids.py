@@ -39,9 +39,8 @@ def allocate_producer_ids(
     not registered under `broker_epoch`."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != broker_epoch:
-        known = "none" if broker is None else broker.epoch
+        known = "it is not registered" if broker is None else f"its epoch is {broker.epoch}"
         raise StaleBrokerEpoch(
-            f"broker {node_id} has sent broker epoch {broker_epoch}, but its registered epoch is"
-            f" {known}"
+            f"broker {node_id} has sent broker epoch {broker_epoch}, but {known}"
         )
     return take_producer_ids(image)

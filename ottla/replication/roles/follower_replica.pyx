@@ -32,7 +32,7 @@ cdef class FollowerReplica(ReplicaRole):
         """Append whole batches that `checked_batches` found valid. Raises StorageFailed."""
         cdef PartitionLog log = partition.log
         cdef int64_t start = log.log_start_offset
-        assert self.following, "there is no leader that the batches could be from"
+        assert self.following, "this replica does not follow a leader"
         if base_offset(data) < log.log_end_offset:
             # The leader's log start, from which this log begins, is in the middle of this batch.
             self.start_anew(partition, base_offset(data))
@@ -115,7 +115,7 @@ cdef class FollowerReplica(ReplicaRole):
     cdef list repair(self, Partition partition):
         """Move the damaged part of the log aside; the leader has its records. Only for a replica
         that is not in sync."""
-        assert self.following, "there is no leader that has the damaged records"
+        assert self.following, "this replica does not follow a leader"
         aside = partition.log.repair()
         self.shortened(partition)
         return aside

@@ -34,7 +34,8 @@ cdef class LeaderReplica(ReplicaRole):
     ) except -1:
         """Take over the image's in-sync set; `begins` is true if a new leader epoch begins."""
         cdef bint was_alone = self.alone and not begins
-        assert all([node in partition.replicas for node in isr]), "a node in sync has no replica"
+        assert all([node in partition.replicas for node in isr]), (
+            "a node in the in-sync set has no replica")
         assert node_id in isr, "the leader is not in the in-sync set"
         assert partition_epoch >= partition.partition_epoch, "the partition epoch would fall"
         if partition_epoch > partition.partition_epoch or begins:

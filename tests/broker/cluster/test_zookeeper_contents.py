@@ -206,10 +206,10 @@ def test_garbage_under_a_brokers_id_that_is_not_its_own_ends_only_that_broker(
     write(cluster, Delete(f"/brokers/ids/{node}"), garbage)
     failure = cluster.servers[node].failure
     cluster.until(failure.done, "it ends")
-    assert f"/brokers/ids/{node} in ZooKeeper is not a broker of Ottla" in failure.result()
+    assert f"/brokers/ids/{node} in ZooKeeper does not describe a broker" in failure.result()
     cluster.stop(node)
     assert create(cluster, cluster.controller, "u", 2, 2) == 0
-    with pytest.raises(StorageRefused, match="is not a broker of Ottla"):
+    with pytest.raises(StorageRefused, match="does not describe a broker of Ottla"):
         cluster.start(node)
     write(cluster, Delete(f"/brokers/ids/{node}"))
     cluster.start(node)

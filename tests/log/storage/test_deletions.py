@@ -62,7 +62,7 @@ def test_a_topic_deleted_on_a_full_disk_gives_its_room_back() -> None:
     with pytest.raises(StorageFailed, match="its topic was deleted"):
         log.append_bytes(batch(b"x"), 0)
     # The old files cannot be renamed: until they are deleted the name is not used again.
-    with pytest.raises(StorageFailed, match="deleted topic of this name still has") as refused:
+    with pytest.raises(StorageFailed, match="files of a deleted topic of the same") as refused:
         storage.get_or_create("events", 0, NEW, SMALL)
     assert isinstance(refused.value.__cause__, OSError), "and is asked again: it passes"
     storage.deletions.remove()

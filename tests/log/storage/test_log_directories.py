@@ -135,7 +135,7 @@ def test_a_standalone_broker_and_a_member_refuse_each_others_directories(
 def test_a_directory_of_log_directories_is_refused_and_left_alone(tmp_path: Path) -> None:
     """As `ottla cluster start` makes them: `broker-1` looks like a partition's name."""
     used([tmp_path / "all" / "broker-1"])
-    with pytest.raises(StorageRefused, match=r"holds one, .*/all/broker-1. Name that one in log"):
+    with pytest.raises(StorageRefused, match=r"contains the log directory .*/all/broker-1\. "):
         opened([tmp_path / "all"])
     assert not (tmp_path / "all" / "meta.properties").exists()
 
@@ -244,7 +244,7 @@ def test_a_conversion_that_is_refused_leaves_the_directories_to_others(paths: li
 @pytest.mark.parametrize(("old", "new", "said"), [
     ("node.id=0", "node.id=7", r"says node\.id=7, but this broker has node\.id=0"),
     ("cluster.id=", "cluster.id=x", r"says cluster\.id=x"),
-    ("directory.id=", "former.id=", r"b has no directory\.id: start the broker once"),
+    ("directory.id=", "former.id=", r"b has no directory\.id\. Start the broker"),
 ])
 def test_directories_that_are_not_one_brokers_are_not_converted(
     paths: list[Path], old: str, new: str, said: str

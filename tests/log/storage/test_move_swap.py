@@ -322,7 +322,7 @@ def test_a_move_whose_directory_fails_after_its_record_is_left_to_the_next_start
     move = begin(storage)
     move.swap()
     storage.fail(storage.directories[where], "the disk is gone")
-    with pytest.raises(MoveFailed, match="only a restart with working log directories"):
+    with pytest.raises(MoveFailed, match="restart the broker with working log directories"):
         move.finish()
 
 

@@ -155,7 +155,7 @@ def test_a_log_that_cannot_be_read_begins_anew_once_its_segments_are_aside(
     assert (log.log_end_offset, log.damage) == (0, None), "its checkpoints are forgotten"
     assert log_of(storage, 2) == [b"2"]
     disk.errors, disk.failing = {"name": EIO}, "/b/t-1"
-    with pytest.raises(StorageFailed, match="t-1 could not be moved aside"):
+    with pytest.raises(StorageFailed, match="t-1 could not be renamed"):
         storage.put_unreadable_aside(("t", 1))
     assert ("t", 1) in storage.directories[1].recovery_points
 

@@ -202,7 +202,7 @@ def have(server: ZooKeeperServer, *paths: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "words"), [
-    (CLUSTER_ID, "the path already belongs to cluster other. Nothing was changed"),
+    (CLUSTER_ID, "(chroot) already belongs to cluster other. Nothing was changed"),
     (KAFKAS_TOPICS, "Apache Kafka uses it. Nothing was changed"),
     (NEWEST, "metadata but no /cluster/id"),
     ("/metadata/log/0000000000001", "metadata but no /cluster/id"),
@@ -229,7 +229,7 @@ def test_a_broker_with_a_missing_directory_is_refused() -> None:
 def test_a_former_metadata_log_is_not_replaced() -> None:
     disk = standalone()
     disk.makedirs(f"/a/{ASIDE}")
-    refused(disk, ZooKeeperServer(), f"/a already has {ASIDE}")
+    refused(disk, ZooKeeperServer(), f"/a: .*-0 cannot be renamed to {ASIDE}, because")
 
 
 def test_a_metadata_log_that_has_lost_its_end_is_refused() -> None:
@@ -372,16 +372,16 @@ def test_the_command_line(in_memory: ZooKeeperServer, tmp_path: Path) -> None:
     done = ottla(line)
     assert done.status == 1 and "cannot be undone: confirm with --yes" in done.err
     done = ottla(f"{line} --dry-run")
-    assert done.status == 0 and "would have made broker 4 the first one of cluster" in done.err
+    assert done.status == 0 and "would have made broker 4 the first broker of cluster" in done.err
     assert "ZooKeeper    zk:2181/ottla\n" in done.out and not taken_over(in_memory)
     done = ottla(f"{line} --yes")
-    assert done.status == 0 and done.err.startswith("made broker 4 the first one of cluster")
+    assert done.status == 0 and done.err.startswith("made broker 4 the first broker of cluster")
     assert "zookeeper.connect=zk:2181/ottla and node.id=4" in done.out
     assert ottla(f"log verify {data}").status == 0
     with pytest.raises(StorageRefused, match="belongs to a broker of a cluster, which has its"):
         RunningBroker(data)
     done = ottla(f"{line} --yes")
-    assert done.status == 0 and "broker 4 already is the first one of cluster" in done.err
+    assert done.status == 0 and "broker 4 is already the first broker of cluster" in done.err
     assert "nothing to do: broker" in done.err
     assert "zookeeper.connect=zk:2181/ottla and node.id=4" in done.out
     in_memory.multi(0, [Delete(CLUSTER_ID)])
@@ -400,7 +400,7 @@ def test_the_settings_file_names_directories_and_zookeeper(
     RunningBroker(first, log_dirs=f"{first},{second}").stop()
     line = f"cluster create --from {file} --yes"
     file.write_text(f"log.dirs={first}\nnode.id=4\n")
-    assert "--zookeeper is required" in ottla(line).err
+    assert "--zookeeper host:port/chroot is required" in ottla(line).err
     assert "b (" in ottla(f"{line} --zookeeper zk:2181/ottla").err, "a directory is missing"
     file.write_text(f"log.dirs={first},{second}\nnode.id=5\nzookeeper.connect=zk:2181/ottla\n")
     assert "has node.id=5" in ottla(line).err and not taken_over(in_memory)

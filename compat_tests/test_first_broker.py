@@ -201,7 +201,7 @@ def create(growing: Growing) -> None:
     assert "in use by another process" in growing.ottla(line, status=1)
     first.stop()
     planned = growing.ottla(line.replace("--yes", "--dry-run"))
-    assert "would have made broker 0 the first one of cluster" in planned
+    assert "would have made broker 0 the first broker of cluster" in planned
     assert growing.connect in planned and "topics with" in planned
     start(first)
     (growing.directory / "data").symlink_to("broker-0")

@@ -144,7 +144,7 @@ def coordinator_value(value_class: type[Message], data: bytes) -> dict[str, Any]
         raise NotDecodable("The value has no version")
     version = int.from_bytes(data[:2], "big")
     if version not in value_class.VERSIONS:
-        raise NotDecodable(f"The value has version {version}, which is not known here")
+        raise NotDecodable(f"The value has version {version}, which this command does not know")
     message = value_class.decode(data[2:], version)
     body = as_json(message, version)
     if isinstance(message, messages.GroupMetadataValue) and message.protocol_type == "consumer":

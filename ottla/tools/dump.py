@@ -139,7 +139,7 @@ def run(options: Namespace) -> int:
     }
     listed = [path for given in options.files for path in given.split(",")]
     if not (listed or options.paths):
-        print("ottla log dump: name the files to print: ottla log dump FILE; see ottla log dump "
+        print("ottla log dump: no file was named; usage: ottla log dump FILE; see ottla log dump "
               "--help", file=sys.stderr)  # fmt: skip
         return 2
     for path in (*listed, *options.paths):

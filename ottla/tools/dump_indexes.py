@@ -80,7 +80,8 @@ def dump_index(path: str, options: Namespace, findings: list[str]) -> Iterator[s
     for relative, position in used(entries, 0):
         batch = batch_at(log, position, options.max_message_size)
         if batch is None:
-            raise ValueError(f"{path} points to byte {position} of {log}, where no batch is")
+            raise ValueError(
+                f"{path} points to byte {position} of {log}, but no batch begins there")
         if batch.last_offset != base + relative:
             mismatches[base + relative] = batch.last_offset
         if not options.verify_index_only:

@@ -38,7 +38,7 @@ def read_small(path: str) -> bytes:
     """Reads a whole file. Raises OSError, or ValueError if the file is too large."""
     size = os.stat(path).st_size
     if size > SMALL_FILE_BYTES_MAX:
-        raise ValueError(f"{path} has {size} bytes: it is not an index, snapshot or checkpoint")
+        raise ValueError(f"{path} has {size} bytes, too many for an index, snapshot or checkpoint")
     with open(path, "rb") as file:
         return file.read()
 
@@ -49,7 +49,7 @@ def dump_transactions(path: str) -> Iterator[str]:
     whole = len(data) // TRANSACTION.size * TRANSACTION.size
     for version, producer_id, first, last, stable in TRANSACTION.iter_unpack(data[:whole]):
         if version != TRANSACTION_VERSION:
-            raise ValueError(f"{path}: version {version} of an entry is unknown, expected 0")
+            raise ValueError(f"{path}: an entry has version {version}, but only version 0 is known")
         yield (
             f"version: {version} producerId: {producer_id} firstOffset: {first} "
             f"lastOffset: {last} lastStableOffset: {stable}"
@@ -65,7 +65,8 @@ def dump_snapshot(path: str) -> Iterator[str]:
         raise ValueError(f"{path} has {len(data)} bytes, too few for a producer snapshot")
     version, crc, count = HEADER.unpack_from(data)
     if version != SNAPSHOT_VERSION:
-        raise ValueError(f"{path}: version {version} of a producer snapshot is unknown, expected 1")
+        raise ValueError(f"{path} has version {version}, but only version 1 of a producer snapshot"
+                         " is known")
     if crc != crc32c_of(data[6:]):
         raise ValueError(
             f"{path} is corrupt (CRC is no longer valid). Stored crc: {crc}. "

@@ -104,7 +104,7 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
     if not plan.clean:
         print("the source was not stopped cleanly: the first start recovers the logs")
     print(
-        f"start with: ottla server start --override node.id={node_id} "
+        f"start the broker with: ottla server start --override node.id={node_id} "
         f"--override log.dirs={options.data_dir} --override listeners=PLAINTEXT://localhost:9092"
     )
     return 0

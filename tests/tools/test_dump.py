@@ -39,7 +39,8 @@ def test_files_are_named_without_a_flag_too(tmp_path: Path, capsys: Capture) -> 
     assert dumped(capsys, path, "--print-data-log", path) == both
     assert run("dump") == 2
     assert capsys.readouterr().err == (
-        "ottla log dump: name the files to print: ottla log dump FILE; see ottla log dump --help\n")
+        "ottla log dump: no file was named; usage: ottla log dump FILE; see ottla log dump"
+        " --help\n")
     assert run("dump", path.parent) == 1
     assert capsys.readouterr().err == (
         f"{path.parent}: Is a directory; name its files, such as {path}\n")

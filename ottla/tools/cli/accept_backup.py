@@ -109,7 +109,8 @@ def owner_of(path: Path) -> tuple[str, str]:
     if not cluster_id or not node_id or not node_id.isdecimal():
         raise ClientError(
             f"{path / META} is damaged: it must contain version=1, node.id and cluster.id. Restore"
-            " it from a backup, or copy it from another log directory without the line directory.id"
+            " it from a backup. Or copy this file from another log directory of the broker, and"
+            " delete the line directory.id in the copy"
         )
     if known.get(MODE) != IN_ZOOKEEPER:
         raise ClientError(

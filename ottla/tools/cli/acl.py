@@ -106,7 +106,7 @@ def delete(options: Namespace) -> None:
             narrowed = f" of operation {options.operation}" if options.operation else ""
             narrowed += f" for {options.resource}" if options.resource else ""
             raise ClientError(
-                f"{options.principal} has no ACLs{narrowed}; to see all: ottla acl list")
+                f"{options.principal} has no ACLs{narrowed}; to see all ACLs: ottla acl list")
         rules = f"{counted(count, 'ACL')} of {options.principal}"
         confirm(options, f"removing {rules}", options.principal)
         if not options.dry_run:

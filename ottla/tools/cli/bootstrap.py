@@ -83,8 +83,8 @@ def connect(options: Namespace, *, retry: bool = True) -> ClusterClient:
 
     def waiting(reason: str) -> None:
         print(
-            f"{printable(reason)}; trying for {patience:g} s (--timeout), as the broker may be"
-            " starting",
+            f"{printable(reason)}; trying again for up to {patience:g} s (--timeout), because the"
+            " broker may be starting",
             file=sys.stderr,
         )
 

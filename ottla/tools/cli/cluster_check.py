@@ -66,7 +66,8 @@ def check(options: Namespace) -> int:
             print(line, file=sys.stderr)
         return 1
     if partitions:
-        also = f", and would serve without broker {leaving}" if leaving is not None else ""
+        also = "" if leaving is None else (
+            f"; without broker {leaving}, every partition would still serve clients")
         have = counted(len(partitions), "partition has", "partitions have")
         print(f"{have} a leader and all replicas in sync{also}", file=sys.stderr)
     else:

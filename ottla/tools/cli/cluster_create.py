@@ -61,7 +61,7 @@ REFUSALS = (StorageRefused, ClusterRefused, CoordinationError, UnreadableMetadat
 def create(options: Namespace) -> None:
     """`ottla cluster create`."""
     if options.source is None:
-        raise WrongUsage("--from is required: server.properties, or a log directory")
+        raise WrongUsage("--from is required: give server.properties or a log directory")
     check_zookeeper(options.zookeeper)
     disk, source = Disk(), Path(options.source)
     overrides = []
@@ -73,7 +73,7 @@ def create(options: Namespace) -> None:
         config = BrokerConfig.load(path, overrides)
         address = options.zookeeper or config.zookeeper_connect
         if not address:
-            raise WrongUsage("--zookeeper is required: host:port/chroot")
+            raise WrongUsage("--zookeeper host:port/chroot is required")
         directories = member_marks.open_stopped(
             disk, [str(each) for each in config.log_directories()]
         )
@@ -90,12 +90,13 @@ def create(options: Namespace) -> None:
         raise ClientError(str(error)) from error
     if creation.is_finished:
         print(
-            f"nothing to do: broker {node_id} already is the first one of cluster"
+            f"nothing to do: broker {node_id} is already the first broker of cluster"
             f" {creation.cluster_id}", file=sys.stderr)
     else:
-        done(options, f"made broker {node_id} the first one of cluster {creation.cluster_id}")
+        done(options, f"made broker {node_id} the first broker of cluster {creation.cluster_id}")
     if not options.dry_run:
-        print(f"start it with zookeeper.connect={address} and node.id={node_id} in its settings")
+        print(f"start the broker with zookeeper.connect={address} and node.id={node_id} in its"
+              " settings")
 
 
 def node_of(config: BrokerConfig, directories: Sequence[LogDirectory]) -> str:
@@ -153,8 +154,8 @@ class Creation:
         """The metadata to write, set by `_look`; None if ZooKeeper has the metadata already."""
         if self.begun not in (None, config.zookeeper_connect):
             raise StorageRefused(
-                f"an earlier run used --zookeeper {self.begun}, which may have the metadata"
-                " already: use that address"
+                f"an earlier run used --zookeeper {self.begun}, and may have written the metadata"
+                " there: use the same address"
             )
 
     async def run(self, coordination: Coordination, agreed: Callable[[], bool]) -> None:
@@ -203,7 +204,7 @@ class Creation:
                 f"{where}. {place} cannot be used: {error}. Nothing was changed"
             ) from error
         if root is not Root.TAKEN_OVER:
-            raise ClusterRefused(f"{where}, which {place} does not have. Nothing was changed")
+            raise ClusterRefused(f"{where}, but {place} has no cluster. Nothing was changed")
 
     async def _look(self, first: FirstSnapshot) -> None:
         """Finds out whether the metadata is in ZooKeeper already, and sets `image`."""
@@ -229,8 +230,8 @@ class Creation:
             )
         if member_marks.ASIDE in home.names:
             raise StorageRefused(
-                f"{home.path} already has {member_marks.ASIDE}, to which {TOPIC}-0 is to be"
-                f" renamed: move {member_marks.ASIDE} away"
+                f"{home.path}: {TOPIC}-0 cannot be renamed to {member_marks.ASIDE}, because that"
+                f" name is taken: move the existing {member_marks.ASIDE} away"
             )
         self.image = self._as_member(read_stopped(home))
 

@@ -162,7 +162,7 @@ class Upkeep:
             one.start()
         except Exception as failed:
             wait = restarts.ended(self.clock(), 1)
-            self.say(f"{one.name} did not start, next attempt in {wait:g} s: {failed}")
+            self.say(f"{one.name} did not start (next attempt in {wait:g} s): {failed}")
         else:
             self._watch(one)
             self.say(f"{one.name} was started again")
@@ -209,7 +209,7 @@ def restart_broker(options: Namespace) -> None:
     pid = 0 if mark.exists() else process_of(directory, options.broker)
     if not holder_of(directory):
         raise ClientError(
-            f"`ottla cluster start` is not running for {directory}: nothing would start broker"
+            f"`ottla cluster start` is not running for {directory}, so it cannot start broker"
             f" {options.broker} again"
         )
     if options.dry_run:
@@ -223,8 +223,8 @@ def restart_broker(options: Namespace) -> None:
     while READY not in log.read_bytes()[before:].decode(errors="replace"):
         if time.monotonic() > deadline:
             raise ClientError(
-                f"broker {options.broker} does not serve requests {STOP_SECONDS:g} s after it was"
-                f" told to restart: is `ottla cluster start` running? See {log}"
+                f"broker {options.broker} did not restart within {STOP_SECONDS:g} s."
+                f" Is `ottla cluster start` running? See {log}"
             )
         time.sleep(POLL_SECONDS)
     done(options, f"restarted broker {options.broker}")

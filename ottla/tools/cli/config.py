@@ -49,7 +49,7 @@ def entity_of(text: str) -> tuple[int, str]:
     if KINDS[kind] == configs.BROKER and name == "default":
         return configs.BROKER, ""
     if kind in ("broker", "loggers") and not is_number(name, INT32_MOST):
-        raise WrongUsage(f"{text!r}: a broker is identified by its number")
+        raise WrongUsage(f"{text!r}: expected a broker's number after {kind}/")
     if kind == "topic":
         check_topic_name(name)
     return KINDS[kind], name
@@ -117,7 +117,8 @@ def check_spelling(names: Iterable[str]) -> None:
     from ottla.broker.settings.config import why_unknown
 
     if wrong := [why for why in why_unknown(names) if "; did you mean " in why]:
-        raise ClientError(f"{'; '.join(wrong)} (kafka-configs accepts any name, for plug-ins)")
+        raise ClientError(
+            f"{'; '.join(wrong)} (for settings of plug-ins, kafka-configs accepts any name)")
 
 
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:

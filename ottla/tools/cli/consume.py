@@ -141,9 +141,9 @@ def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> 
         for topic, index in groups.committed(cluster, group)
     ):
         print(
-            f"group {group} continues at its committed offsets, and --offset {text} applies to"
-            f" partitions without one; to read again: ottla group reset {group} --to {text}"
-            " --yes", file=sys.stderr)
+            f"group {group} continues at its committed offsets; --offset {text} applies only to"
+            " partitions without a committed offset. To change the committed offsets:"
+            f" ottla group reset {group} --to {text} --yes", file=sys.stderr)
 
 
 def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:

@@ -73,7 +73,8 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
     """The directories that accept partitions, with their free bytes. Raises ClientError."""
     if directories[leaving].error_code:
         code = name_of(directories[leaving].error_code)
-        raise ClientError(f"{leaving} cannot be emptied: the broker reports {code} for it")
+        raise ClientError(
+            f"{leaving} cannot be emptied: the broker reports {code} for this directory")
     found = {
         path: each.usable_bytes if each.usable_bytes >= 0 else None
         for path, each in directories.items()
@@ -81,8 +82,8 @@ def _targets(directories: dict[str, Any], leaving: str) -> dict[str, int | None]
     }
     if not found:
         raise ClientError(
-            f"{leaving} cannot be emptied: no other log directory accepts partitions; at least"
-            " one must be online and not cordoned")
+            f"{leaving} cannot be emptied: the broker has no other log directory that is online"
+            " and not cordoned")
     return found
 
 
@@ -125,9 +126,9 @@ def _request(
     codes = partitions.move_directories(cluster, broker, plan)
     for (topic, index), code in codes.items():
         if code or tries[topic, index] > TRIES_MAX:
-            why = f"refused to move: {name_of(code)}"
+            why = f"refused the move: {name_of(code)}"
             if not code:
-                why = f"abandoned the move {TRIES_MAX} times, see its log"
+                why = f"abandoned the move {TRIES_MAX} times, see the broker's log"
             raise ClientError(
                 f"{topic}:{index} was not moved to {plan[topic, index]}: broker {broker} {why}"
             )

@@ -142,8 +142,9 @@ def chosen(
     """The partitions selected by --topic, or all partitions with a committed offset."""
     if not options.topic:
         if not committed:
-            raise ClientError(f"group {options.group} has no committed offsets: name topics with"
-                              f" --topic{similar_groups(cluster, options.group)}")
+            raise ClientError(f"group {options.group} has no committed offsets"
+                              f"{similar_groups(cluster, options.group)}. Use --topic to name the"
+                              " topics to reset")
         return sorted(committed)
     places: list[Place] = []
     for text in options.topic:
@@ -196,12 +197,12 @@ def check_inactive(cluster: ClusterClient, group_id: str) -> None:
 
 def reset(options: Namespace) -> None:
     if not options.to:
-        raise WrongUsage("--to is required: beginning, end, N, +N, -N or @TIME")
+        raise WrongUsage("--to is required: give beginning, end, N, +N, -N or @TIME")
     check_offset(options.to, "--to", WORDS, "+-")
     for text in options.topic:
         name, colon, listed = text.partition(":")
         if colon and not all(is_number(part, INT32_MOST) for part in listed.split(",")):
-            raise WrongUsage(f"--topic {text}: expected topic, or topic:0,1")
+            raise WrongUsage(f"--topic {text}: expected TOPIC, or TOPIC:0,1 for some partitions")
         check_topic_name(name)
     with connect(options) as cluster:
         check_inactive(cluster, options.group)
@@ -213,8 +214,9 @@ def reset(options: Namespace) -> None:
         if left:
             named = ", ".join(f"{topic}:{index}" for topic, index in left)
             print(
-                f"skipped partitions without a committed offset of group {options.group}: {named};"
-                " --topic TOPIC resets all partitions of a topic", file=sys.stderr)
+                "the reset skips partitions without a committed offset of group"
+                f" {options.group}: {named}. With --topic TOPIC, it resets all partitions of a"
+                " topic", file=sys.stderr)
         if options.yes and not options.dry_run:
             groups.commit(cluster, options.group, plan)
     show(

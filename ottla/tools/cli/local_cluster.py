@@ -107,7 +107,7 @@ class LocalBroker:
         while READY not in self.printed():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 reason = " ".join(self.printed().splitlines()[-1:])
-                raise ClientError(f"broker {self.node_id} did not start, see {self.log}: {reason}")
+                raise ClientError(f"broker {self.node_id} did not start (see {self.log}): {reason}")
             time.sleep(0.02)
 
     def printed(self) -> str:
@@ -253,8 +253,8 @@ def check_free(cluster: LocalCluster) -> None:
     directory = cluster.directory
     if pid := holder_of(directory):
         raise ClientError(
-            f"the cluster in {directory} is already running: Ctrl-C in its terminal, or kill {pid},"
-            " stops it"
+            f"the cluster in {directory} is already running. To stop it, press Ctrl-C in its"
+            f" terminal, or run: kill {pid}"
         )
     homes = sorted(directory.glob("broker-*/"))
     survivors = [str(pid) for home in homes if (pid := holder_of(home))]

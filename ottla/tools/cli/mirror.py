@@ -49,7 +49,7 @@ def mirror_between(
     reading = options.source or of_source.get("bootstrap.servers", "")
     writing = options.to or of_target.get("bootstrap.servers", "")
     if not reading or not writing:
-        raise WrongUsage("--from and --to are required: the two clusters")
+        raise WrongUsage("--from and --to are required: give the addresses of the two clusters")
     with connected(reading, of_source) as source, connected(writing, of_target) as target:
         run = Mirror(options, source, target)
         run.of_source, run.of_target = of_source, of_target
@@ -99,8 +99,8 @@ class Copied:
         # After DUPLICATE_SEQUENCE_NUMBER, the record is in the target at an unknown offset.
         if self.offset < 0:
             raise ClientError(
-                "the target answered that it already has a record, but not at which offset: run the"
-                " command again, it will find the record"
+                "the target already has a record, but its answer does not say at which offset. Run"
+                " the command again: it will find the offset"
             )
         return self.offset
 
@@ -245,22 +245,22 @@ class Mirror:
             offset, metadata = known.get(copies[place], (-1, ""))
             found = Progress.restored(place, offset, metadata) if offset >= 0 else None
             if found is not None and self.is_another(found):
-                print(f"ottla mirror: {place[0]}-{place[1]}: copied from its first record on: the"
-                      " topic was created again in the source", file=sys.stderr)
+                print(f"ottla mirror: {place[0]}-{place[1]}: the topic was created again in the"
+                      " source. All records of the new topic are copied", file=sys.stderr)
                 found = None
             if found is None:
                 found = Progress(place, first[place], end)
             elif found.torn:
                 found.target, found.torn = end, False
                 print(f"ottla mirror: {place[0]}-{place[1]}: copied again from offset"
-                      f" {found.source} on, because the target refused a record. If it accepted"
-                      " later records, they will be there twice", file=sys.stderr)
+                      f" {found.source} on, because the target refused a record. If the target"
+                      " accepted later records, it will have them twice", file=sys.stderr)
             elif end >= found.target:
                 found.skip = end - found.target
             else:
                 raise ClientError(
                     f"{copies[place][0]}-{place[1]} ends at offset {end} in the target, but "
-                    f"the copy had reached offset {found.target}: records were deleted there. "
+                    f"the copy had reached offset {found.target}: records were deleted. "
                     f"Delete the group {self.group} in the target to copy everything again"
                 )
             found.topic_id = self.ids.get(place[0], "")
@@ -463,7 +463,7 @@ class Mirror:
                 groups.commit(self.target, group, forward, created=True)
         except Refused as refused:  # the group is active in the target: its offsets are kept
             if self.not_carried.get(group) != str(refused):
-                told = f"group {group} was not carried over: {refused}"
+                told = f"the offsets of group {group} were not copied: {refused}"
                 print(f"ottla mirror: {told}", file=sys.stderr)
                 self.not_carried[group] = str(refused)
             return

@@ -15,7 +15,7 @@ def milliseconds(text: str) -> int:
     if text.isdecimal():
         if not is_at_most(text):
             raise WrongUsage(
-                f"{text!r} is not a time: expected {INT64_MOST} milliseconds since 1970 or less")
+                f"{text!r} is not a time: expected at most {INT64_MOST} milliseconds since 1970")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

@@ -108,7 +108,8 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
     """Sends all records. If reading the input fails, or Ctrl-C ends it, the records that were read
     until then are still sent."""
     if not options.file and sys.stdin.isatty():
-        print("one record per line; end with Ctrl-D at the beginning of a line", file=sys.stderr)
+        print("type one record per line; to finish, press Ctrl-D at the beginning of a line",
+              file=sys.stderr)
     size = os.fstat(file.fileno()).st_size if options.file else 0
     line = ProgressLine(size, "bytes")
     drawn = line.wanted and size > 0  # standard input may be typed: show no progress
@@ -126,7 +127,7 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
         line.clear()
         if left := writer.left(PATIENCE_SECONDS):
             print(f"waiting up to {CLOSE_SECONDS} s for the broker to acknowledge"
-                  f" {counted(left, 'record')}; Ctrl-C again gives up", file=sys.stderr)
+                  f" {counted(left, 'record')}; to give up, press Ctrl-C again", file=sys.stderr)
         writer.close()
         raise
     except Exception:

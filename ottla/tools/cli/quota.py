@@ -164,7 +164,7 @@ def delete_user(options: Namespace) -> None:
         ]
         if not found:
             others = [one.user for one in configs.scram_users(cluster)]
-            near = similar(options.user, others) or "; to see all: ottla user list"
+            near = similar(options.user, others) or "; to see all users: ottla user list"
             raise ClientError(f"user {options.user!r} has no credentials{near}")
         confirm(options, f"deleting the credentials of {options.user}", options.user)
         if not options.dry_run:

@@ -50,7 +50,7 @@ def show(options: Namespace) -> None:
 def plan(options: Namespace) -> None:
     leaving = set(options.without)
     if not leaving:
-        raise WrongUsage("--without is required: the broker to retire")
+        raise WrongUsage("--without is required: give the broker to retire")
     with connect(options) as cluster:
         controller = cluster.with_retries(lambda: cluster.controller(itself=True))
         described = topics.describe(cluster, options.topic or None, asked=controller)
@@ -122,7 +122,7 @@ def place_of(text: str) -> tuple[str, int | None]:
     """The topic and the partition in `topic:0`, or the topic alone. Raises WrongUsage."""
     name, colon, index = text.partition(":")
     if colon and not is_number(index, INT32_MOST):
-        raise WrongUsage(f"{text!r}: expected topic:0, or a topic")
+        raise WrongUsage(f"{text!r}: expected TOPIC, or TOPIC:0 for one partition")
     check_topic_name(name)
     return name, int(index) if colon else None
 

@@ -267,7 +267,7 @@ def unpacked(letters: str) -> Callable[[bytes], bytes]:
 def moment(modifier: str) -> Written:
     """The function for %d{…}, which writes a time in UTC (strftime[…]) or in milliseconds."""
     if modifier.startswith("go"):
-        raise WrongUsage("--format: %d{go[…]} is not known here: use %d{strftime[%F %T]}")
+        raise WrongUsage("--format: %d{go[…]} is not supported: use %d{strftime[%F %T]}")
     if not modifier.startswith("strftime"):
         return number_form(modifier, "d")
     layout = enclosed(modifier.removeprefix("strftime"), "d")

@@ -32,7 +32,8 @@ def install(options: Namespace) -> None:
         path for path in targets if path.exists() and MARK not in path.read_text(errors="replace")
     ]
     if strange and not options.force:
-        raise ClientError(f"{strange[0]} was not written by this command: replace it with --force")
+        raise ClientError(
+            f"{strange[0]} was not written by this command; to replace the file, use --force")
     if options.dry_run:
         done(options, f"written {counted(len(targets), 'script')} into {folder}")
         return

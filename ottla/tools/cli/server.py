@@ -201,8 +201,8 @@ def wait_end(process: subprocess.Popen[str], stdin: int | None) -> None:
             try:
                 selector.register(stdin, selectors.EVENT_READ, "stdin")
             except PermissionError:     # a file or /dev/null, which epoll cannot watch
-                print("standard input has ended, and the broker stops; --detach-stdin keeps it"
-                      " running", file=sys.stderr)  # fmt: skip
+                print("standard input has ended, so the broker stops. With --detach-stdin, the"
+                      " broker keeps running", file=sys.stderr)  # fmt: skip
                 return
         try:
             while True:

@@ -57,7 +57,8 @@ class Silence:
         self._is_reported = True
         self._say(
             f"{self._one.name} (pid {pid}) has not answered for {SILENT_SECONDS:g} s: it hangs, or"
-            f" the machine is too busy; if this does not end, `kill -9 {pid}` makes it start again")
+            f" the machine is too busy. If the process still does not answer later, `kill -9 {pid}`"
+            " restarts it")
 
     def _ask(self, now: float) -> None:
         assert self._one.question is not None

@@ -66,9 +66,9 @@ class TargetTopic:
             count = topics.create(self.cluster, self.name, dry_run=True).num_partitions
             if partition >= count:
                 raise ClientError(
-                    f"topic {self.name!r} does not exist, and a new one would have"
-                    f" {counted(count, 'partition')}, but a record is for partition {partition}:"
-                    f" create the topic first, as with ottla topic create {self.name}"
+                    f"topic {self.name!r} does not exist. The broker would create it with"
+                    f" {counted(count, 'partition')}, but a record is for partition {partition}."
+                    f" Create the topic first, as with ottla topic create {self.name}"
                     f" --partitions {partition + 1}"
                 )
 
@@ -86,12 +86,11 @@ class TargetTopic:
         except ClientError as wrong:
             sent = ""
             if number > 1:
-                how = (f"tail -n +{number} leaves them out" if delimiter == b"\n"
-                       else f"begin with line {number}")
-                sent = ("; the lines before it are sent, and if the input comes in the same order"
-                        f" again, {how}")
+                how = f"tail -n +{number}" if delimiter == b"\n" else f"begin with line {number}"
+                sent = (f". The lines before line {number} were sent. If the next input has the"
+                        f" same order, skip these lines: {how}")
             more = self._more_partitions(1 + (partition or 0))
-            raise ClientError(f"line {number}: {wrong}: {more}{sent}") from None
+            raise ClientError(f"line {number}: {wrong}. {more}{sent}") from None
 
     def check_copy(self, copied: Copied) -> None:
         """Raises ClientError if this topic lacks a partition that the records name. If only some
@@ -107,7 +106,7 @@ class TargetTopic:
             if copied.partitions and not copied.whole and not largest:
                 raise ClientError(
                     f"topic {self.name!r} does not exist, and records from a pipe may name any"
-                    f" partition: create it first, as with ottla topic create {self.name}"
+                    f" partition. Create the topic first, as with ottla topic create {self.name}"
                     f" --partitions {max(3, copied.partitions)}, or let keys choose the partitions"
                     " with --any-partition"
                 )
@@ -118,12 +117,12 @@ class TargetTopic:
         if least > self.partitions:
             has = f"{origin} has" if least == largest else "the records need"
             raise ClientError(
-                f"{has} {counted(least, 'partition')}, but {self.name} has {self.partitions}:"
+                f"{has} {counted(least, 'partition')}, but {self.name} has {self.partitions}."
                 f" {self._more_partitions(least)}")
 
     def _more_partitions(self, count: int) -> str:
-        return (f"add partitions with ottla topic grow {self.name} --partitions {count}, or let"
-                " keys choose them with --any-partition")
+        return (f"Add partitions with ottla topic grow {self.name} --partitions {count}, or let"
+                " keys choose the partitions with --any-partition")
 
 
 def creates_topics(cluster: ClusterClient) -> bool:

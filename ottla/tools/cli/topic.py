@@ -121,7 +121,7 @@ def describe(options: Namespace) -> None:
 
 def grow(options: Namespace) -> None:
     if options.partitions is None:
-        raise WrongUsage("--partitions is required: the new total number of partitions")
+        raise WrongUsage("--partitions is required: give the new total number of partitions")
     with connect(options) as cluster:
         topics.grow(cluster, options.topic, options.partitions, dry_run=options.dry_run)
     done(
@@ -133,7 +133,7 @@ def grow(options: Namespace) -> None:
 def trim(options: Namespace) -> None:
     if options.before is None:
         raise WrongUsage(
-            "--before is required: the first offset to keep, or 'end' to delete all records"
+            "--before is required: give the first offset to keep, or 'end' to delete all records"
         )
     if options.before != "end" and not options.before.isdecimal():
         raise WrongUsage(f"--before {options.before}: expected an offset or 'end'")

@@ -135,8 +135,8 @@ def http_address(cluster: ClusterClient, node_id: int) -> str:
     host = host.strip("[]")
     if not port:
         raise ClientError(
-            f"broker {node_id} has no HTTP port, which this command needs: set its {SETTING},"
-            " for example to localhost:9308, and restart it"
+            f"broker {node_id} has no HTTP port, which this command needs. Set the broker's"
+            f" {SETTING}, for example to localhost:9308, and restart the broker"
         )
     if _is_any(host):
         host = cluster.brokers[node_id][0]
@@ -169,8 +169,8 @@ def of_broker(answer: Document, wanted: int, answered: int) -> Document:
     if wanted != answered:
         raise ClientError(
             f"broker {answered} answered instead of broker {wanted}: the {SETTING} of broker"
-            f" {wanted} can be reached on its own machine only. Run this command there, or give"
-            " another address with --url"
+            f" {wanted} can only be reached from that broker's machine. Run this command on that"
+            " machine, or give another address with --url"
         )
     return answer
 

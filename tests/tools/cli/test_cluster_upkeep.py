@@ -110,7 +110,7 @@ def test_a_start_that_fails_is_tried_again_later() -> None:
     upkeep.turn()
     clock.now += 1.0
     upkeep.turn()
-    assert said[1].startswith("broker 2 did not start, next attempt in 2 s")
+    assert said[1].startswith("broker 2 did not start (next attempt in 2 s): ")
 
 
 def test_restarting_a_broker_that_does_not_run_names_those_there_are(
@@ -160,7 +160,7 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
     line = f"cluster stop-broker 1 --dir {tmp_path}"
     done = ottla(f"cluster restart-broker 1 --dir {tmp_path}")
     assert done.status == 1 and done.err.endswith(
-        f"`ottla cluster start` is not running for {tmp_path}: nothing would start broker 1"
+        f"`ottla cluster start` is not running for {tmp_path}, so it cannot start broker 1"
         " again\n")
     done = ottla(f"cluster start --port 0 {tmp_path}")
     assert done.status == 1 and done.err.endswith(f"Stop them first: kill {holder.pid}\n")

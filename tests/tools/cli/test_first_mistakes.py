@@ -123,7 +123,7 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     ("group describe billling", "consumer group 'billling' not found; similar: billing"),
     ("group delete billling --yes", "group 'billling' not found; similar: billing"),
     ("group describe nope", "consumer group 'nope' not found"),
-    ("group reset biling --to beginning", "name topics with --topic; similar: billing"),
+    ("group reset biling --to beginning", "committed offsets; similar: billing. Use --topic to"),
     ("topic delete b2 --yes", "topic 'b2' not found; similar: b1"),
     ("elect bils", "topic 'bils' not found; similar: bills"),
     ("kafka-topic --list", "kafka-topic: no such tool; similar: kafka-topics"),
@@ -142,7 +142,7 @@ def test_similar_names_follow_a_brokers_sentence(ottla: Ottla) -> None:
     ("kafka-configs {users} --add-config producr_byte_rate=1", "; similar: producer_byte_rate"),
     ("kafka-configs {groups} --add-config consumer.session.timeout=9", "session.timeout.ms?"),
     ("kafka-configs {loggers} --add-config ottla.sever=DEBUG", "; similar: ottla.server"),
-    ("config show broker/99", "the cluster has no broker 99; it has {broker}"),
+    ("config show broker/99", "the cluster has no broker 99; known brokers: {broker}"),
     ("reassign plan --without 99",
      "is not running and has no replicas assigned; running brokers: {broker}"),
 ])
@@ -173,7 +173,8 @@ def test_a_misspelled_setting_of_a_broker_is_refused_except_by_kafkas_tool(ottla
     for name in (known["broker"], "default"):
         for more in ("", " --dry-run"):
             assert ottla(f"config set broker/{name} num.io.threadz=2{more}") == (1, "", (
-                f"ottla config set: {why} (kafka-configs accepts any name, for plug-ins)\n"))
+                f"ottla config set: {why} (for settings of plug-ins, kafka-configs accepts any"
+                " name)\n"))
     done = ottla(f"config set broker/{known['broker']} listeners=PLAINTEXT://localhost:9093")
     assert done.status == 0
     assert done.err.splitlines()[-1] == "only read at start, from the properties: listeners"
@@ -233,9 +234,9 @@ def test_a_group_with_members_is_neither_deleted_nor_reset_and_its_members_can_b
     ("topic list -b localhost:abc", 2, "'localhost:abc': expected HOST:PORT; see ottla topic list"),
     ("topic list -b 9092", 2, "expected HOST:PORT, such as localhost:9092; see ottla topic list"),
     ("feature set group.version=99999", 2, "=99999': expected NAME=LEVEL, with a level from 0 to"),
-    ("user delete xyzzy --yes", 1, "has no credentials; to see all: ottla user list\n"),
+    ("user delete xyzzy --yes", 1, "has no credentials; to see all users: ottla user list\n"),
     ("user set xyzzy --iterations 10", 2, "--iterations 10: expected 4096 to 16384; see ottla"),
-    ("acl delete User:xyzzy --yes", 1, "has no ACLs; to see all: ottla acl list\n"),
+    ("acl delete User:xyzzy --yes", 1, "has no ACLs; to see all ACLs: ottla acl list\n"),
     ("acl delete User:xyzzy rea --yes", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a rea topic/t", 2, "operation 'rea' is unknown; similar: read;"),
     ("acl add User:a xyzzy topic/t", 2, "operation 'xyzzy' is unknown: expected one of all, read"),
@@ -283,8 +284,9 @@ def test_an_offset_that_a_groups_commits_outweigh_is_said_to_be_none(ottla: Ottl
     assert (done.out, done.err) == ("one\n", "")
     done = ottla("consume flights -G fg --offset beginning --exit")
     assert done == (0, "", (
-        "group fg continues at its committed offsets, and --offset beginning applies to"
-        " partitions without one; to read again: ottla group reset fg --to beginning --yes\n"))
+        "group fg continues at its committed offsets; --offset beginning applies only to"
+        " partitions without a committed offset. To change the committed offsets:"
+        " ottla group reset fg --to beginning --yes\n"))
 
 
 def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: Ottla) -> None:
@@ -300,8 +302,8 @@ def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: O
     assert listed.split() == ["half", "classic", "Empty", "0", "1"]
     done = ottla("group reset half --to beginning")
     assert done.out.count("halves") == 1 and done.err.startswith(
-        "skipped partitions without a committed offset of group half: halves:1;"
-        " --topic TOPIC resets all partitions of a topic\n")
+        "the reset skips partitions without a committed offset of group half: halves:1."
+        " With --topic TOPIC, it resets all partitions of a topic\n")
 
 
 def test_a_missing_argument_is_named_with_its_choices(ottla: Ottla) -> None:
@@ -342,7 +344,7 @@ def test_the_lag_of_a_group_that_has_committed_nothing_is_not_made_up(ottla: Ott
     ("some.other.program=1\n", "has no setting of Kafka's clients"),
     ('{"bootstrap.servers": "a:1"}', "appears to be JSON"),
     ("-----BEGIN CERTIFICATE-----\nMIIB\n", "is a certificate or a key in PEM form; a properties"),
-    ("\x7fELF\x01\x00", "it is not a text file"),
+    ("\x7fELF\x01\x00", "is not a text file"),
 ])
 def test_a_file_without_a_setting_of_clients_is_refused(
     ottla: Ottla, tmp_path: Path, text: str, said: str

@@ -39,8 +39,8 @@ def test_a_wrong_line_is_named_and_what_was_sent_before_it_is_counted(
 @pytest.mark.parametrize(("partition", "said"), [
     (-1, "line 2: the field 'partition' must be a whole number from 0 to"),
     (True, "line 2: the field 'partition' must be a whole number"),
-    (7, "the records need 8 partitions, but unwritten has 1: add partitions with ottla topic grow"
-        " unwritten --partitions 8, or let keys choose them with --any-partition"),
+    (7, "the records need 8 partitions, but unwritten has 1. Add partitions with ottla topic grow"
+        " unwritten --partitions 8, or let keys choose the partitions with --any-partition"),
 ])
 def test_a_wrong_partition_anywhere_in_a_file_is_an_error_before_a_record_is_sent(
     ottla: Ottla, partition: object, said: str
@@ -59,9 +59,9 @@ def test_a_copy_to_fewer_partitions_is_refused_before_a_record_is_sent(ottla: Ot
     copied = ottla.ok("consume wide -e --output jsonl").encode()
     refused = ottla("produce narrow -i jsonl", copied)
     assert refused.status == 1 and refused.err.splitlines() == [
-        "ottla produce: wide has 5 partitions, but narrow has 2: add partitions with ottla topic"
-        " grow narrow --partitions 5, or let keys choose them with --any-partition (0 records"
-        " sent)"]
+        "ottla produce: wide has 5 partitions, but narrow has 2. Add partitions with ottla topic"
+        " grow narrow --partitions 5, or let keys choose the partitions with --any-partition"
+        " (0 records sent)"]
     assert ottla.ok("consume narrow -e") == ""
     ottla.ok("produce narrow -i jsonl --any-partition", copied)
     assert sorted(map(int, ottla.ok("consume narrow -e").split())) == [*range(50)]
@@ -103,8 +103,8 @@ def test_a_field_that_appears_twice_is_an_error(ottla: Ottla, line: bytes, name:
 
 
 @pytest.mark.parametrize(("line", "given", "said"), [
-    ("produce never -p 7", b"x\n", "topic 'never' does not exist, and a new one would have 1 part"),
-    ("kcat -b {} -P -t never -p 7", b"x\n", "'never' does not exist, and a new one would have 1"),
+    ("produce never -p 7", b"x\n", "topic 'never' does not exist. The broker would create"),
+    ("kcat -b {} -P -t never -p 7", b"x\n", "'never' does not exist. The broker would create"),
     ("produce never -X foo=bar", b"x\n", "foo is not a setting of Kafka's clients"),
     ("kcat -b {} -P -t never -p 0 -X foo=bar", b"x\n", "foo is not a setting"),
     ("produce never -K :", b"x\n", "line 1 has no key delimiter ':': 'x'"),
@@ -150,9 +150,9 @@ def test_a_file_of_another_cluster_that_needs_more_partitions_is_refused_at_the_
             for n in (0, 1, 4)))
         done = ottla(f"produce same -i jsonl --file {copied}")
         assert done.status == 1 and done.err.splitlines() == [
-            "ottla produce: the records need 5 partitions, but same has 2: add partitions with"
-            " ottla topic grow same --partitions 5, or let keys choose them with --any-partition"
-            " (0 records sent)"]
+            "ottla produce: the records need 5 partitions, but same has 2. Add partitions with"
+            " ottla topic grow same --partitions 5, or let keys choose the partitions with"
+            " --any-partition (0 records sent)"]
     assert ottla.ok("consume same -e") == ""
 
 
@@ -175,8 +175,8 @@ def test_a_pipe_that_may_name_any_partition_creates_no_topic(
     done = through_pipe(ottla, "produce unmade -i jsonl", line)
     assert done.status == 1 and done.err == (
         "ottla produce: topic 'unmade' does not exist, and records from a pipe may name any"
-        " partition: create it first, as with ottla topic create unmade --partitions 3, or let"
-        " keys choose the partitions with --any-partition (0 records sent)\n")
+        " partition. Create the topic first, as with ottla topic create unmade --partitions 3, or"
+        " let keys choose the partitions with --any-partition (0 records sent)\n")
     assert "unmade" not in ottla.ok("topic list -o name").split()
     for more, text in (" --any-partition", line), ("", b'{"value":"v"}\n'):
         assert through_pipe(ottla, f"produce unmade -i jsonl{more}", text).status == 0
@@ -216,16 +216,16 @@ def test_after_the_beginning_of_a_pipe_the_error_says_how_to_go_on_without_dupli
     monkeypatch.setattr(served_input, "AHEAD_BYTES", len(lines[0]) + 5)
     done = through_pipe(ottla, f"produce cut-{origin} -i jsonl", b"".join(lines))
     assert done.status == 1 and done.err == (
-        f"ottla produce: line 3: cut-{origin} has no partition 2, only 0 to 1: add partitions with"
-        f" ottla topic grow cut-{origin} --partitions 3, or let keys choose them with"
-        " --any-partition; the lines before it are sent, and if the input comes in the same order"
-        " again, tail -n +3 leaves them out (2 records sent)\n")
+        f"ottla produce: line 3: cut-{origin} has no partition 2, only 0 to 1. Add partitions with"
+        f" ottla topic grow cut-{origin} --partitions 3, or let keys choose the partitions with"
+        " --any-partition. The lines before line 3 were sent. If the next input has the same order,"
+        " skip these lines: tail -n +3 (2 records sent)\n")
     done = through_pipe(
         ottla, f"produce cut-{origin} -i jsonl --delimiter '|'",
         b"".join(lines).replace(b"\n", b"|"))
     assert done.err.endswith(
-        "; the lines before it are sent, and if the input comes in the same order again, begin with"
-        " line 3 (2 records sent)\n"), done
+        ". The lines before line 3 were sent. If the next input has the same order, skip these"
+        " lines: begin with line 3 (2 records sent)\n"), done
     ottla.ok(f"topic grow cut-{origin} --partitions 3")
     assert through_pipe(ottla, f"produce cut-{origin} -i jsonl", b"".join(lines[2:])).status == 0
     assert sorted(ottla.ok(f"consume cut-{origin} -e").split()) == ["0", "0", "1", "1", "2"]

@@ -153,7 +153,7 @@ def test_a_groups_offsets_that_were_refused_are_carried_over_later(
         assert "target" not in known.offsets
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (10, -1)}
-    assert capsys.readouterr().err.count("group team was not carried over") == 1
+    assert capsys.readouterr().err.count("the offsets of group team were not copied") == 1
 
 
 def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, Mirror]) -> None:
@@ -253,7 +253,7 @@ def test_a_copy_without_an_offset_is_no_progress(two: tuple[Groups, Mirror]) -> 
     found = mirror.progress["here", 0]
     mirror.waiting.append((found, 100, Copied()))
     mirror.writer = SimpleNamespace(flush=lambda: None)  # type: ignore[assignment]
-    with pytest.raises(ClientError, match="not at which offset"):
+    with pytest.raises(ClientError, match="does not say at which offset"):
         mirror.settle()
     mirror.give_up()
     assert (found.source, found.target, found.torn) == (100, 100, False)

@@ -94,9 +94,9 @@ N = 99_999_999_999_999_999_999
     (f"feature set group.version={N}", 2, "expected NAME=LEVEL, with a level from 0 to 32767; see"),
     ("feature set group.version=32768", 2, "'group.version=32768': expected NAME=LEVEL, with a "),
     ("topic create t -r 70000", 2, "argument --replication-factor/-r: '70000': expected a whole"),
-    (f"elect orders:{N}", 2, f"'orders:{N}': expected topic:0, or a topic; see"),
-    (f"group reset g --topic orders:{N} --to end", 2, "expected topic, or topic:0,1; see"),
-    (f"config set broker/{N} a=1", 2, "a broker is identified by its number; see"),
+    (f"elect orders:{N}", 2, f"'orders:{N}': expected TOPIC, or TOPIC:0 for one partition; see"),
+    (f"group reset g --topic orders:{N} --to end", 2, "expected TOPIC, or TOPIC:0,1 for some"),
+    (f"config set broker/{N} a=1", 2, "expected a broker's number after broker/; see"),
     (f"quota set user/a producer_byte_rate={N}", 2, "expected a number up to 9223372036854775807"),
     ("reassign start partition.json", 2, f"partition.json: partition {N}: expected a whole number"
      " from -2147483648 to 2147483647; see ottla reassign start --help\n"),

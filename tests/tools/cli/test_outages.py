@@ -67,7 +67,8 @@ def test_an_outage_is_told_once_with_its_reason(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(("terminal", "printed"), [
-    (True, "no broker\\x1b; trying for 5 s (--timeout), as the broker may be starting\n"),
+    (True, "no broker\\x1b; trying again for up to 5 s (--timeout), because the broker may be"
+           " starting\n"),
     (False, ""),
 ])
 def test_a_command_on_a_terminal_says_that_it_waits_for_its_first_broker(
@@ -100,7 +101,7 @@ def test_a_producer_says_what_it_waits_for_and_what_was_not_acknowledged(
             sender.send_signal(signal.SIGINT)
             assert sender.stderr.readline() == (
                 "waiting up to 60 s for the broker to acknowledge 1 record;"
-                " Ctrl-C again gives up\n")
+                " to give up, press Ctrl-C again\n")
             sender.send_signal(signal.SIGINT)
             assert sender.stderr.read() == "1 record sent, 1 not acknowledged\n"
             assert sender.wait(60) == 130

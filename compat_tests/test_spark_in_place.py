@@ -200,11 +200,11 @@ def test_timestamps_that_the_broker_gave_are_of_type_1(
         ({"endingOffsets": '{"0":-2}'}, "endingOffsets of partition 0 is -2, not an"),
         ({"startingOffsets": "latest"}, "the query would read nothing"),
         ({"endingOffsets": "earliest"}, "the query would read nothing"),
-        ({"startingOffsets": "17"}, "is not JSON with offsets"),
+        ({"startingOffsets": "17"}, "is not valid: expected JSON"),
         ({"startingOffsets": '{"2":2}'}, "ends at .* asked for {2: 2}"),
         ({"endingOffsets": '{"2":2}'}, "ends at .* asked for {2: 2}"),
         ({"startingOffsets": '{"0":300}', "endingOffsets": '{"0":200}'}, "starts after its end"),
-        ({"startingOffset": '{"0":300}'}, "has no option startingoffset; known are"),
+        ({"startingOffset": '{"0":300}'}, "has no option startingoffset; its options are"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss must be true or false, not 'no'"),
     ],
 )
@@ -300,7 +300,7 @@ def test_a_range_whose_records_do_not_come_is_an_error_of_that_offset(
     monkeypatch.setattr(source, "WIRE_SECONDS", -1)
     schema = type("Schema", (), {"names": ["offset"]})()
     reader = InPlaceReader({"bootstrap": "nowhere:9092", "topic": TOPIC}, schema)
-    with pytest.raises(PipelineError, match="in-place-0: no record from offset 3 on was received"):
+    with pytest.raises(PipelineError, match="in-place-0: no record at or after offset 3 was"):
         list(reader._consume(0, 0, 5))
 
 

@@ -143,7 +143,7 @@ def wire_problem(column: str, known: Schemas) -> Any:
     return f.expr(
         f"""CASE WHEN {column} IS NULL THEN NULL
         WHEN length({column}) < {CONFLUENT_PREFIX} OR hex(substring({column}, 1, 1)) != '00'
-        THEN 'the value is not in Confluent''s wire format: it does not begin with byte 0 and an id'
+        THEN 'the value lacks the prefix of Confluent''s wire format: byte 0 and a schema id'
         WHEN cast(conv(hex(substring({column}, 2, 4)), 16, 10) as bigint) NOT IN ({ids})
         THEN concat('schema id ', conv(hex(substring({column}, 2, 4)), 16, 10),
         ' is unknown (known: {known.ids}); restart the query to read new schemas') END"""
@@ -161,7 +161,8 @@ def encode(frame: Any, given: Format, columns: list[str], output: str) -> Any:
     if given.name in ("raw", "text"):
         if len(columns) != 1:
             raise PipelineError(
-                f"the format {given.name} writes one column, not {', '.join(columns)}"
+                f"the format {given.name} writes one column, but the value has {len(columns)}:"
+                f" {', '.join(columns)}"
             )
         kind = "binary" if given.name == "raw" else "string"
         return frame.withColumn(output, f.col(columns[0]).cast(kind).cast("binary"))

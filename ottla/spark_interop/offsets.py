@@ -42,7 +42,7 @@ def commit(where: str | Cluster, group: str, offsets: Mapping[str, Mapping[int, 
     except KafkaException as error:
         raise PipelineError(
             f"the offsets of group {group} were not set: {error.args[0].str()}. If the "
-            "group has members, nobody else can set its offsets: use a group without consumers"
+            "group has consumers, only they can set its offsets: use a group without consumers"
         ) from error
     finally:
         consumer.close()
@@ -69,7 +69,9 @@ def group_offsets(where: str | Cluster, group: str, topic: str) -> dict[int, int
     answers = cluster.asked(ask, f"group {group}")
     for at in answers:
         if at.error is not None:        # its offset is negative, as if none had been committed
-            raise PipelineError(f"group {group}, {topic}-{at.partition}: {at.error.str()}")
+            raise PipelineError(
+                f"the offset of group {group} in {topic}-{at.partition} is unknown:"
+                f" {at.error.str()}")
     return {at.partition: at.offset for at in answers if at.offset >= 0}
 
 
@@ -99,7 +101,7 @@ def offsets_from_checkpoint(checkpoint: str | Path) -> TopicOffsets:
     place = Path(checkpoint)
     numbers = [int(f.name) for f in (place / "commits").glob("[0-9]*") if f.name.isdigit()]
     if not numbers:
-        raise PipelineError(f"{place} is not a checkpoint with a committed batch")
+        raise PipelineError(f"{place} is not a checkpoint, or no batch is committed yet")
     batch = place / "offsets" / str(max(numbers))
     if not batch.is_file():
         raise PipelineError(f"the checkpoint {place} is incomplete: it lacks {batch}")

@@ -62,7 +62,8 @@ def spark_type(descriptor: Any, depth: int = 0) -> Any:
     from pyspark.sql import types as t
 
     if depth > NESTING_MAX:
-        raise PipelineError(f"messages nest deeper than {NESTING_MAX}: {descriptor.full_name}")
+        raise PipelineError(
+            f"message type {descriptor.full_name} is nested more than {NESTING_MAX} levels deep")
     plain = {
         "double": t.DoubleType(), "float": t.FloatType(), "bool": t.BooleanType(),
         "string": t.StringType(), "enum": t.StringType(), "bytes": t.BinaryType(),
@@ -99,8 +100,7 @@ def reader(compiled: dict[int, bytes], name: str | None, framed: bool) -> Callab
         if framed:
             if len(value) < CONFLUENT_PREFIX or value[0] != CONFLUENT_MAGIC:
                 raise ValueError(
-                    "the value is not in Confluent's wire format: it does not begin with byte 0 "
-                    "and an id"
+                    "the value lacks the prefix of Confluent's wire format: byte 0 and a schema id"
                 )
             number = struct.unpack(">I", value[1:5])[0]
             if number not in compiled:

@@ -83,9 +83,9 @@ def _from_registry(address: str, subject: str, kind: str) -> Schemas:
             )
         if answer.get("references"):
             raise PipelineError(
-                f"version {version} of {subject} refers to other schemas: write it, with those "
-                f"schemas inserted, to a file {answer['id']}{ENDINGS[kind]} in a directory, and "
-                "give this directory instead of the registry"
+                f"version {version} of {subject} refers to other schemas. Insert these schemas "
+                f"into its text, save it as {answer['id']}{ENDINGS[kind]} in a directory, and give "
+                "the directory instead of the registry"
             )
         newest = int(answer["id"])
         texts[newest] = str(answer["schema"])

@@ -143,8 +143,8 @@ def spark_version() -> str:
         import pyspark
     except ImportError as error:
         raise SparkUnavailable(
-            "pyspark is not installed: `make spark` in a clone of Ottla installs it, elsewhere"
-            f" pip install pyspark=={RECOMMENDED} confluent-kafka pyarrow pandas"
+            "pyspark is not installed: run `make spark` in a clone of Ottla; elsewhere, run"
+            f" `pip install pyspark=={RECOMMENDED} confluent-kafka pyarrow pandas`"
         ) from error
     return str(pyspark.__version__)
 
@@ -156,13 +156,13 @@ def java_version() -> int:
     if java is None or not Path(java).exists():
         raise SparkUnavailable(
             f"Java not found ({'JAVA_HOME is ' + home if home else 'none in PATH'}): install "
-            f"Java {JAVA_MIN} or newer, on Debian `apt-get install openjdk-17-jre-headless`"
+            f"Java {JAVA_MIN} or newer, on Debian with `apt-get install openjdk-17-jre-headless`"
         )
     printed = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
     release = printed.split('"')[1] if '"' in printed else "0"
     feature = int(release.split(".")[1] if release.startswith("1.") else release.split(".")[0])
     if feature < JAVA_MIN:
-        raise SparkUnavailable(f"{java} is Java {feature}; Spark 4 needs {JAVA_MIN} or newer")
+        raise SparkUnavailable(f"{java} is Java {feature}; Spark 4 needs Java {JAVA_MIN} or newer")
     return feature
 
 
@@ -197,9 +197,9 @@ def coordinates(version: str) -> list[str]:
     none."""
     if version not in VERSIONS:
         raise SparkUnavailable(
-            f"pyspark {version} has no Kafka connector that resolves from Maven Central; "
-            f"{', '.join(VERSIONS)} have one: pip install 'pyspark=={RECOMMENDED}'. If you have "
-            f"the jars of {version}, give their directory as jars=…"
+            f"Maven Central lacks jars that pyspark {version} needs for Kafka. Releases with all "
+            f"jars are {', '.join(VERSIONS)}: run pip install 'pyspark=={RECOMMENDED}'. If you "
+            f"have the jars of {version}, give their directory as jars=…"
         )
     return [f"org.apache.spark:{name}_{SCALA}:{version}" for name in MODULES.values()]
 

@@ -45,7 +45,7 @@ def _local(when: datetime, time_zone: str) -> datetime:
         skipped = early.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != when
         raise PipelineError(
             f"{when.isoformat()} {'does not exist' if skipped else 'occurs twice'} in {time_zone}, "
-            f"where clocks change: add the offset, e.g. {early.isoformat()}"
+            f"because clocks change: add the UTC offset, e.g. {early.isoformat()}"
         )
     return early
 

@@ -184,7 +184,7 @@ def records_of(
     missing = [column for column in named.values() if column not in frame.columns]
     if missing:
         raise PipelineError(
-            f"column {', '.join(missing)} not found; known are {', '.join(frame.columns)}"
+            f"column {', '.join(missing)} not found; the columns are {', '.join(frame.columns)}"
         )
     reserved = {column for column in (headers, partition) if column}
     values = [name for name in frame.columns if not name.startswith("_") and name not in reserved]
@@ -192,8 +192,9 @@ def records_of(
         values.remove(str(key))
     if not values:
         raise PipelineError(
-            f"no column is left for the value. The frame has {', '.join(frame.columns)}; the"
-            " columns of `headers` and `partition`, and names that begin with _, are not values"
+            f"no column is left for the value: the frame has {', '.join(frame.columns)}. The"
+            " columns of `headers` and `partition`, and columns that begin with _, are left out"
+            " of the value"
         )
     encoded = formats.encode(frame, given, values, "__value")
     columns = [f.col("__value").alias("value")]
@@ -215,11 +216,11 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
     from pyspark.sql import functions as f
 
     if mode not in MODES:
-        raise PipelineError(f"{mode!r} is not a mode; known are {', '.join(MODES)}")
+        raise PipelineError(f"{mode!r} is not a mode; the modes are {', '.join(MODES)}")
     clash = [name for name in _names(given) if name in OWN]
     if clash:
         raise PipelineError(
-            f"the schema has a column {clash[0]}, a name that is reserved for the record's own"
+            f"the schema has a column {clash[0]}, but this name is reserved for the record's own"
             " fields"
         )
     read = formats.decode(records, "value", given)

@@ -38,7 +38,8 @@ class Format:
 
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
-            raise PipelineError(f"{self.name!r} is not a format; known are {', '.join(FORMATS)}")
+            raise PipelineError(
+                f"{self.name!r} is not a format; the formats are {', '.join(FORMATS)}")
         if self.name in ("raw", "text") and (self.schema or self.schemas):
             raise PipelineError(
                 f"the format {self.name} has no schema: leave out `schema` and `schemas`"

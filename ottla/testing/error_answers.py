@@ -42,7 +42,7 @@ def error_answer(key: int, version: int, request: Message, code: ErrorCode) -> M
     answer = APIS[key].response()
     fill(answer, request, version, code)
     if not mark(answer, version, code):
-        raise NoErrorToGive(f"version {version} of {APIS[key].name} has no field for an error")
+        raise NoErrorToGive(f"answers of {APIS[key].name} version {version} have no error field")
     return answer
 
 

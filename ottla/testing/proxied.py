@@ -227,7 +227,7 @@ def _changed(header: RequestHeader, frame: bytes, rule: Rule) -> bytes:
     answer = api.response.decode(frame[at:], version)
     if not mark(answer, version, ErrorCode(rule.code)):
         _log("the answer is sent unchanged:"
-             f" version {version} of {api.name} has no field for an error")
+             f" answers of {api.name} version {version} have no error field")
     return _framed(header, answer.encode(version))
 
 

@@ -75,14 +75,14 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
         sound = not partitions or (plan.clean and all(each.caches_hold for each in partitions))
         was_clean, clean = clean, False
         for adopted in partitions:
-            say(f"adopting the records of {adopted.path} before offset {adopted.end_offset}")
+            say(f"adopting {adopted.path} up to log end offset {adopted.end_offset}")
             stage(disk, directory, adopted, plan, link)
         for adopted in partitions:
             put_in_place(disk, storage, directory, adopted)
         keys = {each.key for each in partitions}
         for part in plan.left_out:
             if part.replica.key in keys:
-                say(f"{part}; their records are kept in {keep_aside(part, directory.path)}")
+                say(f"{part}; the records were copied to {keep_aside(part, directory.path)}")
         shutil.rmtree(directory.file(STAGING), ignore_errors=True)
         disk.sync_directory(directory.path)
         storage.begin_checkpoint([(each.key, each.end_offset) for each in partitions]).run()
@@ -123,8 +123,8 @@ def topics_to_adopt(plan: Plan, image: MetadataImage) -> list[KraftTopic]:
         other = colliding_name(topic.name, image.topics)
         if other is not None:
             raise ImportRefused(
-                f"topic {topic.name} cannot be adopted: --data-dir has topic {other}, and two names"
-                " must not differ by dots and underscores only. Import into another directory")
+                f"topic {topic.name} cannot be adopted: --data-dir has topic {other}, whose name"
+                " differs only in dots and underscores. Import into another directory")
         topics.append(topic)
     return topics
 
@@ -230,8 +230,8 @@ def keep_if_foreign(final: str, staged: str) -> None:
             ids.append(b"")
     if ids[0] != ids[1]:
         raise ImportRefused(
-            f"{final} already exists, but its topic id shows that it is of another topic with the"
-            " same name: move it away, or import into another directory"
+            f"{final} already exists, but its topic id shows that it belongs to another topic with"
+            " the same name: move it away, or import into another directory"
         )
 
 

@@ -181,8 +181,8 @@ def adopt_topic(
     missing = sorted(set(range(max(topic.partitions, default=-1) + 1)) - set(topic.partitions))
     if missing:
         raise ImportRefused(
-            f"topic {topic.name}: its partitions {sorted(topic.partitions)} are in the given"
-            f" directories, but {missing} are not: give the directories of the other brokers, too"
+            f"topic {topic.name}: the given directories have partitions {sorted(topic.partitions)},"
+            f" but lack partitions {missing}: also give the directories of the other brokers"
         )
     for index, partition in topic.partitions.items():
         key = topic.name, index
@@ -198,7 +198,8 @@ def adopt_topic(
         if not replicas:
             raise ImportRefused(
                 f"{topic.name}-{index} is not in {', '.join(s.path for s in sources)}; its replicas"
-                f" are on brokers {partition.replicas}: give one of their directories too"
+                f" are on brokers {partition.replicas}: also give the directory of one of these"
+                " brokers"
             )
         chosen = choose(partition, replicas)
         plan.partitions[key] = chosen
@@ -222,8 +223,9 @@ def check_one(
     report.bytes_done = mine.bytes_done
     if mine.errors:
         raise ImportRefused(
-            f"{path} is damaged, as the lines above say. Restore it from another replica; or"
-            " move it away, start Kafka, delete the topic there, and stop Kafka before the import"
+            f"{path} is damaged, as the lines above say. Restore it from another replica. Without"
+            " a replica, move the directory away, start Kafka, delete the topic in Kafka, and stop"
+            " Kafka before the import"
         )
     offsets = source.check.offsets
     start = offsets[LOG_STARTS].get(key, 0)
@@ -256,8 +258,7 @@ def transactional_id_max(key: Partition, path: str) -> int:
                     highest = max(highest, *ids)
     except (MalformedMessage, ProtocolError) as error:
         raise ImportRefused(
-            f"{path} has a record that cannot be read, so its producer ids are unknown:"
-            f" {error}"
+            f"the producer ids in {path} are unknown, since a record cannot be read: {error}"
         ) from error
     return highest
 

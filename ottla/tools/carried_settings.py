@@ -63,8 +63,8 @@ def _of_topic(topic: str, settings: Mapping[str, str], notes: list[str]) -> list
             if name in (*KEEPING, ELSEWHERE):
                 raise ImportRefused(
                     f"topic {topic}: {name}={value} cannot be carried over: {error}. Without this"
-                    " setting, records would be lost. Before the import, change it in Kafka, or"
-                    " delete the topic there"
+                    " setting, records would be lost. Before the import, change the setting or"
+                    " delete the topic in Kafka"
                 ) from error
             notes.append(f"topic {topic}: {name}={value} is not carried over: {error}")
             continue

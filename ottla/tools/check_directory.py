@@ -171,8 +171,8 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
             report.add(
                 Finding(
                     f"{path}/{name}", f"it is damaged: {error}",
-                    "delete it: logs are then recovered from their beginning, and begin with their"
-                    " first segment",
+                    "delete it: the next start recovers the logs from their beginning, and each log"
+                    " starts at its first segment",
                 )
             )
     read_closed_logs(found, report)

@@ -91,7 +91,7 @@ def check_partition(path: str, known: RememberedPartition, deep: bool, report: R
         report.say(
             f"{path}: {counted(opened, 'closed segment')}, "
             f"{counted(check.batches, 'batch', 'batches')}, {size_text(check.size)}: sound; "
-            f"{unread} not checked, which a broker may be writing"
+            f"not checked: {unread} that a broker may be writing"
             if opened else
             f"{path}: not checked: a broker may be writing its {unread}"
         )

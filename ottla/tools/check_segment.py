@@ -258,7 +258,7 @@ class SegmentCheck:
                     Finding(
                         path,
                         f"the transaction of producer {producer_id}, offsets {first} to {last}, was"
-                        " aborted and is not listed: its records look committed",
+                        " aborted, but is not listed: its records look committed",
                         "stop the broker; in the log directory, delete .kafka_cleanshutdown and set"
                         " the partition's offset in recovery-point-offset-checkpoint to 0: the next"
                         " start reads the partition again and rebuilds the index",

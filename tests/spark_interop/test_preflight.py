@@ -306,7 +306,7 @@ def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
 
 
 @pytest.mark.parametrize(("says", "told"), [
-    (None, "cannot reach a broker at {at}: no answer within 0.2 s; perhaps a service that is no"),
+    (None, "cannot reach a broker at {at}: no answer within 0.2 s; perhaps the service at"),
     (b"", "cannot reach a broker at {at}: the broker closed the connection; perhaps it expects TLS"
      " or a login: this client has security.protocol=PLAINTEXT"),
     (HTTP, "{at}: this is an HTTP server"),
@@ -367,14 +367,14 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ('archive --topic six --path {new} --starting {{"one":{{"0":1}}}}', "'{{\"one\""),
     ('archive --topic six --path {new} --starting {{"six":{{"0":"1"}}}}', "'{{\"six\""),
     ('archive --topic six --path {new} --starting {{"six":{{"0":-3}}}}', "'{{\"six\""),
-    ("archive --topic six --path /proc/x", "nothing can be created in /proc: "),
-    ("mirror --topic six --to made --checkpoint /proc/x", "nothing can be created in /proc: "),
-    ("slice --topic six --output /proc/x", "nothing can be created in /proc: "),
+    ("archive --topic six --path /proc/x", "cannot create files in /proc: "),
+    ("mirror --topic six --to made --checkpoint /proc/x", "cannot create files in /proc: "),
+    ("slice --topic six --output /proc/x", "cannot create files in /proc: "),
     ("archive --topic one --path {archive}",
      "{archive} was written with topic six, but this run has one"),
     ("latest --topic six --path {archive}", "{archive} was written with kind archive"),
     ("latest --topic six --path {full}",
-     "{full} is not empty, and not a table of `latest`: name another path"),
+     "{full} has files, but is not a table of `latest`: name another path"),
     ("compact --path {new}", "{new} is not a table of `archive`: it does not exist"),
     ("replay --path {new} --topic six",
      "{new} is not a table of `archive`: it does not exist"),
@@ -382,7 +382,7 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
      "topic sx not found at {at}; did you mean six? --create (in Python create=True) creates sx"),
     ("replay --path {archive} --topic again",
      "topic again not found at {at}; --create (in Python create=True) creates again"),
-    ("replay --path {archive} --topic one", "one has 1 partition, but records keep their"),
+    ("replay --path {archive} --topic one", "one has 1 partition, but needs at least"),
     ("replay --path {archive} --topic six --since June", "'June' is not a time"),
     ("dead-letter --topic six --to one --dead-letters d --checkpoint {new}", "one has 1"),
     ("dead-letter --topic six --to a/b --dead-letters d --checkpoint {new}", "topic a/b was not"),
@@ -398,14 +398,14 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("slice --topic six --lateness 1", "'1' is not a duration"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
-     "the schema registry does not answer: http://127.0.0.1:1"),
+     "the schema registry does not answer at http://127.0.0.1:1"),
     ("replay --path {archive} --topic six --timestamps old",
      "`timestamps` must be original or now"),
-    ("replay --path {archive} --topic six --rate 0", "`rate` must be a number"),
+    ("replay --path {archive} --topic six --rate 0", "`rate` (records per second) must be above 0"),
     ("dead-letter --topic six --to x --dead-letters x --checkpoint {new}",
      "good and bad records would both go to x: name two topics"),
     ("dead-letter --topic six --to six --dead-letters x --checkpoint {new}",
-     "six would be written to while it is read"),
+     "six would be both read and written"),
     ("dead-letter --topic six --to x --dead-letters y --checkpoint {new} --share-max 5",
      "share_max=5.0: expected a share from 0 to 1, such as 0.05"),
     ("mirror --topic six --checkpoint {new}", "six would be mirrored into itself"),
@@ -421,13 +421,13 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("archive --topic six --path {new} --every 1",
      "'1' is not valid for `every`: write a number and a unit"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=avg(dep_dela)",
-     "aggregates, n = avg(dep_dela): there is no column dep_dela; known are carrier, dep_delay; "
-     "did you"),
+     "aggregates, n = avg(dep_dela): there is no column dep_dela; the columns are carrier, "
+     "dep_delay; did you"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
      " --by carier",
-     "by: there is no column carier; known are carrier, dep_delay; did you mean carrier"),
+     "by: there is no column carier; the columns are carrier, dep_delay; did you mean carrier"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
-     " --time-column time", "time_column: there is no column time; known are carrier, dep_delay"),
+     " --time-column time", "time_column: there is no column time; the columns are carrier"),
     ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
      " --time-column carrier", "time_column: carrier is of type STRING, but the event time must be"
      " a TIMESTAMP: declare carrier as TIMESTAMP in the schema"),
@@ -565,7 +565,7 @@ def test_a_check_where_pyspark_is_not_installed_says_so(
     assert command.main(["pipeline", "run", str(file), "--check"]) == 0
     told = capfd.readouterr()
     assert told.out == f"{file}: 1 step, no errors found\n"
-    assert told.err.startswith("ottla pipeline: pyspark is not installed: `make spark`")
+    assert told.err.startswith("ottla pipeline: pyspark is not installed: run `make spark`")
 
 
 def test_the_summaries_of_completed_steps_are_printed_when_a_later_one_fails(

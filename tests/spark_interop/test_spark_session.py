@@ -67,7 +67,7 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_402\"' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkUnavailable, match="is Java 8; Spark 4 needs 17"):
+    with pytest.raises(SparkUnavailable, match="is Java 8; Spark 4 needs Java 17"):
         spark_session.java_version()
 
 

@@ -42,12 +42,12 @@ def test_what_steps_have_in_common_reaches_those_that_know_it(tmp_path: Path) ->
     ("old", "new", "message"),
     [
         ('run = "archive"', 'run = "archiv"', "'archiv' is not a pipeline; similar: archive$"),
-        ('run = "archive"', 'run = "x"', "step 1: run = 'x' is not a pipeline; there are archive,"),
-        ('run = "archive"', 'runs = "archive"', 'step 1 has no run = "PIPELINE"; similar: runs$'),
+        ('run = "archive"', 'run = "x"', "'x' is not a pipeline; the pipelines are archive,"),
+        ('run = "archive"', 'runs = "archive"', 'lacks the line run = "PIPELINE"; similar: runs$'),
         ('topic = "flights"\n', "", "step 1: archive needs `topic`"),
         ("rate = 100", 'rate = "fast"', "step 2: `rate` must be a number, not 'fast'"),
         ("rate = 100", "ratte = 100", "step 2: replay has no option 'ratte'; similar: rate,"),
-        ("rate = 100", "color = 1", "step 2: replay has no option 'color'; it has path"),
+        ("rate = 100", "color = 1", "step 2: replay has no option 'color'; its options are path"),
         ("[[step]]", "[[steps]]", r"has no \[\[step\]\]; similar: steps$"),
         ("[[step]]", "[step]", "is not TOML|has no"),
         (

@@ -299,7 +299,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
             source,
             [TopicRecord(name="u", topic_id=b"u" * 16), partition(b"u" * 16, 1)],
         ),
-        "its partitions [1] are in the given directories, but [0] are not",
+        "the given directories have partitions [1], but lack partitions [0]",
     ),
 }  # fmt: skip
 

@@ -62,7 +62,7 @@ def test_segments_that_are_not_opened_are_not_called_sound(data: Path, capsys: C
     (data / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 3\n")
     _, printed = verified(capsys, data, "--online")
     assert "t-0: 1 closed segment, 2 batches, " in printed
-    assert "sound; 1 segment not checked, which a broker may be writing" in printed
+    assert "sound; not checked: 1 segment that a broker may be writing" in printed
     (data / "recovery-point-offset-checkpoint").unlink()
     _, printed = verified(capsys, data, "--online")
     assert "t-0: not checked: a broker may be writing its 2 segments" in printed

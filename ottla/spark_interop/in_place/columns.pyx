@@ -143,7 +143,7 @@ cdef class Columns:
         cdef Py_ssize_t before = self.rows
         cdef int codec
         if data.shape[0] < header.HEADER_SIZE or header.total_size(&data[0]) != data.shape[0]:
-            raise CorruptMessage(f"{data.shape[0]} bytes should be one batch, but are not")
+            raise CorruptMessage(f"the {data.shape[0]} bytes are not exactly one record batch")
         batch = &data[0]
         codec = header.attributes(batch) & header.CODEC_MASK
         header.check_crc(batch, data.shape[0])

@@ -212,7 +212,7 @@ def _batches(file: FileIO, path: str, position: int) -> Iterator[memoryview]:
         file.seek(position)
         chunk = memoryview(file.read(wanted))
         used = 0
-        for batch, used in batches_in(chunk, f"{path}, from position {position}"):  # noqa: B007
+        for batch, used in batches_in(chunk, path, position):  # noqa: B007
             yield batch
         if used:
             position += used
@@ -222,14 +222,18 @@ def _batches(file: FileIO, path: str, position: int) -> Iterator[memoryview]:
         elif len(chunk) < wanted or wanted > CHUNK_BYTES:
             raise CorruptMessage(f"{path} ends inside the batch at position {position}")
         else:
-            wanted = _size(chunk, 0, path)  # one batch that is larger than a chunk
+            # one batch that is larger than a chunk
+            wanted = _size(chunk, 0, f"{path} at byte {position}")
 
 
-def batches_in(chunk: memoryview, where: str) -> Iterator[tuple[memoryview, int]]:
-    """The whole batches at the beginning of a chunk, each with the position after it."""
+def batches_in(
+    chunk: memoryview, where: str, position: int = 0
+) -> Iterator[tuple[memoryview, int]]:
+    """The whole batches at the beginning of a chunk, each with the position after it in the chunk.
+    For errors, `where` and `position` say where the chunk begins."""
     used = 0
     while len(chunk) - used >= HEADER_BYTES:
-        size = _size(chunk, used, f"{where} + {used}")
+        size = _size(chunk, used, f"{where} at byte {position + used}")
         if size > len(chunk) - used:
             return
         yield chunk[used : used + size], used + size

@@ -95,7 +95,7 @@ def read_in_place(
     unknown = [name for name in columns or () if name not in FIELDS]
     if unknown:
         raise PipelineError(
-            f"column {', '.join(unknown)} not found; known are {', '.join(FIELDS)}"
+            f"column {', '.join(unknown)} not found; the columns are {', '.join(FIELDS)}"
         )
     cluster = Cluster.reached(bootstrap)
     given = {
@@ -169,7 +169,7 @@ class InPlaceReader(DataSourceReader):
         unknown = sorted(low.keys() - {name.lower() for name in OPTIONS})
         if unknown:
             raise PipelineError(
-                f'format("ottla") has no option {", ".join(unknown)}; known are '
+                f'format("ottla") has no option {", ".join(unknown)}; its options are '
                 f"{', '.join(sorted(OPTIONS))}"
             )
         self.fail_on_loss = _flag(low, "failOnDataLoss", True)
@@ -179,7 +179,7 @@ class InPlaceReader(DataSourceReader):
         unknown = [name for name in self.columns if name not in FIELDS]
         if unknown:
             raise PipelineError(
-                f"column {', '.join(unknown)} not found; known are {', '.join(FIELDS)}")
+                f"column {', '.join(unknown)} not found; the columns are {', '.join(FIELDS)}")
         self.options = low
 
     def partitions(self) -> list[InputPartition]:
@@ -225,8 +225,8 @@ class InPlaceReader(DataSourceReader):
         there = segments.topic_id(directory)
         if there is not None and there != self._topic_id:
             raise PipelineError(
-                f"{directory} belongs to topic id {there}, but {self.topic} at"
-                f" {self.cluster.bootstrap} has {self._topic_id}: these are files of another"
+                f"{directory} belongs to topic id {there}, but topic {self.topic} at"
+                f" {self.cluster.bootstrap} has id {self._topic_id}: these are files of another"
                 " cluster, or of a topic that was deleted"
             )
 
@@ -305,18 +305,19 @@ class InPlaceReader(DataSourceReader):
             given = json.loads(text)
         except ValueError as error:
             raise PipelineError(
-                f'{which}Offsets {text!r} is not JSON with offsets, such as {{"0": 17}}'
+                f'{which}Offsets={text!r} is not valid: expected JSON such as {{"0": 17}}'
             ) from error
         if isinstance(given, dict) and any(isinstance(value, dict) for value in given.values()):
             others = sorted(given.keys() - {self.topic})
             if others:
                 raise PipelineError(
-                    f"{which}Offsets names {', '.join(others)}, but the topic is {self.topic}"
+                    f"{which}Offsets has offsets of {', '.join(others)}, but the query reads"
+                    f" {self.topic}"
                 )
             given = given[self.topic]
         if not isinstance(given, dict):
             raise PipelineError(
-                f'{which}Offsets {text!r} is not JSON with offsets, such as {{"0": 17}}')
+                f'{which}Offsets={text!r} is not valid: expected JSON such as {{"0": 17}}')
         return given
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -440,7 +441,7 @@ class InPlaceReader(DataSourceReader):
                     deadline = time.monotonic() + WIRE_SECONDS
                 elif time.monotonic() > deadline:
                     raise PipelineError(
-                        f"{self.topic}-{partition}: no record from offset {at} on was received"
+                        f"{self.topic}-{partition}: no record at or after offset {at} was received"
                         f" within {WIRE_SECONDS} s"
                     )
         finally:

@@ -50,7 +50,8 @@ def committed_batches(
             heapq.heapify(begun)
             before = start
             where = f"{topic}-{partition}"
-            for batch, _ in batches_in(memoryview(answer.records or b""), where):
+            fetched = memoryview(answer.records or b"")
+            for batch, _ in batches_in(fetched, f"{where}, fetch from offset {before}"):
                 header = BatchHeader(batch)
                 start = max(start, header.next_offset)
                 while begun and begun[0][0] <= header.base_offset:
@@ -67,7 +68,7 @@ def committed_batches(
                 return                      # compaction removed the rest
             elif time.monotonic() > deadline:
                 raise PipelineError(
-                    f"{where}: no record from offset {start} on was received within"
+                    f"{where}: no record at or after offset {start} was received within"
                     f" {QUIET_SECONDS} s"
                 )
 

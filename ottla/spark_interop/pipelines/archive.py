@@ -179,8 +179,8 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
     [partition, *others] = set(statistics["partition"])
     if others:
         raise PipelineError(
-            f"{files.at(name)} has records of several partitions, but each file must have only"
-            " those of one partition: remove the option that changes how Spark divides the topic"
+            f"{files.at(name)} has records of several partitions, but each file must have records"
+            " of one partition only: remove the option that changes how Spark divides the topic"
             " into tasks"
         )
     return {str(partition): [min(statistics["offset"]), max(statistics["offset"]), footer.num_rows]}
@@ -242,8 +242,8 @@ def check_options(topic: str, starting: str | None) -> None:
     if not valid:
         raise PipelineError(
             f"{starting!r} is not valid for `starting`: use earliest, latest, or an offset for"
-            f' each partition, such as {{"{topic}": {{"0": 17}}}}, where -2 is earliest and -1'
-            " latest"
+            f' each partition, such as {{"{topic}": {{"0": 17}}}}. Offset -2 means earliest, and'
+            " offset -1 means latest"
         )
 
 

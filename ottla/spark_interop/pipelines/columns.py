@@ -83,7 +83,7 @@ def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
             near = get_close_matches(name.lower(), lower, 1, NEAR)
             hint = f"; did you mean {lower[near[0]]}?" if near else ""
             there = ", ".join(each for each in known if each not in OWN)
-            raise PipelineError(f"{what}: there is no column {name}; known are {there}{hint}")
+            raise PipelineError(f"{what}: there is no column {name}; the columns are {there}{hint}")
 
 
 def check_expressions(known: list[str], expressions: Mapping[str, str], what: str) -> None:

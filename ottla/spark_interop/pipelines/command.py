@@ -125,8 +125,8 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
         check_start(options.master, options.memory)
         if options.jars and not jar_directory(options.jars).is_dir():
             raise PipelineError(
-                f"--jars {options.jars}: no such directory; name one that has the connector's jars,"
-                " or an empty one, to which Spark downloads them"
+                f"--jars {options.jars}: no such directory; name a directory that has the"
+                " connector's jars, or an empty directory, to which Spark downloads the jars"
             )
         todo = _logged_in(todo, options.command_config)
         preflight.check(todo, options.file if is_file else None)
@@ -238,11 +238,12 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
         return _session(options)
     begun = time.monotonic()
     here = files_of(jar_directory(options.jars), spark_version())
-    first = "" if here else "; its Kafka connector is downloaded first, and kept"
-    print(f"starting Spark: up to half a minute on two idle cores{first}", file=sys.stderr)
+    first = "" if here else ". Spark's Kafka connector is downloaded first; later runs reuse it"
+    takes = "this takes up to half a minute on two idle cores"
+    print(f"starting Spark: {takes}{first}", file=sys.stderr)
     spark = _session(options)
     seconds = time.monotonic() - begun
-    print(f"Spark started after {seconds:.0f} s: {step.name}", file=sys.stderr)
+    print(f"Spark started after {seconds:.0f} s; now running {step.name}", file=sys.stderr)
     return spark
 
 

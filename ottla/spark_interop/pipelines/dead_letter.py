@@ -111,7 +111,7 @@ def check_options(topic: str, to: str, dead_letters: str, share_max: float | Non
     if to == dead_letters:
         raise PipelineError(f"good and bad records would both go to {to}: name two topics")
     if topic in (to, dead_letters):
-        raise PipelineError(f"{topic} would be written to while it is read: name other topics")
+        raise PipelineError(f"{topic} would be both read and written: name other topics")
     if share_max is not None and not 0 <= share_max <= 1:
         raise PipelineError(f"share_max={share_max}: expected a share from 0 to 1, such as 0.05")
 

@@ -268,7 +268,7 @@ def _check_writable(place: Path, made: bool = True) -> None:
         os.rmdir(tempfile.mkdtemp(prefix=".ottla-", dir=there))
     except OSError as error:
         raise PipelineError(
-            f"nothing can be created in {there}: {error.strerror}; name another path"
+            f"cannot create files in {there}: {error.strerror}; name another path"
         ) from error
 
 
@@ -278,7 +278,7 @@ def _check_own_table(place: Path, step: Step, given: Mapping[str, Any]) -> None:
         recorded.check_table(place, known, step, given)
     elif any(there.is_file() for there in place.rglob("*")):
         raise PipelineError(
-            f"{place} is not empty, and not a table of `{step.name}`: name another path"
+            f"{place} has files, but is not a table of `{step.name}`: name another path"
         )
 
 

@@ -134,7 +134,7 @@ def check_options(rate: float | None, timestamps: str | None) -> None:
     if timestamps not in (None, "original", "now"):
         raise PipelineError(f"`timestamps` must be original or now, not {timestamps!r}")
     if rate is not None and not rate > 0:
-        raise PipelineError("`rate` must be a number of records per second above 0")
+        raise PipelineError("`rate` (records per second) must be above 0")
 
 
 def destination(

@@ -198,7 +198,7 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
     known = {option.name: option for option in step.options}
     for key, value in given.items():
         if key not in known:
-            near = similar(key, known) or f"; it has {', '.join(known)}"
+            near = similar(key, known) or f"; its options are {', '.join(known)}"
             raise PipelineError(f"{where}: {step.name} has no option {key!r}{near}")
         kind = KINDS[known[key].kind]
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
@@ -247,10 +247,10 @@ def load_file(
     for number, step in enumerate(steps, 1):
         where = f"{path}, step {number}"
         if "run" not in step:
-            raise PipelineError(f"{where} has no run = \"PIPELINE\"{similar('run', step)}")
+            raise PipelineError(f"{where} lacks the line run = \"PIPELINE\"{similar('run', step)}")
         name = step.pop("run")
         if name not in BY_NAME:
-            near = similar(str(name), BY_NAME) or f"; there are {', '.join(BY_NAME)}"
+            near = similar(str(name), BY_NAME) or f"; the pipelines are {', '.join(BY_NAME)}"
             raise PipelineError(f"{where}: run = {name!r} is not a pipeline{near}")
         known = {option.name for option in BY_NAME[name].options}
         shared = {key: value for key, value in content.items() if key in known}

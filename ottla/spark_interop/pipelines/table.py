@@ -109,7 +109,7 @@ class Table:
         if not files.exists(META):
             if files.list():
                 raise PipelineError(
-                    f"{files.root} is not empty, and not a table of `{kind}`: name another path"
+                    f"{files.root} has files, but is not a table of `{kind}`: name another path"
                 )
             more = {"kind": kind, "layout": LAYOUT, "id": uuid.uuid4().hex}
             files.write(META, json.dumps(more | about, indent=1))
@@ -192,7 +192,7 @@ class Table:
         name = f"{COMMITS}/{self.next_commit:08}.json"
         if self.files.exists(name):
             raise PipelineError(
-                f"another process also writes to {self.files.root}: stop one of the two"
+                f"another process also writes to {self.files.root}: stop one of the two processes"
             )
         commit = {
             "add": {k: {"bytes": e.bytes, "ranges": e.ranges} for k, e in add.items()},
@@ -268,9 +268,9 @@ def check_targets(files: Readable, known: dict[str, Any], to: transactional.Dest
         if known[TARGETS].get(name) != now:
             what = "was deleted" if now is None else "was deleted and created again"
             raise PipelineError(
-                f"topic {name} {what} after this pipeline had written to it, so these records are"
-                f" lost, but {files.root} still counts them as written: to write them again, use"
-                " another path and another pipeline name"
+                f"topic {name} {what} after this pipeline had written records to it. The"
+                f" records are lost, but {files.root} still counts them as written: to write them"
+                " again, use another path and another pipeline name"
             )
 
 

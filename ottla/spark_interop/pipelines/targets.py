@@ -70,8 +70,8 @@ def prepare(
     policy = settings["cleanup.policy"]
     if "compact" in policy and "compact" not in like.get("cleanup.policy", ""):
         raise PipelineError(
-            f"{topic} has cleanup.policy={policy}, which would delete all records of a key but the"
-            f" newest one. Set cleanup.policy of {topic} to delete, or name another topic"
+            f"{topic} has cleanup.policy={policy}, which would delete all but the newest record of"
+            f" each key. Set cleanup.policy of {topic} to delete, or name another topic"
         )
     if has_older is None:
         return
@@ -84,8 +84,8 @@ def prepare(
     if _deletes(settings, has_older):
         raise PipelineError(
             f"{topic} keeps records for {settings['retention.ms']} ms, and this run writes older "
-            f"ones, which would be deleted at once. Set retention.ms of {topic} to a longer time "
-            "or to -1, or name another topic"
+            f"records, which would be deleted at once. Set retention.ms of {topic} to a longer "
+            "time or to -1, or name another topic"
         )
 
 
@@ -103,9 +103,8 @@ def check_partitions(cluster: Cluster, topic: str, needed: int) -> None:
     there = len(cluster.partitions(topic))
     if there < needed:
         raise PipelineError(
-            f"{topic} has {counted(there, 'partition')}, but records keep their partition, and"
-            f" this run writes to partition {needed - 1}: {topic} needs at least {needed}"
-            " partitions"
+            f"{topic} has {counted(there, 'partition')}, but needs at least {needed}: records"
+            f" keep their partition number, and this run writes to partition {needed - 1}"
         )
 
 

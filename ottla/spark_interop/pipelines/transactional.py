@@ -174,9 +174,9 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):
         raise PipelineError(
-            f"`{to.writer}` has not written to the present topic {again[0]}, but to an earlier one"
-            " of this name or to a topic of another name: give this pipeline a name of its own with"
-            " --name (name=), and new topics"
+            f"an earlier run named `{to.writer}` did not write to the present topic {again[0]}: it"
+            f" used another topic, or {again[0]} was created again since. Give this pipeline a name"
+            " of its own with --name (name=), and new topics"
         )
     return None if again else entry.position
 

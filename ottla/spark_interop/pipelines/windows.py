@@ -232,7 +232,7 @@ def check_options(
         raise PipelineError("with `final` (--final), the run ends at the end of the topic: leave"
                             " out `every` (--every)")
     if to == topic:
-        raise PipelineError(f"{topic} would be written to while it is read: name another topic")
+        raise PipelineError(f"{topic} would be both read and written: name another topic")
 
 
 def _counting(report: dict[str, Any]) -> Any:

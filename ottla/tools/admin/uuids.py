@@ -15,7 +15,7 @@ def uuid_of(text: str) -> bytes:
     """Parses the 22 characters of an id. Raises ValueError."""
     data = base64.urlsafe_b64decode(text + "==")
     if len(data) != 16:
-        raise ValueError(f"{text!r} is not an id of 22 characters")
+        raise ValueError(f"{text!r} is not an id: expected 22 characters of base64")
     return data
 
 

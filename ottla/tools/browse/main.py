@@ -21,7 +21,7 @@ SECONDS = 0.5
 def browse(options: Namespace) -> None:
     if options.partition is not None and not options.topic:
         raise WrongUsage(
-            "--partition was given without a topic: ottla topic browse TOPIC --partition N"
+            "--partition was given without a topic: use `ottla topic browse TOPIC --partition N`"
         )
     if options.offset is not None:
         check_offset(options.offset, "--offset", ("beginning", "end"))

@@ -179,11 +179,12 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
             done = executed.result()
             assert "started moving log directory" in done
             assert "throttle limit was set to 50000000 B/s" in done
-            wait_until(lambda: f"{THROTTLE} is now 50000000" in broker.log.read_text(), "it is set")
+            begun = f"{THROTTLE} is now set to 50000000"
+            wait_until(lambda: begun in broker.log.read_text(), "the throttle is set")
         producer.flush(60)
         there = f"replica moved-0-{node} completed successfully"
         wait_until(lambda: there in kafka_tool(broker, "reassign", *at, "--verify"), there)
-        over = f"{THROTTLE} is now its default"
+        over = f"{THROTTLE} is now set to its default"
         wait_until(lambda: over in broker.log.read_text(), "the throttle is removed")
         for _ in range(2):
             assert (Path(target) / "moved-0").is_dir()

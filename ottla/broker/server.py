@@ -176,8 +176,8 @@ class Server:
             if home.offline is not None:
                 raise
             # With a full disk the broker still has to serve, so that clients can free space.
-            log.error("the leader epochs could not be raised at this start, so consumers may not"
-                      " notice records lost in a power failure: %s", error)
+            log.error("the leader epochs could not be raised at this start: %s. Consumers may not"
+                      " notice if a power failure has removed records", error)
 
     async def _serve(self) -> None:
         self.config.follow(MetadataImage.empty(), self.metadata_log.image, ())

@@ -75,8 +75,8 @@ async def _serve(config: BrokerConfig, say_more: Callable[[str], str] | None) ->
         return
     addresses = _advertised(server)
     log.info(
-        "cluster %s, topics: %d; serving after %.2f s", server.storage.cluster_id,
-        len(server.metadata_log.image.topics), loop.time() - began,
+        "serving cluster %s with %s; the start took %.2f s", server.storage.cluster_id,
+        counted(len(server.metadata_log.image.topics), "topic"), loop.time() - began,
     )
     directories = ",".join(str(path) for path in config.log_directories())
     Garbage().begin()           # excludes existing objects: they live as long as the broker

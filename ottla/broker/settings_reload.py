@@ -42,11 +42,12 @@ async def reload(
             # In a cluster, min.insync.replicas in the file never applies: the first controller
             # writes a cluster-wide value into the metadata.
             log.warning(
-                "reload: %s is %s in the file now, but the value set with kafka-configs applies",
+                "reload: in the file, %s has changed to %s, but the value from kafka-configs stays"
+                " in use",
                 name, text,
             )
             continue
-        log.info("reload: %s is now %s, it was %s", name, text, old or "its default")
+        log.info("reload: %s has changed from %s to %s", name, old or "its default", text)
     for name in reloaded.refused:
         [reason] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
         log.warning("reload: %s", reason)

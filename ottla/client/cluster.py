@@ -226,7 +226,8 @@ class ClusterClient:
             self.refresh()
         if node_id not in self.brokers:
             others = ", ".join(map(str, sorted(self.brokers)))
-            raise NotConnected(f"the cluster has no broker {node_id}; it has {others or 'none'}")
+            raise NotConnected(
+                f"the cluster has no broker {node_id}; known brokers: {others or 'none'}")
         address = self.brokers[node_id]
         first = self._first
         if first is not None and first.address == address and first.usable:

@@ -136,8 +136,8 @@ class Parser(argparse.ArgumentParser):
                     given = value if equals else " ".join(args[at + 1:at + 2])
                     if not given or given[0] == "-":
                         given = action.dest.upper()
-                    self.error(f"{flag} is not a flag of this command: write the {action.dest}"
-                               f" without it: {self.prog} {given}")
+                    self.error(f"{flag} is not a flag of this command; write the {action.dest}"
+                               f" without a flag: {self.prog} {given}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """For a wrong choice, names the similar choices, or all choices if none is similar."""

@@ -185,7 +185,7 @@ class Connection:
     def _late(self) -> TimedOut:
         told = f"{show_address(self.address)}: no answer within {self.request_seconds:.3g} s"
         if not self.frames.served:
-            return TimedOut(f"{told}; perhaps a service that is no broker listens there")
+            return TimedOut(f"{told}; perhaps the service at this address is not a broker")
         request = f" to {APIS[self.asked].name}" if self.asked is not None else ""
         source = f" from {self.who}" if self.who else ""
         return TimedOut(f"{told}{request}{source}", self.asked, dry_run=self.dry_run)

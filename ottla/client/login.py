@@ -51,8 +51,8 @@ def _take(sock: socket.socket, size: int, where: str) -> bytearray:
         try:
             piece = sock.recv(size - len(data))
         except TimeoutError as late:
-            raise TimedOut(f"{where}: no answer within {sock.gettimeout():.3g} s to the login;"
-                           " perhaps a service that is no broker listens there") from late
+            raise TimedOut(f"{where}: no answer to the login within {sock.gettimeout():.3g} s;"
+                           " perhaps the service at this address is not a broker") from late
         if not piece:
             raise Unreachable(f"{where}: the broker closed the connection during the login")
         data += piece

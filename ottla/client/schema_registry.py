@@ -34,7 +34,7 @@ def get(address: str, path: str) -> Any:
         raise ClientError(
             f"the schema registry answers with status {error.code}: {where}") from error
     except OSError as error:
-        raise ClientError(f"the schema registry does not answer: {where}: {error}") from error
+        raise ClientError(f"the schema registry does not answer at {where}: {error}") from error
     if len(body) > ANSWER_BYTES_MAX:
         raise ClientError(f"the answer of {where} exceeds {ANSWER_BYTES_MAX} bytes")
     try:

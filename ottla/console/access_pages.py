@@ -257,8 +257,8 @@ def abort_hanging(
             return
     raise BadRequest(
         f"{topic}-{partition} has no hanging transaction that begins at offset {first_offset}. An"
-        f" open transaction hangs if its producer has written nothing there for {minutes} minutes"
-        " and no coordinator lists it as ongoing", 404)
+        " open transaction hangs if its producer has written nothing to the partition"
+        f" for {minutes} minutes and no coordinator lists the transaction as ongoing", 404)
 
 
 def audit_rows(cluster: ClusterClient, memory: Memory) -> Row:

@@ -54,7 +54,7 @@ def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None
         r"Ottla \d+\.\d+\.\d+ starts as node 4; settings from .*server\.properties; data in /.*",
         r"recovery: no log had to be checked",
         rf"listening on 127\.0\.0\.1:{port}, advertised as PLAINTEXT://{host}:{port}",
-        r"cluster [\w-]{22}, topics: 0; serving after \d+\.\d\d s",
+        r"serving cluster [\w-]{22} with 0 topics; the start took \d+\.\d\d s",
     ):
         assert re.search(expected, text), text
     assert service.stop() == 0
@@ -66,7 +66,7 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
     before = service.properties.read_text()
     service.properties.write_text(before + "log.retention.ms=60000\nnode.id=7\nlog.retention.m=1\n")
     service.process.send_signal(signal.SIGHUP)
-    service.wait_for("reload: log.retention.ms is now 60000, it was its default")
+    service.wait_for("reload: log.retention.ms has changed from its default to 60000")
     service.wait_for("reload: node.id has changed and needs a restart")
     service.wait_for("reload: log.retention.m is not a setting .*; did you mean log.retention.ms")
     service.properties.write_text(before + "log.retention.ms=soon\n")

@@ -161,7 +161,7 @@ def test_an_unreachable_broker_is_one_sentence(broker: RunningBroker) -> None:
 
 
 @pytest.mark.parametrize(("says", "kind", "told"), [
-    (None, NoBroker, r"no answer within 0\.2 s; perhaps a service"),
+    (None, NoBroker, r"no answer within 0\.2 s; perhaps the service"),
     (b"", NoBroker, r"the broker closed the connection; perhaps it expects TLS or a login"),
     (HTTP, BadResponse, r"this is an HTTP server, .*`listeners`.* port 9092"),
     (TLS_ALERT, BadResponse,
@@ -215,7 +215,7 @@ def test_a_silent_broker_is_asked_once_whether_it_is_an_http_server(
         address, said = show_address(server.getsockname()), []
         for _ in range(2):
             client = ClusterClient(address, connect_seconds=0.2, security=UNENCRYPTED[protocol])
-            with pytest.raises(NoBroker, match=r"within 0\.2 s.*; perhaps a service that is no"):
+            with pytest.raises(NoBroker, match=r"within 0\.2 s.*; perhaps the service at"):
                 client.any()
         for _ in range(3):
             with server.accept()[0] as peer:
@@ -241,7 +241,7 @@ def test_a_client_in_a_hurry_does_not_look_for_an_http_server(
 ) -> None:
     """A shell's completion is given up after 0.3 s, and nobody sees its message."""
     monkeypatch.setattr("ottla.client.cluster.speaks_http", lambda *_: pytest.fail("asked"))
-    with foreign_server(None) as address, pytest.raises(NoBroker, match="perhaps a service"):
+    with foreign_server(None) as address, pytest.raises(NoBroker, match="perhaps the service"):
         ClusterClient(address, connect_seconds=0.3).any()
 
 

@@ -96,12 +96,13 @@ def check_zookeeper(text: str) -> None:
     if "," in chroot:
         raise SettingsError(
             "zookeeper.connect",
-            f"{'/' + chroot!r} is not a chroot: a chroot follows the last server only, as in"
+            f"{text!r} has a chroot before the last server. Write the chroot once, at the end:"
             " host:port,host:port/chroot",
         )
     if not {".", ".."}.isdisjoint(chroot.split("/")):
         raise SettingsError(
-            "zookeeper.connect", f"{'/' + chroot!r} is not a chroot: its path contains . or .."
+            "zookeeper.connect",
+            f"the chroot {'/' + chroot!r} must not contain . or .. between slashes",
         )
 
 
@@ -114,7 +115,8 @@ def parse_protocols(text: str) -> dict[str, str]:
         if not colon or protocol not in PROTOCOLS:
             raise SettingsError(
                 "listener.security.protocol.map",
-                f"{pair!r} is not of the form NAME:PROTOCOL with one of {', '.join(PROTOCOLS)}",
+                f"{pair!r} is not of the form NAME:PROTOCOL, where PROTOCOL is one of"
+                f" {', '.join(PROTOCOLS)}",
             )
         protocols[name.strip().upper()] = protocol
     return protocols

@@ -126,7 +126,8 @@ def _check_broker(
             raise InvalidRequest(f"Cannot update these configs dynamically: [{key}]")
         if update == "per-broker" and not name:
             raise InvalidRequest(
-                f"{key} is a per-broker setting: set it for each broker, not as a default for all")
+                f"{key} is a per-broker setting: set it for each broker, not as the default for all"
+                " brokers")
         if key in configs:
             limit = ListenerLimits.declared.get(bare) if key != bare else None
             _check_broker_value(bare, configs[key], limit or known[bare].setting)
@@ -161,8 +162,7 @@ def _check_topic_default(name: str, text: str) -> None:
         check_topic_configs(defaults(({name: text},)))
     except InvalidConfig as error:
         raise InvalidRequest(
-            f"{name}: the value is not valid for the topic setting whose default it is:"
-            f" {error.message}"
+            f"{name}: topics cannot have this value: {error.message}"
         ) from error
 
 

@@ -365,7 +365,7 @@ class BrokerConfig(BrokerSettings):
                 log.error("%s; %s is unchanged", error, name)
                 continue
             if value != self.value(name):
-                log.info("%s is now %s", name, text or "its default")
+                log.info("%s is now set to %s", name, text or "its default")
                 setattr(self, declared.attribute, value)
         self._limit_listeners(new)
 
@@ -439,8 +439,8 @@ def _principals(text: str) -> frozenset[str]:
         kind, colon, name = user.partition(":")
         if not (kind and colon and name):
             raise SettingsError(
-                "super.users", f"{user!r} is not of the form principalType:principalName; a user"
-                f" is User:{user}, and users are separated by semicolons",
+                "super.users", f"{user!r} is not of the form principalType:principalName; write"
+                f" User:{user} for a user, and separate users by semicolons",
             )
     return frozenset(users)
 

@@ -16,7 +16,7 @@ def check_cordoned(names: Collection[str], directories: Collection[str]) -> None
     of them."""
     if ALL in names:
         if len(names) > 1:
-            raise SettingsError(CORDONED, f"when it is {ALL}, it must not contain other values")
+            raise SettingsError(CORDONED, f"must not contain other values if it contains {ALL}")
         return
     known = {*map(os.path.abspath, directories)}
     if missing := [name for name in names if os.path.abspath(name) not in known]:

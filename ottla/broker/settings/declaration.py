@@ -162,7 +162,7 @@ class Setting:
         """Raise SettingsError if a value is outside the setting's limits."""
         if value is None:
             if not self.nullable:
-                raise SettingsError(self.name, f"has to be set: {self.allowed()}")
+                raise SettingsError(self.name, f"has to be set to {self.allowed()}")
             return
         if isinstance(value, tuple):
             if "" in value:

@@ -47,10 +47,11 @@ def known_assignors(names: Sequence[str]) -> tuple[str, ...]:
     if unknown or not assignors or len(set(assignors)) < len(assignors):
         problem = (
             f"{unknown[0]!r} is unknown" if unknown
-            else "must name at least one assignor, and none twice"
+            else "must name at least one assignor, and each only once"
         )
         raise SettingsError(
-            "group.consumer.assignors", f"{problem}; known are {', '.join(ASSIGNORS)}"
+            "group.consumer.assignors",
+            f"{problem}; the known assignors are {', '.join(ASSIGNORS)}",
         )
     return assignors
 

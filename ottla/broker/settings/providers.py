@@ -79,7 +79,8 @@ def _kinds(texts: Mapping[str, str]) -> dict[str, str]:
         kind = next((k for k, short in KINDS.items() if of_class == PACKAGE + short), None)
         if kind is None:
             classes = ", ".join(PACKAGE + short for short in KINDS.values())
-            raise SettingsError(setting, f"{of_class!r} is not available; available are {classes}")
+            raise SettingsError(
+                setting, f"{of_class!r} is not available; the available classes are {classes}")
         kinds[name] = kind
     return kinds
 

@@ -86,7 +86,7 @@ def read_file(path: Path) -> list[tuple[int, str, str]]:
     if found := NO_TEXT.search(text):
         line = len(LINE_ENDS.findall(text, 0, found.start())) + 1
         raise SettingsError(
-            str(path), f"line {line} has the byte {found[0]!r}: it is not a text file"
+            str(path), f"is not a text file: line {line} has the byte {found[0]!r}"
         )
     start = text.lstrip()[:1]
     if start in ("{", "["):

@@ -246,7 +246,7 @@ def check_topic_configs(configs: Mapping[str, str]) -> None:
                 TopicConfig.declared[name].parse(text)
             elif name not in REMOVED:
                 near = did_you_mean(name, TopicConfig.declared)
-                raise SettingsError(name, f"unknown name of a topic setting{near}")
+                raise SettingsError(name, f"unknown topic setting{near}")
         _check_together(configs)
     except SettingsError as error:
         raise InvalidConfig(str(error)) from error
@@ -272,5 +272,5 @@ def _check_replicas(name: str, replicas: Sequence[str]) -> None:
         if REPLICA.fullmatch(replica) is None:
             raise SettingsError(
                 name,
-                f"{replica!r} is not of the form partition:broker; * is allowed as the only entry",
+                f"{replica!r} is not of the form partition:broker; for all replicas, set only *",
             )

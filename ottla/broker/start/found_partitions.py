@@ -53,7 +53,7 @@ class FoundPartitions:
                 if homes := self.storage.placement.vanished(key, topic_id):
                     self.vanished[key] = homes
                     log.error(
-                        "%s had records in %s, where its directory is missing now",
+                        "the directory of %s, which had records, is missing from %s",
                         self.missing[-1],
                         homes[0].path,
                     )
@@ -143,9 +143,9 @@ class FoundPartitions:
             return report_above(disk, [each.path for each in self.storage.directories], held)
         except OSError as error:
             raise StorageRefused(
-                f"the highest producer id and leader epoch of the logs could not be read, or could"
-                f" not be written to {ADOPTION}: {error}. Without them, the cluster could issue the"
-                " same ones again"
+                "the highest producer id and leader epoch in the logs could not be read, or could"
+                f" not be written to {ADOPTION}: {error}. Without these numbers, the cluster might"
+                " issue producer ids and leader epochs that are in the logs already"
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
@@ -171,6 +171,6 @@ class FoundPartitions:
                 forget_cuts(partition.log)
             except OSError as error:
                 log.error(
-                    "%r: the note about a truncation of its log could not be removed: %s",
+                    "%r: a file that recorded a truncation of the log could not be removed: %s",
                     partition, error,
                 )

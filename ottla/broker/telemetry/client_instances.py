@@ -176,6 +176,6 @@ def check_push(
         )
     if size > size_max:
         raise ProtocolError(
-            f"The push has {size} bytes, telemetry.max.bytes allows {size_max}.",
+            f"The push has {size} bytes, but telemetry.max.bytes is {size_max}.",
             ErrorCode.TELEMETRY_TOO_LARGE,
         )

@@ -199,7 +199,8 @@ def _fields(message: memoryview) -> Iterator[Field]:
         else:
             raise BadPayload(f"wire type {kind} of field {number} does not exist in protobuf")
         if size > end - position:
-            raise BadPayload(f"field {number} needs {size} bytes, {end - position} are left")
+            raise BadPayload(
+                f"field {number} needs {size} bytes, but only {end - position} bytes are left")
         piece = message[position : position + size]
         position += size
         yield number, kind, piece if kind == LENGTH else int.from_bytes(piece, "little")

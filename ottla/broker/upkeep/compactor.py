@@ -127,7 +127,7 @@ class LogCleaner:
             self._doubt(partition, cleaner, error)
         else:
             log.info(
-                "%s: compacted up to offset %d, read %d bytes, wrote %d",
+                "%s: compacted up to offset %d, read %d bytes, wrote %d bytes",
                 target.log.directory, target.log.first_dirty_offset,
                 cleaner.bytes_read, cleaner.bytes_written,
             )

@@ -102,7 +102,7 @@ class Housekeeping:
             if not is_full(error):
                 log.error("%s", error)
         except Exception:
-            log.exception("%r failed and will be tried again", work)
+            log.exception("a periodic task failed and will be tried again: %r", work)
 
     async def _clean(self) -> None:
         while True:

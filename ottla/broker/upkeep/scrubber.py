@@ -66,7 +66,7 @@ class Scrubber:
             segments = [each for each in segments if each.base_offset <= offset][-1:]
         log.warning(
             "%r: this broker or a follower could not read %s; this broker now checks its own copy",
-            partition, "a part of it" if offset == EVERYWHERE else f"offset {offset}",
+            partition, "a part of the log" if offset == EVERYWHERE else f"offset {offset}",
         )
         scrub = self._scrub(CHECK_BYTES_PER_SECOND)
         for segment in segments:

@@ -156,8 +156,8 @@ def test_a_file_with_another_min_isr_than_the_clusters_is_told_that_it_has_no_ef
     caplog.set_level(logging.INFO, "ottla.server")
     cluster.run(server.reload())
     said = [each.getMessage() for each in caplog.records if each.name == "ottla.server"]
-    assert "reload: log.retention.ms is now 77, it was its default" in said
+    assert "reload: log.retention.ms has changed from its default to 77" in said
     assert (
-        "reload: min.insync.replicas is 2 in the file now, but the value set with kafka-configs"
-        " applies" in said
+        "reload: in the file, min.insync.replicas has changed to 2, but the value from"
+        " kafka-configs stays in use" in said
     )

@@ -231,5 +231,5 @@ def test_the_end_of_the_certificate_for_zookeeper_is_warned_about(
     assert "expire" not in caplog.text
     authority.issue("broker", ends=3.5 * DAY)
     zookeeper_context(texts)
-    assert "connecting to ZooKeeper: the certificate CN=broker" in caplog.text
+    assert "TLS to ZooKeeper: the certificate CN=broker" in caplog.text
     assert "expires in 3 days" in caplog.text

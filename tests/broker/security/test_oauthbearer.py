@@ -265,7 +265,7 @@ def test_known_keys_count_while_the_issuer_cannot_be_reached(
         assert rules.check(token)[0] == "alice"
         endpoint.keys, rules.read_at = None, float("-inf")
         assert rules.check(token)[0] == rules.check(token)[0] == "alice"
-        assert caplog.text.count("the 2 known ones stay in use") == 1, "not asked again"
+        assert caplog.text.count("the previous 2 keys stay in use") == 1, "not asked again"
         with pytest.raises(AuthenticationFailed):
             rules.check(signed(claims(), RSA, "RS256", "unknown"))
         endpoint.keys, rules.failed_at = [], float("-inf")

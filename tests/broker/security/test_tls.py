@@ -391,9 +391,9 @@ LOCATION = "listener_name_tls_ssl_keystore_location"
 @pytest.mark.parametrize(
     ("other", "what", "allowance"),
     [
-        ({}, "distinguished name does not match", "dn"),
+        ({}, "distinguished name would change from", "dn"),
         ({"called": "server", "hosts": ["example.org"]},
-         "lacks DNS:localhost; ssl.allow.san.changes=true", "san"),
+         "DNS:localhost; to allow this, set ssl.allow.san.changes=true", "san"),
     ],
     ids=["another name", "fewer hosts"],
 )  # fmt: skip

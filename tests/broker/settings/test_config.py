@@ -159,8 +159,8 @@ def test_a_lone_broker_says_that_topics_have_one_replica() -> None:
     ("[::1/ottla", "write an IPv6 address in brackets"),
     ("a:1,,b:2", "'' in 'a:1,,b:2' is not of the form"),
     ("/ottla", "'' in '/ottla' is not of the form"),
-    ("a:2181/ottla,b:2181/ottla", "a chroot follows the last server only"),
-    ("a:2181/ottla/../x", "'/ottla/../x' is not a chroot"),
+    ("a:2181/ottla,b:2181/ottla", "has a chroot before the last server"),
+    ("a:2181/ottla/../x", "the chroot '/ottla/../x' must not contain"),
 ])
 def test_zookeepers_addresses_are_checked_before_anything_is_connected(
     connect: str, reason: str

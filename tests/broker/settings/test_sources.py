@@ -26,8 +26,8 @@ def refusal(data: bytes, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"node.id=1\nlog.dirs=\x00\x01", r"FILE: line 2 has the byte '\x00': it is not a text"),
-        (b"\x7fELF\x02\x01\x01\x00", r"FILE: line 1 has the byte '\x02': it is not a text file"),
+        (b"node.id=1\nlog.dirs=\x00\x01", r"FILE: is not a text file: line 2 has the byte '\x00'"),
+        (b"\x7fELF\x02\x01\x01\x00", r"FILE: is not a text file: line 1 has the byte '\x02'"),
         (b'\n {"node.id": 1}', "FILE: appears to be JSON"),
         (b"# a\n\nnode.id=1\n=7\n", "FILE: line 4 has no name before its separator"),
         (b"a=\\u12\nb=1", "FILE: line 1: a: \\u without four hexadecimal digits at character 1"),

@@ -87,8 +87,8 @@ def test_more_points_than_allowed_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("payload", "said"), [
-    (b"\x0a\x05abc", "needs 5 bytes, 3 are left"),
-    (b"\x0a" + b"\xff" * 9 + b"\x01", "bytes, 0 are left"),
+    (b"\x0a\x05abc", "needs 5 bytes, but only 3 bytes are left"),
+    (b"\x0a" + b"\xff" * 9 + b"\x01", "bytes, but only 0 bytes are left"),
     (b"\x0a" + b"\xff" * 20, "does not end"),
     (b"\x80", "does not end"),
     (b"\x0b", "wire type 3"),

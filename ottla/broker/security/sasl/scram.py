@@ -111,7 +111,7 @@ class ScramExchange(Exchange):
         if nonce != self.nonce and nonce.endswith(self.nonce):
             raise AuthenticationFailed(
                 "Authentication failed: the client repeats its nonce, as librdkafka before 2.6.1"
-                " does: update it, or use PLAIN or another client"
+                " does. Update librdkafka, or use PLAIN or another client"
             )
         # Without this check a captured conversation could be replayed (CVE-2024-56128).
         if not hmac.compare_digest(nonce.encode(), self.nonce.encode()):

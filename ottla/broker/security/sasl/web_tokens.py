@@ -56,11 +56,12 @@ class TokenRules:
         url = settings.sasl_oauthbearer_jwks_endpoint_url
         if not url:
             raise SettingsError(
-                URL, "has to be set: file:/path or https://… of the keys that verify tokens"
+                URL, "has to be set to the location of the keys that verify tokens: file:/path or"
+                " https://…"
             )
         self.url = urllib.parse.urlsplit(url)
         if self.url.scheme not in ("file", "http", "https"):
-            raise SettingsError(URL, f"{url!r} is not file:/path, http://… or https://…")
+            raise SettingsError(URL, f"{url!r} does not begin with file:, http: or https:")
         self.lock = Lock()
         self.keys: dict[str, Any] = {}
         self.read_at = self.failed_at = float("-inf")
@@ -133,7 +134,7 @@ class TokenRules:
         except (*UNUSABLE, self.jwt.PyJWTError) as error:
             self.failed_at = time.monotonic()
             log.warning(
-                "the keys of %s cannot be read; the %d known ones stay in use: %.300s",
+                "the keys of %s cannot be read, so the previous %d keys stay in use: %.300s",
                 self.settings.sasl_oauthbearer_jwks_endpoint_url, len(self.keys), error,
             )
 

@@ -62,8 +62,8 @@ class TlsSettings:
         if self.server.verify_mode != ssl.CERT_NONE and trust is None:
             raise SettingsError(
                 "ssl.client.auth",
-                f"{settings.ssl_client_auth} needs the certificates of the authorities that sign"
-                " clients' certificates: set ssl.truststore.location or"
+                f"with {settings.ssl_client_auth!r}, the broker needs the certificates of the"
+                " authorities that sign clients' certificates: set ssl.truststore.location or"
                 " ssl.truststore.certificates",
             )
 
@@ -84,15 +84,15 @@ class TlsSettings:
         if not self.allow_dn_changes and mine.subject.lower() != former.subject.lower():
             raise SettingsError(
                 self.key_setting,
-                f"the distinguished name does not match: it is {former.subject} now and would be"
-                f" {mine.subject}; ssl.allow.dn.changes=true allows that",
+                f"the certificate's distinguished name would change from {former.subject} to"
+                f" {mine.subject}; to allow this, set ssl.allow.dn.changes=true",
             )
         lost = former.names - mine.names
         if not self.allow_san_changes and lost:
             raise SettingsError(
                 self.key_setting,
-                "the subject alternative names do not match: the new certificate lacks"
-                f" {', '.join(sorted(lost))}; ssl.allow.san.changes=true allows that",
+                "the new certificate lacks these subject alternative names of the previous one:"
+                f" {', '.join(sorted(lost))}; to allow this, set ssl.allow.san.changes=true",
             )
 
     def accept(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> ssl.SSLObject:
@@ -123,7 +123,7 @@ class TlsSettings:
             raise SettingsError(
                 "ssl.truststore.location",
                 f"brokers would refuse each other's certificates on listener {listener}:"
-                f" {reason}; the trust store must contain the authority that signed the"
+                f" {reason}. The trust store must contain the authority that signed the"
                 " certificate in ssl.keystore.…",
             ) from error
         finally:
@@ -182,7 +182,8 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
         if not newer:
             enabled.discard(ssl.TLSVersion.TLSv1_3)
         elif len(newer) < len(OF_TLS_1_3):
-            log.warning("ssl.cipher.suites: all suites of TLS 1.3 stay enabled, listed or not")
+            log.warning("ssl.cipher.suites: all suites of TLS 1.3 stay enabled, not only the listed"
+                        " suites")
         if not older:
             enabled.discard(ssl.TLSVersion.TLSv1_2)
         if not enabled:
@@ -221,7 +222,7 @@ def _chain(setting: str, key: str) -> list[Certificate]:
     try:
         return chain_of(key)
     except ValueError as error:
-        raise SettingsError(setting, f"its certificate cannot be read: {error}") from error
+        raise SettingsError(setting, f"the certificate cannot be read: {error}") from error
 
 
 def _trust(settings: ListenerSettings) -> tuple[str, str] | None:

@@ -43,7 +43,8 @@ def read_store(setting: str, path: str) -> bytes:
     if data.startswith(JKS_START):
         raise SettingsError(
             setting,
-            f"{path} is a JKS store, which Ottla does not read; convert it and set the type PKCS12:"
+            f"{path} is a JKS store, which Ottla does not read. Convert the store to PKCS12, and"
+            " set the path and the type of the new store:"
             f" keytool -importkeystore -srckeystore {path} -destkeystore {path}.p12"
             " -deststoretype PKCS12",
         )
@@ -78,7 +79,11 @@ def pem_blocks(setting: str, text: str) -> str:
         begin, end = f"-----BEGIN {kind}-----", f"-----END {kind}-----"
         normalized.append("\n".join([begin, head + lines[0], *lines[1:], end]))
     if not normalized:
-        raise SettingsError(setting, "has no PEM block: -----BEGIN ...-----, base64, -----END")
+        raise SettingsError(
+            setting,
+            "contains no PEM block, which is base64 text between the lines -----BEGIN …----- and"
+            " -----END …-----",
+        )
     return "\n".join(normalized) + "\n"
 
 
@@ -94,8 +99,9 @@ def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
     except ImportError as error:
         raise SettingsError(
             setting,
-            "a PKCS12 store needs the package cryptography: pip install cryptography; or convert it"
-            " and set the type PEM: openssl pkcs12 -in store.p12 -out store.pem",
+            "a PKCS12 store needs the package cryptography. Install the package (pip install"
+            " cryptography), or convert the store (openssl pkcs12 -in store.p12 -out store.pem) and"
+            " set the type PEM",
         ) from error
     try:
         store = load_pkcs12(data, None if password is None else password.encode())
@@ -137,7 +143,7 @@ def load_key(context: ssl.SSLContext, setting: str, pem: str, password: str | No
         except ssl.SSLError as error:
             raise SettingsError(
                 setting,
-                "its certificate and key cannot be loaded: the key does not belong to the"
+                "the certificate and the key cannot be loaded: the key does not belong to the"
                 " certificate, one of them is missing, or the password is wrong"
                 f" ({error.reason or error})",
             ) from error
@@ -150,10 +156,10 @@ def load_trust(context: ssl.SSLContext, setting: str, pem: str) -> None:
         for kind, headers, body in blocks(pem) if "CERTIFICATE" in kind
     )
     if not certificates:
-        raise SettingsError(setting, "has no certificate to trust")
+        raise SettingsError(setting, "the trust store contains no certificate")
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:
         raise SettingsError(
-            setting, f"its certificates cannot be loaded: {error.reason}"
+            setting, f"the certificates cannot be loaded: {error.reason}"
         ) from error

@@ -34,7 +34,7 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     while at < len(data):
         begin = at
         if len(data) - at < 2:
-            raise ValueError("a DER element ends before its length")
+            raise ValueError("a DER element has no length")
         tag, size = data[at], data[at + 1]
         at += 2
         if size & 0x80:

@@ -43,7 +43,7 @@ def zookeeper_context(texts: Mapping[str, str]) -> ssl.SSLContext | None:
         context = context_of_client(settings)
         for certificate in chain_of_client(settings):
             if text := certificate.warning(datetime.now(UTC)):
-                log.warning("connecting to ZooKeeper: %s", text)
+                log.warning("TLS to ZooKeeper: %s", text)
         return context
     except SettingsError as error:
         problem = str(error).removeprefix(f"{error.name}: ")
@@ -64,7 +64,8 @@ class Contexts:
         try:
             self.newest = zookeeper_context(self.texts) or self.newest
         except SettingsError as error:
-            log.error("ZooKeeper: the previous key and certificates stay in use: %s", error)
+            log.error("TLS to ZooKeeper: the current files cannot be used, so the previous key and"
+                      " certificates stay in use: %s", error)
         return self.newest
 
 

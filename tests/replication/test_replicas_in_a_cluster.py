@@ -315,7 +315,7 @@ def test_a_follower_that_was_repaired_is_no_longer_damaged(
         log=SimpleNamespace(log_end_offset=17))
     here.replicas.repair(repaired)
     assert list(here.replicas.damaged) == [("t", 1)]
-    assert "records from offset 17 on are fetched again from broker 2" in caplog.text
+    assert "from offset 17 on are fetched again from broker 2" in caplog.text
     assert "aside.1, aside.2" in caplog.text
 
 

@@ -167,7 +167,7 @@ def check_push(
         )
     if subscription_id != instance.wanted.subscription_id:
         raise ProtocolError(
-            f"The client's subscription is now {instance.wanted.subscription_id}.",
+            f"The subscription has changed; its id is now {instance.wanted.subscription_id}.",
             ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
         )
     if not 0 <= codec <= 4:

@@ -58,7 +58,7 @@ def subscriptions_of(image: MetadataImage) -> list[Subscription]:
             match = tuple(_patterns(settings.get("match", "")))
         except InvalidPattern as error:
             log.warning("the subscription %s to client metrics matches no client, because its"
-                        " setting match is invalid: %s", name, error)
+                        " `match` setting is invalid: %s", name, error)
             continue
         interval_ms = int(settings.get("interval.ms", INTERVAL_MS_DEFAULT))
         matching.append(Subscription(_items(settings.get("metrics", "")), interval_ms, match))

@@ -127,5 +127,5 @@ def test_quotas_and_credentials_come_and_go() -> None:
 
 def test_producer_ids_never_go_back() -> None:
     image = MetadataImage.empty().apply([ProducerIdsTaken(2000)])
-    with pytest.raises(ValueError, match="sets the next producer id to .*, but it is .* already"):
+    with pytest.raises(ValueError, match=r"sets the next producer id to .*, but it is .* already"):
         image.apply([ProducerIdsTaken(1000)])

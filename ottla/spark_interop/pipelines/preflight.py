@@ -263,7 +263,7 @@ def _check_writable(place: Path, made: bool = True) -> None:
     if not there.exists():
         raise PipelineError(f"{there} does not exist")
     if not there.is_dir():
-        raise PipelineError(f"{there} is not a directory")
+        raise PipelineError(f"{there} is not a directory; name another path")
     try:        # for root os.access returns True even if no file can be created, as in /proc
         os.rmdir(tempfile.mkdtemp(prefix=".ottla-", dir=there))
     except OSError as error:

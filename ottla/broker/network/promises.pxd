@@ -5,9 +5,10 @@
 #       TaskReply      a handler that is a coroutine
 #     ProduceRequest   waits for its coordinator, or a thread that prepares a batch (api/records)
 #     FetchRequest     waits for bytes, or its timeout (api/records)
-#   PendingReply   a complete reply with open promises (acks=all); it delays later requests,
-#                  except produces
-#   AckPromise     waits until a partition's high watermark is past a batch of such a reply
+#   PendingReply   a complete reply to a Produce request with acks=all, which is sent when its
+#                  promises have ended; until then only further Produce requests are handled
+#   AckPromise     one partition of a PendingReply; waits until the partition's high watermark is
+#                  past the batch that the request appended there
 #   Wait           watches partitions; calls back at a change or a timeout
 
 from libc.stdint cimport int32_t, int64_t
@@ -21,10 +22,10 @@ cdef class PendingReply:
     cdef Writer frame                   # the whole reply with its length; error codes may change
     cdef int open_promises
     cdef list promises                  # of AckPromise; None once all have ended
-    cdef list moved                     # the AckPromises that a new leader broke; None at first
+    cdef list moved                     # AckPromises whose partition got a new leader, or None
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
-    cdef double begun, waits_since      # set by ReplyQueue
+    cdef double begun, waits_since      # when its handler began to run, and to wait (ReplyQueue)
     cdef object receiver                # its promise_kept is called when the last promise ends
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1

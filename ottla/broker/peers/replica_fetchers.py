@@ -332,8 +332,8 @@ class ReplicaFetchers:
             except StorageFailed as error:
                 if not home.space.full:
                     log.error(
-                        "truncated replicas fetch no records yet, because their checkpoint could"
-                        " not be written: %s", error)
+                        "replicas that were truncated fetch no records until the checkpoint files"
+                        " of their log directory can be written: %s", error)
                 full.append(home)
         return full
 

@@ -73,8 +73,8 @@ class ListenerSettings(Settings):
     ssl_keystore_type: str = setting(
         "ssl.keystore.type", "JKS", dynamic=True,
         help="The key store's format: JKS (Kafka's default), PKCS12 or PEM. JKS files cannot be"
-        " read: convert them to PKCS12 (keytool -importkeystore). The type can then stay JKS, as in"
-        " Java.")
+        " read: convert them to PKCS12 (keytool -importkeystore). As in Java, a PKCS12 file is also"
+        " read if the type is still JKS.")
     ssl_keystore_password: Password | None = setting(
         "ssl.keystore.password", None, dynamic=True,
         help="The password of a PKCS12 file.")

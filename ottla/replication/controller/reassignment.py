@@ -130,7 +130,8 @@ def _begun(
         )
     before = state.extra or NONE
     if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):
-        return completed(image, state, least)   # min.insync.replicas may be lower by now
+        # It is in progress; now it may be complete, if min.insync.replicas was lowered since.
+        return completed(image, state, least)
     _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)
     if not adding:
@@ -142,10 +143,10 @@ def _begun(
 
 def _require_everything(image: MetadataImage, state: PartitionState, left: Nodes) -> None:
     """Raise InvalidReplicaAssignment if none of `left`, the replicas that would remain, is live,
-    trusted and in sync. In that case a dropped replica may be the only one with all records, so a
-    leader has to be elected first. Replicas that are merely awaited, and whose brokers are not
-    running, may be dropped nevertheless: in this way an operator gives them up. `elections.py`
-    defines these terms.
+    trusted and in sync (`elections.py` defines these words). In that case a dropped replica may be
+    the only one with all records, so a leader has to be elected first. But a replica may be dropped
+    if its broker is not running and it is neither in sync nor an eligible leader replica. So an
+    operator can give up a replica for which an election waits.
     """
     dropped = set(state.replicas) - set(left)
     in_sync = [node for node in state.isr if node in left]

@@ -116,7 +116,7 @@ class FirstSnapshot:
         existing_id = id_of_cluster(data)
         if existing_id != self.cluster_id:
             raise ClusterRefused(
-                f"ZooKeeper's path (chroot) already belongs to cluster {existing_id}")
+                f"the path (chroot) already belongs to cluster {existing_id}")
         return Root.TAKEN_OVER
 
     async def _has_entries(self) -> bool:

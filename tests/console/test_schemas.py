@@ -135,5 +135,5 @@ def test_a_schema_that_is_none_is_said_to_be_none(tmp_path: Path, text: str) -> 
     (tmp_path / "1.avsc").write_text(text)
     with pytest.raises(NotDecoded):
         Schemas(str(tmp_path)).decoded(framed(1, b"\x01\x01"))
-    with pytest.raises(ClientError, match="no such directory"):
+    with pytest.raises(ClientError, match="the directory does not exist"):
         Schemas(str(tmp_path / "nowhere"))

@@ -522,7 +522,8 @@ def test_changes_of_a_groups_state_are_in_the_log_and_what_is_loaded_is_not(
     join = Join("h", "", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), False)
     bench.ask(lambda s, r: s.join(join, lambda reply: None, r), "h")
     told = [each.getMessage() for each in caplog.records]
-    assert told[0].startswith("group g: none to ") and told[-1].startswith("group h: Empty to ")
+    assert told[0].startswith("group g was absent; now it is ")
+    assert told[-1].startswith("group h changes from Empty to ")
     assert len(told) == len(set(told)), "each change once"
     caplog.clear()
     bench.crash()

@@ -47,7 +47,7 @@ def test_an_entry_may_be_as_large_as_the_limits(
     assert decode_entry(1, 1, encode_entry(HEADER, lines)).header == HEADER
     monkeypatch.setattr(entries, name, size - 1)
     with pytest.raises(
-        EntryTooLarge, match=rf" {size} bytes.* may take .*\b{size - 1}\b.*: split the change"
+        EntryTooLarge, match=rf"\b{size} bytes.* may take .*\b{size - 1}\b.*Split the change"
     ):
         encode_entry(HEADER, lines)
 

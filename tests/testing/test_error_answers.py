@@ -69,7 +69,7 @@ def test_names_and_numbers_in_plain_arrays_come_back_too() -> None:
 
 
 def test_a_request_that_names_nothing_has_no_answer_with_an_error() -> None:
-    with pytest.raises(NoErrorToGive, match="version 5 of CreateTopics"):
+    with pytest.raises(NoErrorToGive, match="CreateTopics version 5 have no error field"):
         error_answer(19, 5, CreateTopicsRequest(topics=[]), CODE)
 
 

@@ -118,7 +118,7 @@ def test_a_record_has_versions_of_its_own_for_key_and_value() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "reason"),
     [
-        ("    size     int32 ", "    size     text ", 10, "size can have no default"),
+        ("    size     int32 ", "    size     text ", 10, "size may have only the default null"),
         ("uint16", "", 13, "needs a type"),
         ("uint16", "=null", 13, "needs a type"),
         ("uint16", "5+ =null", 13, "needs a type"),

@@ -47,7 +47,7 @@ def test_each_item_of_a_request_that_fits_into_no_entry_is_refused(
             answers = client.call(request, 5).topics
         assert [each.name for each in answers] == names
         assert {each.error_code for each in answers} == {ErrorCode.POLICY_VIOLATION}
-        assert all("split the change into several" in each.error_message for each in answers)
+        assert all("Split the change into several" in each.error_message for each in answers)
         assert create(cluster, node_id, "small", 1, 1) == 0
 
 

@@ -150,7 +150,7 @@ def test_while_directories_become_a_members_nobody_starts_on_them(paths: list[Pa
     assert not member_marks.is_finished(directories)
     member_marks.close_all(directories)
     for clustered in (False, True):
-        with pytest.raises(StorageRefused, match="with --zookeeper zk:2181/o again"):
+        with pytest.raises(StorageRefused, match="again with --zookeeper zk:2181/o"):
             opened(paths, clustered=clustered)
     directories = member_marks.open_stopped(Disk(), names)
     member_marks.take_back(directories)

@@ -17,7 +17,7 @@ NO_OFFSET = f"{HUGE}: the highest offset is {MOST}"
 @pytest.mark.parametrize(("line", "said"), [
     (f"consume t --offset {HUGE} -e", f"--offset {NO_OFFSET}; see ottla consume --help"),
     (f"consume t -o {HUGE}", f"-o {NO_OFFSET}"), (f"consume t --offset=-{HUGE}", f"-{NO_OFFSET}"),
-    (f"consume t --offset @{HUGE}", f"'{HUGE}' is not a time: expected {MOST} millisec"),
+    (f"consume t --offset @{HUGE}", f"'{HUGE}' is not a time: expected at most {MOST} millisec"),
     (f"consume t --until {HUGE}", "is not a time"), ("consume t --until 1969-01-01", "before 1970"),
     (f"consume t --offset {'9' * 5000}", "the highest offset"),
     (f"consume t -p {HUGE}", "expected a whole number, 0 to 2147483647; see ottla consume"),

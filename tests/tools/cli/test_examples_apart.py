@@ -127,7 +127,7 @@ def whys(folder: Path) -> None:
     with RunningBroker(folder / "first", **OVERRIDES) as without:
         refused = Ottla(f"127.0.0.1:{without.port}")
         refused.ok("topic create orders --partitions 1")
-        assert "set its ottla.http.listener" in refused(EXAMPLES["topic why"]).err
+        assert "Set the broker's ottla.http.listener" in refused(EXAMPLES["topic why"]).err
     with kept_port() as port, RunningBroker(
         folder / "data", ottla_http_listener=f"127.0.0.1:{port}",
         group_initial_rebalance_delay_ms=0,
@@ -144,7 +144,7 @@ def whys(folder: Path) -> None:
         consumer.close()
         shown = ottla.ok(EXAMPLES["group why"])
         assert "group billing: Empty, classic, 0 members, coordinated by broker " in shown
-        assert "the group has no members, for " in shown and "1 record (" in shown
+        assert "the group has had no members for " in shown and "1 record (" in shown
         joined, _, left, emptied = shown.splitlines()[-4:]
         assert "  member till-" in joined
         assert joined.endswith(" of 127.0.0.1 joined with a subscription to orders")

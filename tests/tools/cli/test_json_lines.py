@@ -198,7 +198,7 @@ def test_a_pipe_that_has_ended_is_checked_like_a_file(ottla: Ottla, origin: str)
     ottla.ok(f"topic create piped-{origin} --partitions 2")
     refused = through_pipe(ottla, f"produce piped-{origin} -i jsonl", from_three(origin))
     assert refused.status == 1 and (
-        f"the records need 3 partitions, but piped-{origin} has 2: add" in refused.err)
+        f"the records need 3 partitions, but piped-{origin} has 2. Add" in refused.err)
     assert "(0 records sent)" in refused.err and ottla.ok(f"consume piped-{origin} -e") == ""
     done = through_pipe(ottla, f"produce new-{origin} -i jsonl", from_three(origin))
     assert done.status == 0 and done.err.startswith(

@@ -43,7 +43,7 @@ from tests.tools.command_lines import CREATES_NOTHING, fill
     ("produce t --timeout soon", "is not a time"), ("produce t -X nothing", "NAME=VALUE"),
     ("group reset g", "--to is required"), ("group reset g --to x --topic t", "expected beginning"),
     ("config show t", "topic/NAME"), ("config set topic/t x", "NAME=VALUE"),
-    ("config show broker/x", "by its number"), ("quota set alice x=1", "user/NAME"),
+    ("config show broker/x", "expected a broker's number"), ("quota set alice x=1", "user/NAME"),
     ("quota set user/alice producer_byte_rate=fast", "expected a number"),
     ("acl add alice read topic/t", "User:NAME"), ("acl add User:alice juggle topic/t", "juggle"),
     ("acl add User:alice read t", "topic/NAME"), ("feature set group.version", "NAME=LEVEL"),

@@ -62,7 +62,7 @@ def test_offsets_and_ends(ottla: Ottla) -> None:
     assert "% Reached end of topic offsets [0] at offset 5: exiting" in kcat(
         ottla, "-C -t offsets -e").err
     asked = kcat(ottla, "-Q -t offsets:0:2500 -t offsets:0:2501")
-    assert asked.status == 1 and "named twice" in asked.err
+    assert asked.status == 1 and "given twice" in asked.err
     for time, offset in ((2500, 2), (-2, 0), (-1, 5), (99_999, -1)):
         assert kcat(ottla, f"-Q -t offsets:0:{time}").out == f"offsets [0] offset {offset}\n"
 

@@ -309,8 +309,8 @@ class ClusterStore:
         return image.entry - (newest.entry if newest else 0) >= SNAPSHOT_AFTER_ENTRIES
 
     async def write_snapshot(self, image: MetadataImage, epoch_version: int) -> None:
-        """Write a snapshot. Then delete the snapshots before the previous snapshot, and the entries
-        before it."""
+        """Write a snapshot and keep the previous one. Then delete all older snapshots, and the
+        entries before the previous snapshot."""
         newest = await self._newest()
         before = newest.entry if newest is not None else 0
         fence = Check(CONTROLLER_EPOCH, epoch_version)

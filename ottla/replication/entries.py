@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 ENTRY_SIZE_MAX = 512 << 10
-"""The largest compressed entry; ZooKeeper's jute.maxbuffer, 1 MiB by default, limits the size of a
-whole multi."""
+"""The largest compressed entry. The multi that writes it must fit into ZooKeeper's jute.maxbuffer,
+which is 1 MiB by default."""
 ENTRY_RAW_SIZE_MAX = 4 << 20
 PIECE_SIZE_MAX = 512 << 10
 SNAPSHOT_RAW_SIZE_MAX = 1 << 30

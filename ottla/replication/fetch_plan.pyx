@@ -195,8 +195,8 @@ cdef class FetchPlan:
                 if seconds > 0:
                     self.rest(item, max(<int64_t>(seconds * 1000), BACKOFF_MS_MIN))
             if partition.must_sync() and not item.is_syncing and self.is_followed(item):
-                # With flush.messages, the records below the offset that the next fetch reports must
-                # be on disk.
+                # With flush.messages, the next fetch may report an offset only once all records below
+                # it are on disk.
                 item.is_syncing = True
                 reached("a follower flushes before its next fetch")
                 partition.cluster.flush(partition)
@@ -223,7 +223,7 @@ cdef class FetchPlan:
     cdef int reply_begins(
         self, int32_t correlation_id, int16_t error, int32_t session_id
     ) except -1:
-        """Begin a reply. Raises MalformedReply if the reply to another request is due."""
+        """Begin a reply. Raises MalformedReply if the reply to another request was expected."""
         if correlation_id != <int32_t>((self.replies + 1) & 0x7fffffff):
             raise MalformedReply(
                 f"a reply to request {correlation_id} arrived, but the reply to request"

@@ -58,8 +58,8 @@ cdef class ReplyReceiver:
         raise NotImplementedError
 
     cdef int partition_ends(self, int32_t diverging_epoch, int64_t diverging_end) except -1:
-        """The fields after the records: where the logs diverge (KIP-595); both are -1 if they do
-        not."""
+        """The fields after the records: where the logs diverge (KIP-595). Both are -1 if the logs
+        do not diverge."""
         raise NotImplementedError
 
     cdef int reply_ends(self) except -1:
@@ -109,7 +109,7 @@ cdef class ReplyParser:
     cdef Py_ssize_t step(
         self, ReplyReceiver receiver, const uint8_t *data, Py_ssize_t size
     ) except -2:
-        """Parse one part of a reply; returns its size, -1 if more bytes are needed."""
+        """Parse one part of a reply. Returns its size, or -1 if more bytes are needed."""
         cdef Py_ssize_t held = size
         cdef Cursor cursor = self.cursor
         if self.state == RECORDS:

@@ -16,7 +16,7 @@ cdef class FetchedPartition:
     cdef int64_t told_offset, told_start
     cdef int32_t told_epoch, told_last_epoch
     cdef int64_t told_in                # number of the last request that named the partition
-    cdef int64_t again_ms               # no fetch before this time; NOT_BEFORE_NEWS: until `follow`
+    cdef int64_t again_ms               # earliest next fetch; NOT_BEFORE_NEWS: none before `follow`
     cdef int64_t backoff_ms
     cdef bint is_cut                    # its truncation must be checkpointed first
     cdef bint is_syncing                # flush.messages requires a flush first

@@ -3,8 +3,8 @@
 followed partitions as the bytes arrive: whole batches go from the receive buffer into segments.
 
 There is one Fetcher for each broker from which partitions are fetched. Its FetchPlan decides what
-to request and which answers to accept; its ReplyParser splits replies into parts. Logs that
-diverge are truncated by epochs (`FollowerReplica.diverged`). If a truncation must be in a
+to request and which answers to accept; its ReplyParser splits replies into parts. A log that
+diverges from its leader's is truncated (`FollowerReplica.diverged`). If a truncation must be in a
 checkpoint before the next fetch, the partition stays in the plan's `cut` until `checkpointed` is
 called.
 """

@@ -12,8 +12,8 @@ from ottla.wire.wording import counted
 
 
 class Placement:
-    """The partitions of all log directories. Raises StorageRefused if a partition is in two of
-    them, except in the cases that `note_rival` names.
+    """The partitions of all log directories. Raises StorageRefused if a partition is in two
+    directories, except in the cases that `note_rival` names.
 
     `is_cordoned` says whether the directory with a path gets no new partitions (KIP-1066).
     """

@@ -2,9 +2,9 @@
 
 A directory is full from the first write that the disk refuses for lack of space (or quota) until
 test files (probes) can be written again. If plenty of space is free, one successful probe is
-enough. If less is free, probes must succeed for a minute, because some file systems never have
-plenty of space. Without this delay, replicas would leave and rejoin the ISR with each deleted
-segment. If a write is refused again soon after this delay, the next delay is twice as long.
+enough. If less is free (some file systems never have plenty), probes must succeed for a minute.
+Without this delay, replicas would leave and rejoin the ISR with each deleted segment. If a write is
+refused again soon after this delay, the next delay is twice as long.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Hooks(NamedTuple):
-    """The callbacks of a storage to its broker."""
+    """Functions of the broker that its storage calls."""
 
     on_failure: Callable[[str, str], object] = lambda path, reason: None
     """Called with a path and a reason. The path is that of a directory that goes offline, or
@@ -189,7 +189,7 @@ class Storage:
         return log
 
     def recoveries(self, wanted: Wanted) -> list[list[LogRecovery]]:
-        """Recoveries for the logs in `wanted` that need one, a list for each directory.
+        """Recoveries for the logs in `wanted` that need recovery, one list for each directory.
 
         Running them is optional: `get_or_create` recovers the remaining logs when it opens them.
         """
@@ -208,7 +208,8 @@ class Storage:
         return list(by_directory.values())
 
     def end_recovery(self, recovery: LogRecovery) -> None:
-        """Keeps the result of a recovery for `get_or_create`. Threads must take turns here."""
+        """Keeps the result of a recovery for `get_or_create`. Only one thread at a time may call
+        this."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
         assert recovery.key not in self.logs, "the log is already open"
@@ -388,7 +389,7 @@ class Storage:
         return [key for key in self.homes if key not in self.logs]
 
     def fail(self, directory: LogDirectory, reason: str) -> None:
-        """Takes a directory with all its logs offline for good: only a restart brings it back."""
+        """Takes a directory and all its logs offline. Only a restart brings them back."""
         if directory.offline is not None:
             return
         reached("a log directory failed")
@@ -415,7 +416,7 @@ class Storage:
     def checkpoint_steps(
         self, task: CheckpointTask, high_watermarks: Iterable[tuple[Partition, int]] = ()
     ) -> Iterator[None]:
-        """Like `begin_checkpoint`, in steps: `task` is complete after the last one.
+        """Like `begin_checkpoint`, but in steps: `task` is complete after the last step.
 
         Changes between the steps may be included or not: each entry is valid by itself.
         """

@@ -53,7 +53,7 @@ def put_strays_aside(storage: Storage, wanted: Container[Partition]) -> list[str
 
 
 def forget_other_topics(storage: Storage, topics: Mapping[str, bytes]) -> None:
-    """Removes all topics but these from the checkpoints in memory. After a crash, entries of a
+    """Removes all topics but `topics` from the checkpoints in memory. After a crash, entries of a
     deleted topic may remain. A new topic of the same name would apply them to its own log, which
     would then seem to lack records."""
     for directory in storage.directories:

@@ -143,7 +143,7 @@ def _need_exact(what: str, value: int, kind: type[IntEnum], vague: Iterable[int]
 def delete_rules(
     image: MetadataImage, filters: Sequence[RuleFilter]
 ) -> Steps[Decision[list[list[AccessRule] | ProtocolError]]]:
-    """Remove ACLs; the result has, for each of `filters`, the ACLs that it matched or an error."""
+    """Remove ACLs; the result has the matching ACLs, or an error, for each of `filters`."""
     gone: dict[AccessRule, None] = {}
     results: list[list[AccessRule] | ProtocolError] = []
     for each in filters:

@@ -6,7 +6,7 @@ partitions that it led always get a new leader epoch. If all in-sync replicas of
 gone, they stay in the in-sync set, since each of them has all committed records. Then the partition
 has no leader until one of them is back, or another replica may be elected (`elections`).
 
-How a broker's last run ended decides whether its replicas are trusted (`elections`).
+Whether a broker's replicas are trusted depends on how its last run ended (`elections`).
 
 A large change takes several decisions. If the change removes a broker, the first decision removes
 it. The image shows what remains to be done, so `repair` finds the rest even under another
@@ -141,8 +141,8 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
     is needed for the rest.
     """
     first: list[MetadataRecord] = [
-        # The broker's company may include other brokers of `gone`: they were gone a short time ago,
-        # came back, and may not have been in sync again since.
+        # The brokers recorded as recently gone may include others of `gone`: those were gone a
+        # short time ago, came back, and may not have been in sync again since.
         BrokerGone(node_id, tuple(sorted(image.recently_gone - {node_id})))
         for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch

@@ -51,7 +51,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """Changes of one resource; `replace` drops every setting that is not among them."""
+    """Changes of one resource; `replace` drops every setting that is not in `changes`."""
 
     resource_type: str
     resource_name: str
@@ -158,9 +158,9 @@ def _without_eligible(
 def forget_eligible(
     image: MetadataImage, alteration: Alteration, rules: Mapping[str, ConfigRules]
 ) -> Decision[bool]:
-    """Remove some of the eligible leaders that an alteration of min.insync.replicas would remove,
-    before the alteration itself. In a large cluster, the changes of all partitions do not fit into
-    one entry of the log. Returns whether there are more to remove. The removal is safe even if the
+    """Before min.insync.replicas is altered, remove some of the eligible leaders that the
+    alteration would remove. In a large cluster, the changes of all partitions do not fit into one
+    entry of the log. Returns whether there are more to remove. The removal is safe even if the
     alteration does not follow: it only makes fewer replicas eligible as leaders."""
     try:
         changed = _alter(image, alteration, rules[alteration.resource_type])
@@ -178,7 +178,8 @@ def forget_eligible(
 
 
 def adopt_min_isr(image: MetadataImage, value: int) -> Decision[None]:
-    """Make the first controller's min.insync.replicas the cluster-wide value (KIP-966)."""
+    """Make the first controller's min.insync.replicas the cluster-wide value (KIP-966), unless the
+    cluster has such a value."""
     if MIN_ISR in image.config_of("broker", ""):
         return Decision((), None)
     return Decision([ConfigSet("broker", "", MIN_ISR, str(value))], None)

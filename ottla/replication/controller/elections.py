@@ -1,8 +1,9 @@
 """Which replica leads a partition, which are in sync, and which others may be elected.
 
-A replica is *trusted* unless its machine stopped without warning since it was last known to have
-all committed records (`doubtful`: the end of its log may be lost), or its log is missing, damaged
-or outdated (`lost`). Leaders are elected among live replicas, in the order of assignment:
+A replica is *trusted* unless it is doubtful or lost. It is `doubtful` if its machine has stopped
+without warning since the replica was last known to have all committed records: the end of its log
+may be missing. It is `lost` if its log is missing, damaged or outdated. Leaders are elected among
+live replicas, in the order of assignment:
 
 1. a trusted member of the in-sync set;
 2. a trusted eligible leader replica (KIP-966): one that left the in-sync set when fewer than
@@ -159,8 +160,8 @@ def changed(
 
 
 def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> PartitionState:
-    """The state of a partition with the leader and in-sync set that result from the brokers now
-    registered; the same object if nothing changes."""
+    """The state of a partition with the leader and in-sync set that follow from the registered
+    brokers; the same object if nothing changes."""
     isr = trusted(state, available(image, state, state.isr)) or state.isr
     isr = tuple(node for node in state.isr if node in isr)
     leader = state.leader
@@ -173,8 +174,7 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
     """The new leader and its in-sync set by rules 1 and 2 of this module's docstring, or by rule 3
     if it has only one candidate; NO_LEADER and `isr` if no replica can lead.
 
-    A leader that is shutting down continues to lead until it has left, if no other in-sync replica
-    can lead.
+    If no other in-sync replica can lead, a leader that is shutting down leads until it has left.
     """
     for node in trusted(state, may_lead(image, state, isr)):
         return node, isr
@@ -195,8 +195,8 @@ def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int,
 
 def all_doubtful(image: MetadataImage, state: PartitionState) -> bool:
     """True if every replica that may have all committed records is live and not shutting down, but
-    none of them is trusted. Waiting then cannot bring a better copy than the longest log of the
-    live replicas."""
+    none of them is trusted. In that case, waiting cannot bring a better copy than the longest log
+    of the live replicas."""
     extra = state.extra or NONE
     needed = (*state.isr, *extra.awaited)
     return (
@@ -321,7 +321,7 @@ def distrusted_state(
         if adopts:
             awaited |= {*state.replicas} - {*state.isr}
         elif node_id not in extra.doubtful:
-            # A replica that was doubtful already has not led since, so its `awaited` is still
+            # If the replica was doubtful before, it has not led since, so `awaited` is still
             # correct.
             awaited |= {*image.company.get(node_id, ())} - {*state.isr}
             if awaited:

@@ -74,7 +74,7 @@ def _decide(
     state = topic.partitions[proposal.partition_index]
     leader_epoch = image.leader_epoch(topic, state)
     if proposal.leader_epoch > leader_epoch or proposal.partition_epoch > state.partition_epoch:
-        # The leader knows decisions that this controller does not: there is a newer controller.
+        # The leader knows decisions that are unknown here, so there is a newer controller.
         return state, int(ErrorCode.NOT_CONTROLLER)
     if proposal.leader_epoch < leader_epoch:
         return state, int(ErrorCode.FENCED_LEADER_EPOCH)

@@ -33,7 +33,7 @@ from ottla.wire.errors import (
 
 
 class ElectionType(IntEnum):
-    """Which replicas an election may make leader."""
+    """Which replicas may become leader in an election."""
 
     PREFERRED = 0
     UNCLEAN = 1

@@ -125,7 +125,7 @@ def _value(change: LimitChange, keys: Mapping[str, str]) -> float | None:
 def matching_quotas(
     image: MetadataImage, components: Sequence[Component], strict: bool
 ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-    """The entities that match all of `components`, and with `strict` have no other components.
+    """The entities that match all of `components` and, with `strict`, have no other components.
 
     Raises ProtocolError if the filter is not valid.
     """

@@ -130,7 +130,7 @@ def _begun(
         )
     before = state.extra or NONE
     if (replicas, adding, removing) == (state.replicas, before.adding, before.removing):
-        # It is in progress; now it may be complete, if min.insync.replicas was lowered since.
+        # Already in progress. If min.insync.replicas was lowered since, it may be complete now.
         return completed(image, state, least)
     _require_everything(image, state, replicas if adding else target)
     extra = before._replace(adding=adding, removing=removing)

@@ -21,7 +21,7 @@ class Notes:
     def tell(
         self, log: logging.Logger, subject: str, text: str, level: int = logging.WARNING
     ) -> None:
-        """Log a text about a subject, unless the same was logged within the last minute."""
+        """Log a text about a subject, unless it was already logged within the last minute."""
         before, told_at = self.told.get(subject, ("", 0.0))
         now = self.now()
         if text == before and now - told_at < AGAIN_SECONDS:

@@ -143,9 +143,9 @@ def _tell_what_starts(config: BrokerConfig) -> None:
 
 
 def _try_addresses(config: BrokerConfig) -> None:
-    """At the first start, raise OSError if an address is taken. This happens before a log directory
-    is created. Later starts lock the log directories first: if another broker runs there, the
-    error about the lock names its process."""
+    """At the first start, raise OSError if an address is taken, before a log directory is created.
+    Later starts lock the log directories first: if another broker uses them, the error about the
+    lock names its process."""
     if any(path.exists() for path in config.log_directories()):
         return
     for each in config.endpoints():

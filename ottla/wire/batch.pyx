@@ -42,7 +42,7 @@ cdef enum:
     ZSTD = 4
     ATTRIBUTES_KNOWN = 0x7f     # other bits are cleared when the header is rewritten, as in Kafka
     LENGTH_FIELD_MAX = 5        # bytes of a record's length field
-    RECORD_ERRORS_MAX = 4096    # records of one batch that an error lists individually
+    RECORD_ERRORS_MAX = 4096    # an error lists at most so many records of a batch
 
 
 cdef class BatchLimits:
@@ -494,7 +494,7 @@ cdef class BatchView(BatchHeader):
 
     def records(self, size_max=DECOMPRESSED_SIZE_MAX):
         """The batch's records as a list; raises the errors of read_records."""
-        from ottla.wire.records import read_records         # records builds on this module
+        from ottla.wire.records import read_records         # that module imports this one
         return read_records(self.view, size_max)
 
     def __repr__(self):

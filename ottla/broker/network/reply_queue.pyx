@@ -36,8 +36,9 @@ cdef class ReplyQueue:
         return len(self.promised)
 
     cdef int add(self, Writer reply, Py_ssize_t start, PendingReply pending) except -1:
-        """Add the encoded reply to a Produce request. It is in `out` from `start` on, or in its own
-        writer. `pending` has the acknowledgements (promises) that it waits for, or is None."""
+        """Add the encoded reply to a Produce request. The reply is in `out` from `start` on, or in
+        its own writer. It waits for the acknowledgements (promises) in `pending`, unless `pending`
+        is None."""
         if pending is not None and pending.open_promises == 0:
             pending = None
         if reply is self.out:
@@ -148,7 +149,7 @@ cdef class ReplyQueue:
     cdef int throttle(
         self, Writer reply, Py_ssize_t body_at, int key, int version, int32_t ms
     ) except -1:
-        """Report the throttle time in `reply`, if there is one, and read nothing from the client
+        """Report the throttle time in `reply`, unless `reply` is None. Read nothing from the client
         for that time."""
         if reply is not None:
             set_throttle_time(reply, body_at, key, version, ms)

@@ -1,8 +1,8 @@
 """One TLS handshake, of a listener or of a broker that connects to another one.
 
 A thread does the computations (a signature costs a millisecond); the loop only moves bytes. The
-result is a `TlsTransport` or an error. Bytes and time are bounded: the creator of the handshake
-calls `fail` or `cancel` when the time is over.
+result is a `TlsTransport` or an error. The number of received bytes is limited. The creator of the
+handshake limits its duration, and calls `fail` or `cancel` when the time is over.
 """
 
 import ssl
@@ -12,7 +12,7 @@ from ottla.broker.network.tls_transport cimport TlsTransport
 
 cdef enum:
     RECEIVE_SIZE = 1 << 14
-    HANDSHAKE_SIZE_MAX = 1 << 17        # a long chain of certificates needs a tenth of it
+    HANDSHAKE_SIZE_MAX = 1 << 17        # a long chain of certificates needs a tenth of this
     RECORD_HANDSHAKE = 0x16             # the first byte that a TLS client sends
 
 

@@ -3,7 +3,7 @@
 Each of these three operations returns how many bytes it moved. It returns 0 at the end of the
 stream or of the file, and -1 if the socket is not ready. It raises OSError for everything else.
 After -1, the next call has to offer the same bytes again: TLS may already have accepted some of
-them, and that call reports them.
+them, and the next call reports these as sent.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno

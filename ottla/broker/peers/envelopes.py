@@ -40,7 +40,7 @@ ATTEMPT_SECONDS = 10.0
 """How long a broker's own request waits for one controller. A client's request may take longer."""
 PATIENCE_SECONDS_MIN = 1.0
 """The shortest wait for a controller, also for a client with a shorter timeout: an election takes
-about as long."""
+about this long."""
 PAUSE_SECONDS = 0.05
 LOOK_SECONDS = 0.5
 """How often a waiting request checks whether the broker that serves it is still the controller."""
@@ -150,8 +150,8 @@ class Forwarding:
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
         """Ask the broker that seems to be the controller; returns its response. Returns None if no
-        other broker seems to be it, if that broker answers that it is not the controller, if it
-        does not answer, or if there is no time to ask."""
+        other broker seems to be the controller, if the broker answers that it is not, if it does
+        not answer, or if there is no time to ask."""
         node_id = self.controller_id()
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())

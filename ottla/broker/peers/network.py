@@ -55,7 +55,7 @@ async def connected(host: str, port: int) -> socket.socket:
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, tuple[str, int]]]:
-    """Families and addresses; only a host name needs a thread, for the resolver."""
+    """Families and addresses of a host; a host name, unlike an address, is resolved in a thread."""
     try:
         addresses = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST

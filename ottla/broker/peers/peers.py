@@ -1,9 +1,10 @@
 """Sends requests to the other brokers of the cluster, and keeps the connections for them.
 
 There is one connection for each node and lane (kind of request), so that a slow request delays only
-requests of its kind. A connection is made when it is first needed, or kept open on request
-(`keep`). It begins with an ApiVersions request that names the cluster and the node (KIP-1242): if
-another broker answers at the address, the connection is not used.
+requests of its kind. A connection is made when it is first needed; `keep` makes connections at
+once, and renews them when they end. A connection begins with an ApiVersions request that names the
+cluster and the node (KIP-1242): if another broker answers at the address, the connection is not
+used.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class ReplicaFetchers:
         self.sources: dict[int, Source] = {}
         self.source_of: dict[Partition, int] = {}
         self.cut: dict[Partition, None] = {}
-        """Truncated partitions whose checkpoint is not written yet, whatever their leader."""
+        """Truncated partitions of all leaders whose checkpoint is not written yet."""
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
         """Partitions whose log start has followed the leader's, but is not in a checkpoint yet."""

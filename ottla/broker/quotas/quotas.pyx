@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """The limits on what clients may use: bytes produced and fetched, request time, mutations.
 
-The `ClientQuotas` of a client are cached until the quotas in the metadata change. As in Kafka a
+The `ClientQuotas` of a client are cached until the quotas in the metadata change. As in Kafka, a
 client that has exceeded a quota is answered at once, with a throttle time, and its connection is
 not read during that time (KIP-219).
 """
@@ -18,7 +18,7 @@ from ottla.replication.principals import CLIENT_KEYS
 from ottla.wire.errors import ErrorCode, ProtocolError
 
 cdef enum:
-    KEPT_MAX = 10_000           # scopes kept: a limit, since clients may change their ids at will
+    KEPT_MAX = 10_000           # the most scopes kept, since clients may use any client ids
     THROTTLE_MS_MAX = 600_000   # the longest throttle time, however much one request exceeds quotas
 
 cdef int WRITE_TXN_MARKERS = 27     # sent by brokers only
@@ -35,8 +35,8 @@ cdef class ClientQuotas:
 
 
 cdef class Quotas:
-    """The quotas of one broker, from the newest metadata; a window stays in use when its limit
-    changes."""
+    """The quotas of one broker, from the newest metadata. When a limit changes, its window stays in
+    use."""
 
     def __init__(
         self, Clock clock not None, int samples=11, double sample_seconds=1,
@@ -109,8 +109,8 @@ cdef class Quotas:
         """
         cdef ClientQuotas limits = self.of(client)
         cdef double wait = 0
-        # Time is measured only while quotas need it. If that changed during the request, `seconds`
-        # may be anything, even negative.
+        # Time is measured only while there are quotas of request time. If the first of them was set
+        # during this request, `seconds` may be anything, even negative.
         seconds = min(max(seconds, 0), self.sample_seconds)
         if key == PRODUCE and limits.produced is not None:
             wait = limits.produced.record(<double>size, now)

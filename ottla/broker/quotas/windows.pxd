@@ -9,11 +9,11 @@ cdef struct Sample:
 cdef class Rate:
     cdef public double bound            # units per second
     cdef readonly double used_at        # when it was used last
-    cdef readonly double throttled      # seconds, in all
+    cdef readonly double throttled      # seconds of all throttle times
     cdef readonly long throttles
     cdef int samples_max, used, current
     cdef double seconds                 # of one sample
-    cdef double covered_min             # seconds: the smallest divisor of a rate
+    cdef double covered_min             # seconds by which a sum is divided, at least
     cdef double total                   # of all samples; expired ones may still be counted
     cdef Sample *samples
 

@@ -108,7 +108,7 @@ cdef class Rate:
 
 
 cdef class TokenBucket:
-    """Tokens are added steadily until the bucket is full; taking more than exist makes a debt."""
+    """Tokens are added steadily until the bucket is full; whoever takes too many owes the rest."""
 
     def __init__(self, int samples, double sample_seconds, double bound, double now):
         self.burst_seconds = samples * sample_seconds

@@ -189,7 +189,7 @@ class Access:
 
     def sight(self) -> Callable[[str], bool] | None:
         """Returns a function that tells whether the client may see a topic; None if it may see
-        all."""
+        all topics."""
         if self.authorizer is None:
             return None
         return partial(self.quiet.topic, Operation.DESCRIBE)

@@ -1,4 +1,4 @@
-"""The sender of a request: one value for each connection, which every request carries."""
+"""The sender of a request: one object for a connection, which each of its requests refers to."""
 
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of clients of a listener that does not authenticate."""

@@ -459,5 +459,5 @@ class BrokerSettings(ListenerSettings):
 DYNAMIC = frozenset(
     name for name, declared in BrokerSettings.declared.items() if declared.dynamic
 ) - DYNAMIC_OF_LISTENERS
-"""Settings that can be changed on a running broker (KIP-226), besides the defaults of topics and
-the settings of listeners."""
+"""Settings that can be changed on a running broker (KIP-226). Most defaults of topics and some
+settings of listeners can be changed, too, but are not in this set."""

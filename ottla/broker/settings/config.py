@@ -335,7 +335,7 @@ class BrokerConfig(BrokerSettings):
 
     @property
     def hosts(self) -> set[str]:
-        """The hosts of the listeners, and the advertised ones."""
+        """The hosts of the listeners, and the advertised hosts."""
         addresses = (*self._listeners, *self._advertised.values())
         return {each.host or socket.gethostname() for each in addresses}
 

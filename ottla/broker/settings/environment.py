@@ -34,14 +34,14 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, tuple[str, str
 
 
 def property_name(rest: str) -> str:
-    """`LOG_DIRS` as log.dirs; three underscores are a dash, two an underscore."""
+    """Turn `LOG_DIRS` into log.dirs; three underscores are a dash, two are an underscore."""
     dashes = rest.lower().split("___")
     return "-".join("_".join(p.replace("_", ".") for p in d.split("__")) for d in dashes)
 
 
 def log_level(environment: Mapping[str, str]) -> str | None:
-    """The log level in the container images' variable, by Python's name; None if there is no valid
-    one."""
+    """The log level in the container images' variable, by Python's name; None if the variable has
+    no valid level."""
     asked = environment.get("KAFKA_LOG4J_ROOT_LOGLEVEL", "")
     level = level_of(asked)
     return level if level in LEVELS else None

@@ -23,7 +23,7 @@ PREFIX = re.compile(r"listener\.name\.([^.]+)\.")
 OF_MECHANISM = (
     "sasl.jaas.config", "connections.max.reauth.ms", "sasl.server.callback.handler.class",
 )
-"""Settings that may be set per mechanism: `plain.sasl.jaas.config`."""
+"""Settings that may be set per mechanism, such as `plain.sasl.jaas.config`."""
 
 MECHANISM_OF_PEERS = "sasl.mechanism.inter.broker.protocol"
 """The mechanism with which this broker logs in to others, on the inter-broker listener."""

@@ -31,7 +31,7 @@ def _name_of(level: int) -> str:
 
 
 def alter_levels(changes: Sequence[ConfigChange], validate_only: bool) -> None:
-    """Change levels of loggers, all or none; DELETE restores the level of the parent.
+    """Change the levels of loggers, either all or none. DELETE restores the level of the parent.
 
     Raises InvalidRequest or InvalidConfig.
     """

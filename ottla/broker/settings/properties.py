@@ -15,7 +15,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
     r"""Names and values; the last value of a name counts. Raises ValueError for a broken \u escape.
 
     Java reads Latin-1. Here a file that is valid UTF-8 is read as UTF-8, since most files are
-    written in it.
+    written in UTF-8.
     """
     try:
         text = data.decode("utf-8-sig")

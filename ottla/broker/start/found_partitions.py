@@ -40,8 +40,8 @@ class FoundPartitions:
         self.missing: list[str] = []
         """In a cluster: the partitions whose logs were in no log directory."""
         self.vanished: dict[Partition, list[LogDirectory]] = {}
-        """The missing partitions that had records on the medium, with the directories that had
-        them."""
+        """The missing partitions that had records on the medium, each with the directories that it
+        was in."""
 
     def note_missing(self) -> None:
         """Find the partitions with a replica on this broker that are in no log directory. Has to be
@@ -100,8 +100,11 @@ class FoundPartitions:
     # The report of a cluster's member when it registers
 
     async def report(self, adopts: bool, workers: Workers) -> FoundLogs:
-        """What this broker reports when it registers; with `adopts`, also the lowest producer id
-        and leader epoch that the cluster may assign from now on. Raises StorageRefused."""
+        """What this broker reports when it registers. With `adopts`, this includes the lowest
+        producer id and leader epoch that the cluster may assign from now on.
+
+        Raises StorageRefused.
+        """
         from ottla.broker.cluster.last_run import FoundLogs
 
         held = await self._held(workers) if adopts else None
@@ -123,7 +126,7 @@ class FoundPartitions:
         )
 
     async def _held(self, workers: Workers) -> Held:
-        """Bounds above the producer ids and leader epochs in the logs and in earlier reports, for
+        """Numbers above all producer ids and leader epochs in the logs and in earlier reports, for
         the adoption of a backup. Raises StorageRefused."""
         from ottla.broker.cluster.earlier_reports import ADOPTION, report_above
         from ottla.broker.cluster.held_by_logs import held_by_logs
@@ -149,8 +152,8 @@ class FoundPartitions:
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
-        """The partitions with several replicas, if their log here was cut off at damage or is gone.
-        The value is whether the missing records were durable once. If a partition has one replica,
+        """The partitions of several replicas whose log here was cut off at damage or is gone. The
+        value is whether the missing records were durable once. If a partition has one replica,
         its log up to the damage stays in use."""
         former = {}
         for each in self.replicas:
@@ -161,8 +164,9 @@ class FoundPartitions:
         return former
 
     def forget_cuts(self) -> None:
-        """Forget what this and earlier starts have cut off or not found, since the cluster knows of
-        it now. A missing log that was the only copy is reported again at the next start."""
+        """Forget which logs this and earlier starts have cut off or not found, since the cluster
+        knows these logs now. A missing log that was the only copy is reported again at the next
+        start."""
         for key, homes in self.vanished.items():
             for home in homes if key not in self.replicas.offline else ():
                 home.recovery_points.pop(key, None)

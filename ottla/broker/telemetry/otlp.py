@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 POINTS_MAX = 10_000
-"""Limit for one push. A Java consumer has about 150 points, and 6 for each of its partitions."""
+"""Limit for one push. A Java consumer has about 150 points, plus 6 for each of its partitions."""
 TEXT_LENGTH_MAX = 256
 """The limit on characters of a name or a label; points with longer texts are dropped."""
 ATTRIBUTES_MAX = 32

@@ -153,6 +153,6 @@ class Flusher:
 
 
 def _sync(by_directory: dict[str, list[FlushTask]]) -> None:
-    """Runs in the flush thread: only kernel calls. Each task keeps its own failure."""
+    """Runs in the flush thread; makes only kernel calls. Each task keeps its own failure."""
     for directory, tasks in by_directory.items():
         run_all(tasks[0].disk, directory, tasks)

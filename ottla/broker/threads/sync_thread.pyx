@@ -50,7 +50,7 @@ cdef void *run(void *argument) noexcept nogil:
         if work.count == 0:
             break
         pthread_mutex_unlock(&work.lock)
-        # No lock is needed: until the loop has read the byte, it changes only `over`.
+        # No lock is needed: the loop changes only `over` until it has read the byte of this sync.
         for i in range(work.count):
             work.failures[i] = sync_descriptor(work.descriptors[i])
         pthread_mutex_lock(&work.lock)

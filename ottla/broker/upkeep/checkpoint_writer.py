@@ -1,7 +1,7 @@
 """Checkpoints of a running broker: gathered in slices on the loop, written by a thread.
 
 One writer runs at a time, so that no older state replaces a newer one. A log start is written
-before a response to a client contains it; requests that arrive during a write share the next one.
+before a response to a client contains it; requests that arrive during a write share the next write.
 """
 
 from __future__ import annotations

@@ -23,12 +23,12 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
 ALGORITHMS = [
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 ]
-"""Only signatures with a private key: with a shared secret or "none", clients could sign tokens
-themselves."""
+"""Only signatures with a private key: with a shared secret or "none", clients could make valid
+tokens themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
 EXPIRY_MS_MAX = 1 << 53
-"""The latest end of a session. A token's later expiry is reduced to it, since the session's
+"""The latest end of a session. A token that expires later is cut to this time, since the session's
 lifetime has 64 bits in the reply to the client."""
 UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
 """The exceptions that a token's JSON may cause, in some release of PyJWT or Python."""

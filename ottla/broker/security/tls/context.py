@@ -130,7 +130,7 @@ class TlsSettings:
             context.check_hostname = before
 
     def principal(self, tls: ssl.SSLObject) -> str | None:
-        """The principal of the client's certificate; None without one. Raises LookupError."""
+        """The principal of the client's certificate; None if there is none. Raises LookupError."""
         certificate = tls.getpeercert(binary_form=True)
         return None if certificate is None else "User:" + self.rules.name(subject_of(certificate))
 

@@ -73,8 +73,8 @@ class Election:
                 f"{CONTROLLER} in ZooKeeper is not readable: {data[:100]!r}") from error
 
     async def contest(self, deposing: Controller | None = None) -> Term | None:
-        """Become the controller if there is none, or replace the controller `deposing`. Returns None
-        if another broker was faster.
+        """Become the controller if there is none, or replace the controller `deposing`. Returns
+        None if another broker was faster.
 
         A controller should only be deposed if its process has ended, but safety does not depend on
         that: ZooKeeper refuses the deposed controller's writes from now on. Raises ConnectionLost

@@ -195,8 +195,8 @@ cdef class FetchPlan:
                 if seconds > 0:
                     self.rest(item, max(<int64_t>(seconds * 1000), BACKOFF_MS_MIN))
             if partition.must_sync() and not item.is_syncing and self.is_followed(item):
-                # With flush.messages, the next fetch may report an offset only once all records below
-                # it are on disk.
+                # With flush.messages, the next fetch may report an offset only once all records
+                # below it are on disk.
                 item.is_syncing = True
                 reached("a follower flushes before its next fetch")
                 partition.cluster.flush(partition)

@@ -24,7 +24,7 @@ cdef class ReplyParser:
     cdef int64_t reply_left                 # bytes of the reply not consumed yet
     cdef Py_ssize_t topics_left, partitions_left, records_left
     cdef bint parsing                       # `take` is running
-    cdef bint over                          # `reset` was called during `take`: ignore the bytes that follow
+    cdef bint over                          # `take` was interrupted by `reset`: ignore the rest
     cdef bytes topic_id
     cdef Cursor cursor
 

@@ -7,9 +7,10 @@ replica.lag.time.max.ms counts as well: otherwise it could never reach the high 
 producers continue.
 
 The lag clock: a fetch in a session names only partitions that changed, so the leader hears nothing
-of a follower that is at the end of an idle partition. Such a follower counts as caught up until the
-next append, which starts its clock. If a follower fetches from the offset that was the log's end at
-the time of its previous fetch, it had caught up at that time, and its clock is set to that time.
+of a follower that is at the end of an idle partition. Such a follower is taken as caught up until
+the next append, which starts its clock. If a follower fetches from the offset that was the log's
+end at the time of its previous fetch, it had caught up at that time, and its clock is set to that
+time.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -88,8 +89,8 @@ cdef class Followers:
         self, Follower *follower, int64_t broker_epoch, int64_t offset, int64_t log_start,
         int64_t log_end, int64_t now_ms
     ) noexcept:
-        """A follower fetches from `offset`, so it has all records below; returns whether its end
-        has moved."""
+        """Note a fetch from `offset`: the follower has all records below it. Returns whether the
+        follower's log end has moved."""
         cdef bint moved = follower.end != offset
         if moved or offset >= log_end:
             follower.stuck_ms = -1
@@ -162,8 +163,8 @@ cdef class Followers:
 
     def behind_ms(self, int32_t node_id, int64_t now_ms):
         """How many ms ago a follower was at the log's end; 0 if it is there now, -1 if that is not
-        known. A follower that was in sync when this leader epoch began counts as caught up at that
-        time."""
+        known. A follower that was in sync when this leader epoch began is taken as caught up at
+        that time."""
         cdef Follower *follower = self.find(node_id)
         if follower is NULL or follower.caught_up_ms == NEVER:
             return -1

@@ -36,8 +36,9 @@ class PartitionExtra(NamedTuple):
     are replicas outside the in-sync set that have all committed records; `last_elr` are replicas
     that had all of them, but may have lost some since (KIP-966). `doubtful` are in-sync
     replicas whose machine stopped without warning: the end of their logs may be lost. `lost` are
-    in-sync replicas whose log is missing. `awaited` are replicas outside the in-sync set that
-    stopped shortly before a doubtful one: they may have records that the doubtful one has lost.
+    in-sync replicas whose log is missing, damaged or outdated. `awaited` are replicas outside the
+    in-sync set that stopped shortly before a doubtful one: they may have records that the doubtful
+    one has lost.
     `offline` are replicas in log directories that have failed while their broker runs (KIP-112):
     they neither lead nor join the in-sync set.
     """
@@ -88,9 +89,9 @@ class Endpoint(NamedTuple):
 class BrokerImage(NamedTuple):
     """A registered broker.
 
-    In a cluster `epoch` is the broker epoch: the id of the ZooKeeper transaction that created its
-    registration. `incarnation` is chosen anew by each process; `directories` are the ids of its log
-    directories.
+    In a cluster, `epoch` is the broker epoch: the id of the ZooKeeper transaction that created the
+    broker's registration. `incarnation` is chosen anew by each process. `directories` are the ids
+    of the broker's log directories.
     """
 
     node_id: int

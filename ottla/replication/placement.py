@@ -132,8 +132,8 @@ def spread(
     if size == replication_factor == 1:
         return (new_partition(tuple(rotation.nodes), image),) * count
     lacking = max(0, replication_factor - size)
-    # A round is `size` partitions. With racks it begins at the first new partition, so that each
-    # whole round of new partitions loads the brokers evenly.
+    # A round is `size` partitions. With racks, the first round begins at the first new
+    # partition, so that each whole round of new partitions loads the brokers evenly.
     first_round, offset = divmod(start, size)
     return tuple(
         new_partition(

@@ -7,7 +7,7 @@ read:
 
 A partition is an array: leader, leader epoch, replicas, in-sync replicas, partition epoch, then an
 object with the rarer fields (`PartitionExtra`) if there are any. Consecutive equal partitions of a
-topic are written once, followed by their number. A reader refuses a field that it does not know,
+topic are written once, followed by their count. A reader refuses a field that it does not know,
 instead of skipping it: metadata must not be guessed.
 """
 
@@ -145,7 +145,7 @@ def _to_json(value: Any) -> Any:
             return [[index, *_state(state)] for index, state in value]
         if value and isinstance(value[0], PartitionState):
             # On a standalone broker, all states are equal: ten thousand partitions are encoded as
-            # one state and their number.
+            # one state and a count.
             return [_repeated(state, len(list(same))) for state, same in groupby(value)]
         return [_to_json(item) for item in value]
     return value
@@ -249,7 +249,7 @@ def _broker(
 
 def _row(value: Any) -> tuple[PartitionState, int]:
     """The state in a row, and how many consecutive partitions have it: 1 if the row has no
-    number."""
+    count."""
     if len(value) > 5 and isinstance(value[-1], int):
         *state, count = value
         return _partition(state), _plain(NUMBER, count)

@@ -46,8 +46,8 @@ class UnreadableRegistration(ValueError):
 class Registration:
     """A broker's description of itself. `features` are the levels that its code supports, `stop`
     is how its last run ended (`log/storage/run_record`), and `lost` are the partitions whose logs
-    are missing. If `held` is set, it reports what the broker's logs have, and the broker accepts
-    metadata that are older than its logs, such as those of a restored backup."""
+    are missing, damaged or outdated. If `held` is set, it reports what the broker's logs have, and
+    the broker accepts metadata that are older than its logs, such as those of a restored backup."""
 
     node_id: int
     incarnation: str

@@ -259,7 +259,7 @@ class Replicas:
         )
 
     def open_again(self, image: MetadataImage) -> int:
-        """Retry to open the partitions in `put_off`; returns how many were opened."""
+        """Try again to open the partitions in `put_off`; returns how many were opened."""
         opened = 0
         for key in sorted(self.put_off):
             opened += self._open_again(key, image)
@@ -267,7 +267,7 @@ class Replicas:
         return opened
 
     def _open_again(self, key: Key, image: MetadataImage) -> bool:
-        """Retry to open a partition; returns whether that succeeded."""
+        """Try again to open a partition; returns whether it was opened."""
         name, index = key
         topic, before = image.topics.get(name), self.partition(name, index)
         if topic is None or before is None or before.topic_id != topic.topic_id:
@@ -338,8 +338,8 @@ class Replicas:
         )
 
     def replace_unreadable(self, key: Key, image: MetadataImage) -> None:
-        """Retry to open a follower's log that the disk could not read. If opening fails again, move
-        the log aside and begin an empty one. Raises StorageFailed."""
+        """Try again to open a follower's log that the disk could not read. If opening fails again,
+        move the log aside and begin an empty one. Raises StorageFailed."""
         if not self._open_again(key, image) and key in self.unreadable:
             aside = self.storage.put_unreadable_aside(key)
             reached("a log that cannot be read was put aside")
@@ -394,7 +394,7 @@ class Replicas:
     def reconfigure(
         self, image: MetadataImage, names: Collection[str] | None = None
     ) -> Iterator[None]:
-        """Apply the current settings to the partitions of the topics `names`; None: all topics."""
+        """Apply the current settings to all partitions of the topics `names` (None: all topics)."""
         for name in list(self.by_name.keys() if names is None else names & self.by_name.keys()):
             config = self.log_config(image, name)
             for partition in self.by_name.get(name, ()):

@@ -137,7 +137,7 @@ class StandaloneStore:
     def load(self) -> MetadataImage:
         """Build the image from the log, beginning with its last snapshot."""
         try:
-            # Records that a crash left unflushed take effect now: a power cut must not remove them.
+            # Unflushed records of a crashed broker take effect now. They must survive a power cut.
             self.log.flush()
         except StorageFailed as error:
             log.error("the metadata log could not be flushed: %s", error)

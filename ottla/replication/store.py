@@ -14,8 +14,8 @@ class MetadataWrite(Protocol):
     """A write in progress. `run` blocks and may run in any thread; `finish` completes the write on
     the event loop.
 
-    Either method raises OSError or StorageFailed if the records could not be stored; then no record
-    takes effect.
+    Either method raises OSError or StorageFailed if the records could not be stored. In that case,
+    no record takes effect.
     """
 
     task: FlushTask | None

@@ -79,7 +79,7 @@ ANSWER_SHARE = 1 / 3
 three attempts."""
 SAID_AGAIN_SECONDS = 60.0
 Contexts = Callable[[], ssl.SSLContext]
-"""Returns the TLS context of the next connection: certificates are renewed while a broker runs."""
+"""Returns the TLS context of the next connection: a certificate may have been renewed meanwhile."""
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
@@ -124,7 +124,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.unanswered: socket.socket | None = None
         """The latest connection, until its first answer."""
         self.refused = ""
-        """Why a TLS handshake failed last: a text to append to a message; "" if none has failed."""
+        """The cause of the last failed TLS handshake, to append to a message; "" if none failed."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **of_kazoo: object

@@ -63,7 +63,7 @@ class NewMemberId(MemberIdRequired):
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """A SyncGroup; only the leader's has assignments, by member id."""
+    """A SyncGroup. Only the leader's SyncGroup has assignments, by member id."""
 
     group_id: str
     generation: int

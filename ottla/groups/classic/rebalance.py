@@ -133,7 +133,7 @@ def complete_join(group: ClassicGroup, result: Result) -> None:
         record = Record(GroupKey(group.group_id), group.emptied(result.wall_ms))
         result.records.append(record)
         note_emptied(group, result)
-        # If the log refuses the record, the group is unchanged, and this timer tries again.
+        # If the log refuses the record, the group is unchanged. This timer then tries again.
         result.set_timer(JOIN, group.group_id, after_ms=RETRY_MS)
         return
     group.next_generation(result.wall_ms)
@@ -187,7 +187,7 @@ def sync_timer_fired(group: ClassicGroup, result: Result, settings: GroupSetting
 def session_timer_fired(
     group: ClassicGroup, member_id: str, result: Result, settings: GroupSettings
 ) -> None:
-    """Removes a member that sent nothing for its session timeout."""
+    """Removes a member that has sent nothing during its session timeout."""
     if member_id in group.pending_joins:
         reached("a member id was assigned and never used")
         group.pending_joins.discard(member_id)

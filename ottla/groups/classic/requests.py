@@ -64,7 +64,7 @@ class ServedClassicGroup(ClassicGroup):
                 f"the group is in generation {self.generation}, but the request has generation"
                 f" {generation}"
             )
-        # The timer is not moved here: when it fires it finds the new deadline.
+        # The timer is not moved here. When it fires, it is set again to the new deadline.
         member.deadline_ms = tick_ms + member.session_timeout_ms
         return REBALANCE_IN_PROGRESS if self.state is PREPARING else NONE
 

@@ -48,7 +48,7 @@ def uniform(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> A
     _keep_former(members, mine, subscribers, free)
     loads = {member_id: len(partitions) for member_id, partitions in mine.items()}
     in_order = [partition for partition in in_order if partition in free]
-    # Partitions with few possible owners come first: the others have more choices later.
+    # Partitions with few possible owners come first: other partitions have more choices later.
     if len({len(readers) for readers in subscribers.values()} | {len(mine)}) == 1:
         least = [(load, member_id) for member_id, load in loads.items()]
         heapify(least)
@@ -75,7 +75,7 @@ def _keep_former(
     member keeps at most an even share."""
     share, extra = divmod(len(free), max(len(mine), 1))
     same_for_all = all(len(each) == len(mine) for each in subscribers.values())
-    # Members that had the most partitions keep one more than the share: fewer partitions move.
+    # Members that had the most partitions keep one more than the share, so fewer partitions move.
     readers = {topic_id: set(member_ids) for topic_id, member_ids in subscribers.items()}
     for member_id in sorted(mine, key=lambda m: (-len(members[m].owned), m)):
         wanted = [p for p in members[member_id].owned if p in free and member_id in readers[p[0]]]

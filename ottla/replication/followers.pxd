@@ -8,7 +8,7 @@ cdef struct Follower:
     int64_t broker_epoch                # of its last accepted fetch, -1 before the first
     int64_t end                         # of its log, -1 while that is not known
     int64_t log_start                   # -1 while that is not known
-    int64_t caught_up_ms                # when it was last at the leader's log end; AT_END: is there
+    int64_t caught_up_ms                # when it was last at the leader's log end; AT_END: now
     int64_t seen_end, seen_ms           # the leader's log end at the last fetch; the fetch's time
     int64_t stuck_ms                    # since when it repeats the same fetch; -1 if it does not
     bint in_isr                         # in the committed in-sync set

@@ -243,7 +243,7 @@ cdef class Partition:
         self.append_watchers[watcher] = None
 
     cdef int promise(self, Promise promise) except -1:
-        """Insert `promise` in the order of required offsets: nearly always, its place is last."""
+        """Insert `promise` in the order of required offsets, nearly always at the end."""
         cdef Py_ssize_t at = len(self.promises)
         while at > 0 and (<Promise>self.promises[at - 1]).required > promise.required:
             at -= 1

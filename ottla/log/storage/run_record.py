@@ -1,5 +1,5 @@
-"""A record, in each log directory, of the last run of a broker of a cluster. From this record, the
-next start derives which writes may have been lost.
+"""Keeps a record of the last run of a cluster's broker in each log directory. From these records,
+the next start derives which writes may have been lost.
 
 The file `ottla-run` is written once the broker's registration is in the cluster's metadata, and
 again after a clean stop:
@@ -10,8 +10,8 @@ again after a clean stop:
 the machine's boot id: it shows whether the machine has stopped. A stop of the machine loses
 unflushed writes; the end of a process does not. `away` has the ids of the log directories that were
 missing during the run, if any were. A start writes the file only after the broker has registered.
-Suppose a start after a power failure wrote the file earlier, and then failed to register. The next
-start would find the current boot id, and would not notice the power failure.
+Suppose a start after a power failure wrote the file before it registered, and then failed to
+register. The next start would find the current boot id, and would not notice the power failure.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     socket <- send <- outgoing <- tls.write <- replies, ranges of files
 
 A call encrypts at most RECORDS_SIZE_MAX bytes, so that a large reply is sent in pieces and other
-connections have their turn. Records that the socket does not accept stay here: the call returns -1,
-and a later call reports their bytes once they are sent.
+connections have their turn. Records that the socket does not accept stay in `unsent`: the call
+returns -1, and a later call reports their bytes once they are sent.
 """
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE

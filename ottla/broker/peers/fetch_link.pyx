@@ -23,7 +23,7 @@ log = logging.getLogger("ottla.peers")
 
 cdef enum:
     SIZE = 1 << 16                  # of a new buffer, which grows as bytes arrive
-    SIZE_FULL = 1 << 20             # a full buffer doubles up to this; a larger batch makes it larger
+    SIZE_FULL = 1 << 20             # a full buffer doubles up to this; larger batches need more
     SIZE_MAX = 1 << 30              # no batch is this large
     RECEIVED_PER_TURN = 1 << 20     # after that, the other connections have their turn
     REQUESTS_MAX = 2                # one waits for records; another reports news and ends this wait

@@ -27,13 +27,13 @@ class UndecidedMetadata:
         self.error = error
 
     async def decide(self, function: Any, *arguments: Any) -> NoReturn:
-        """As `Metadata.decide`, but raises the error."""
+        """Like `Metadata.decide`, but raises the error."""
         raise self.error
 
     async def decide_each(
         self, refused: Callable[[ProtocolError], Any], function: Any, *arguments: Any
     ) -> Any:
-        """As `Metadata.decide_each`, with the error for each item."""
+        """Like `Metadata.decide_each`, but refuses each item with the error."""
         return refused(self.error)
 
 

@@ -41,8 +41,8 @@ class ConnectionRates:
         self.listeners: dict[str, Rate] = {}
         """The rates of those listeners that have a limit."""
         self.exempt = config.listener_of_brokers_alone()
-        """The inter-broker listener if clients use other listeners, otherwise None. Clients do not
-        delay connections to it, since only its own limit applies."""
+        """The inter-broker listener if clients use other listeners, otherwise None. Only its own
+        limit applies to it, so that clients do not delay the connections of brokers."""
         self.pauses = self.closed = 0
         self.pause_seconds = 0.0
 

@@ -13,7 +13,7 @@ cdef class Rate:
     cdef readonly long throttles
     cdef int samples_max, used, current
     cdef double seconds                 # of one sample
-    cdef double covered_min             # seconds by which a sum is divided, at least
+    cdef double covered_min             # seconds: a sum is divided by at least this
     cdef double total                   # of all samples; expired ones may still be counted
     cdef Sample *samples
 

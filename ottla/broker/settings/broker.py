@@ -1,8 +1,8 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
 The defaults of topic settings (`log.retention.ms` and the like) are declared with the topic
-settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, the default is
-that of the class's field with the same name as the setting's attribute.
+settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, the
+class has a field with the name of the setting's attribute, and that field's default is used.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ Layers = tuple[Mapping[str, str], ...]
 
 
 class Reloaded:
-    """The result of reading the properties again: changes (old and new text) and refused names."""
+    """What a reload has found: changed properties (old and new text) and refused names."""
 
     def __init__(self) -> None:
         self.changed: dict[str, tuple[str | None, str | None]] = {}

@@ -51,9 +51,9 @@ class SettingsError(ValueError):
     """A property whose value is not allowed; the message names it and the allowed values."""
 
     others: Sequence[SettingsError] = ()
-    """The errors about the other properties that were read."""
+    """Errors about further properties, found at the same time."""
     warnings: Sequence[str] = ()
-    """What was noticed besides the errors."""
+    """Warnings to be logged before the errors."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -93,8 +93,8 @@ class Problems:
 class Setting:
     """One setting: its name, type and limits; `also` are allowed values outside the limits.
 
-    If `default` is a NamedTuple class, the default is that of the class's field with the same name
-    as the setting's attribute.
+    If `default` is a NamedTuple class, the class has a field with the name of the setting's
+    attribute, and that field's default is used.
     """
 
     def __init__(

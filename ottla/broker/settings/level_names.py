@@ -7,7 +7,7 @@ LEVELS = ["debug", "info", "warning", "error"]
 NEAREST = {
     "trace": "debug", "warn": "warning", "fatal": "error", "critical": "error", "off": "error",
 }
-"""Other words, and the level of --log-level that is nearest."""
+"""Other words, each with the nearest level of --log-level."""
 
 
 def level_of(word: str) -> str:

@@ -50,8 +50,8 @@ class Sources(NamedTuple):
         return resolve(*self.gather(), os.environ)
 
     def gather(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The properties as they are written, by name, and where each of them was set unless it
-        has its default. Raises SettingsError or OSError."""
+        """The properties as they are written, by name, and the place where each was set (none
+        for a default). Raises SettingsError or OSError."""
         given: list[tuple[str, str]] = []
         # Check the overrides before reading the file: if "=" is missing between name and value, the
         # command line may take the value for the file's path.

@@ -152,7 +152,7 @@ class FoundPartitions:
             ) from error
 
     def _damaged(self, image: MetadataImage) -> dict[str, bool]:
-        """The partitions of several replicas whose log here was cut off at damage or is gone. The
+        """The partitions with several replicas whose log here was cut off at damage or is gone. The
         value is whether the missing records were durable once. If a partition has one replica,
         its log up to the damage stays in use."""
         former = {}

@@ -16,8 +16,8 @@ from ottla.wire.errors import CorruptMessage
 
 
 cdef int64_t due_offset(ReadableLog log, const uint8_t *data, Py_ssize_t size) except -1:
-    """The lowest base offset that the leader's next batch may have: the end of the log. In a log
-    without batches, the base offset may be lower: if DeleteRecords moved the log start into a
+    """The lowest base offset that the leader's next batch may have. Normally this is the end of the
+    log. In a log without batches it may be lower: if DeleteRecords moved the log start into a
     batch, the leader sends this whole batch."""
     cdef int64_t end = log.log_end_offset
     if (size >= fields.HEADER_SIZE and fields.base_offset(data) < end <= fields.last_offset(data)
@@ -32,9 +32,9 @@ cdef Py_ssize_t checked_batches(
 ) except -1:
     """Returns how many bytes at the start of `data` are whole and valid batches.
 
-    The first batch must begin at `offset_min` or later, each further batch after the end of the
-    batch before it; leader epochs must neither decrease nor exceed `epoch_max`. Raises
-    CorruptMessage if the first batch is not valid; a later invalid batch ends the count. `more`
+    The first batch must begin at `offset_min` or later; each further batch must begin after the end
+    of the batch before it. Leader epochs must neither decrease nor exceed `epoch_max`. Raises
+    CorruptMessage if the first batch is not valid. A later invalid batch ends the count. `more`
     says that the leader's data continue after `data`. If so, a last batch whose offset or epoch
     jumps is not counted: only the batch after it shows whether the jump is genuine.
     """
@@ -74,8 +74,8 @@ cdef Py_ssize_t checked_batches(
 cdef bint belies(
     const uint8_t *batch, const uint8_t *jumped, int64_t due, int32_t epoch
 ) noexcept:
-    """Whether `batch` shows that the offset or epoch of the batch before it, `jumped`, is damaged:
-    the checksum covers neither field. After a genuine jump, from compaction or a change of leader,
+    """Whether `batch` shows that the offset or epoch of the batch before it, `jumped`, is damaged.
+    The checksum covers neither field. After a genuine jump, from compaction or a change of leader,
     the offset and epoch of `batch` continue those of `jumped`."""
     if fields.magic(batch) != 2:
         return False
@@ -120,11 +120,12 @@ cdef str problem_of(
 cdef Py_ssize_t run_in_segment(
     SegmentChain chain, const uint8_t *data, Py_ssize_t size, Py_ssize_t *entries
 ) except -1:
-    """How many bytes of these batches can be appended to the active segment with one write.
+    """Returns how many bytes of these batches are to be appended with the next write.
 
-    The first batch is always included: the caller has rolled the segment for it if necessary. The
-    run ends before a later batch that may need a new segment. `entries` is set to the number of
-    index entries that the run may need.
+    These bytes are whole batches for the active segment. The first batch is always included: the
+    caller has rolled the segment for it if necessary. The first later batch that may need a new
+    segment is left to the next write. `entries` is set to the number of index entries that the
+    included batches may need.
     """
     cdef Segment segment = chain.active
     cdef const uint8_t *batch = data

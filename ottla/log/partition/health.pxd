@@ -14,7 +14,7 @@ cdef class LogHealth:
                                         #   the log was opened, or None; it does not stop writes
     cdef public bint replaceable        # whether another in-sync replica has all records: if so,
                                         #   files that the disk refuses to read count as damaged
-    cdef int64_t readable_end           # offset where damage begins; the maximum if there is none
+    cdef int64_t readable_end           # offset where damage begins; OFFSET_MAX if there is none
     cdef int refusals                   # how often the disk refused to read files of a log at rest
     cdef readonly object on_failure     # called when a failure, not damage, takes the log offline
     cdef readonly object on_refusal     # called with each temporary error of a write

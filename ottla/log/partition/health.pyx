@@ -1,7 +1,8 @@
 """What a log does when the disk refuses a write or returns damaged bytes.
 
-On a full disk every write is attempted, and refused until there is space again. Any other failure
-takes the log offline until a restart, because the content of its files is then unknown.
+If the disk is full, the log attempts every write, and each is refused until there is space again.
+Any other failure takes the log offline until a restart, because the content of its files is then
+unknown.
 """
 
 import logging
@@ -84,7 +85,7 @@ cdef class LogHealth:
     def cannot_open(self, error, int64_t start_offset):
         """Notes that the disk refuses to read the files of a log at rest. Each later access tries
         again. But if another replica has the records, the second refusal makes the whole log count
-        as damaged; temporary errors are not counted."""
+        as damaged. Temporary errors are not refusals in this sense."""
         if self.replaceable and not is_passing(error):
             self.refusals += 1
             if self.refusals > 1:
@@ -107,9 +108,9 @@ cdef class LogHealth:
     def end_before(self, disk, damage):
         """Notes that a segment is damaged: writes are refused, and reads end before the fault.
 
-        The `.damaged` file beside the segment makes the next start do the same. If that file cannot
-        be written, the log directory goes offline, unless the error is temporary, such as a full
-        disk. Raises this OSError.
+        The `.damaged` file beside the segment makes the next start do the same. Raises OSError if
+        that file cannot be written. The log directory then goes offline, unless the error is
+        temporary, such as a full disk.
         """
         reached("damage was found in a log that serves")
         self.damage, self.readable_end = damage, damage.end_offset

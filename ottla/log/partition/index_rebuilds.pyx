@@ -1,9 +1,9 @@
 """Rebuilds the indexes of a segment, in new files beside the ones that turned out to be wrong.
 
-A segment may be a gigabyte: `IndexRebuild.run` reads it in a thread; on the event loop, `advance`
-replaces the old files by the new ones. The log stays in use. Batches that are appended meanwhile
-are indexed at the end. Any other change of the segment's files abandons the rebuild: a truncation,
-compaction, a move or a deletion (`IndexedSegment.forget_rebuild`).
+A segment may have a gigabyte, so `IndexRebuild.run` reads it in a thread. Then `advance`, on the
+event loop, replaces the old files by the new ones. The log stays in use. Batches that are appended
+meanwhile are indexed at the end. Any other change of the segment's files abandons the rebuild: a
+truncation, compaction, a move or a deletion (`IndexedSegment.forget_rebuild`).
 
 A `patient` caller gets RebuildNeeded, waits, and repeats its call. For any other caller, such as a
 truncation, the rebuild is done at once.
@@ -70,7 +70,7 @@ cdef class IndexRebuild:
     cdef Py_ssize_t written             # aborted transactions in that file
     cdef int64_t size                   # bytes of the segment to be read
     cdef object lock
-    cdef bint ran                       # the work of a thread is done, `advance` is due
+    cdef bint ran                       # `run` has done its work, `advance` is due
     cdef bint placed                    # the new files have replaced the old ones
 
     def __init__(self, IndexRebuilds owner not None, IndexedSegment segment not None, log, number):
@@ -94,8 +94,9 @@ cdef class IndexRebuild:
             raise
 
     def run(self):
-        """Does the slow part, in any thread: reads the segment and writes the new files, or, once
-        these are in place, makes their names durable. Further calls do nothing until `advance`."""
+        """Does the slow part, in any thread. The first calls read the segment and write the new
+        files. Once these are in place, a call makes their names durable. After each call, further
+        calls do nothing until `advance`."""
         self.work(True)
 
     cdef int work(self, bint sync) except -1:
@@ -170,7 +171,7 @@ cdef class IndexRebuild:
                 self.error = error
             else:
                 if self.log is not None:
-                    return              # the next `run` makes the name durable
+                    return              # the next `run` makes the names durable
         elif self.placed and self.error is None:
             self.segment.aborted.named()
         self.end()
@@ -200,8 +201,8 @@ cdef class IndexRebuild:
 
     def check_new(self, before):
         """Ends this rebuild and raises an exception if `before` is a completed or failed rebuild of
-        the same indexes: another would not help. Raises the error of `before`; CorruptMessage if
-        `before` had no error."""
+        the same indexes: another rebuild would not help. Raises the error of `before`;
+        CorruptMessage if `before` had no error."""
         cdef IndexRebuild previous
         if not isinstance(before, IndexRebuild):
             return

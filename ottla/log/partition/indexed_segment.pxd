@@ -1,4 +1,4 @@
-# One data file of a partition with its two indexes: where its batches are.
+# One data file of a partition, and its two indexes, which say where its batches are.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -19,10 +19,10 @@ cdef class IndexedSegment(Openable):
     cdef readonly int64_t end_offset        # after the last batch, or where the next segment begins
     cdef readonly int64_t size              # bytes of whole batches in the file
     cdef readonly int64_t created_ms
-    cdef readonly int64_t first_timestamp   # highest timestamp of the first batch, or -1; for
-                                            #   segment.ms
+    cdef readonly int64_t first_timestamp   # highest timestamp of the first batch, which segment.ms
+                                            #   needs; -1 if there is none
     cdef readonly int64_t max_timestamp     # -1 if there is none
-    cdef readonly int64_t max_timestamp_offset  # last offset of the batch that has it
+    cdef readonly int64_t max_timestamp_offset  # last offset of the batch with max_timestamp
     cdef bint times_known                   # the three fields above were read from the files
     cdef bint appendable                    # all files are open and the times are known
     cdef int64_t sealed_size                # the value of `size` at the last `seal`, or -1
@@ -30,7 +30,7 @@ cdef class IndexedSegment(Openable):
     cdef OffsetLookup lookup
     cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
-    cdef bint unindexed                     # had no index entries or files when last closed
+    cdef bint unindexed                     # had neither index entries nor files when last closed
     cdef readonly AbortedIndex aborted      # the state of the segment's transaction index
     cdef object fault                       # the SegmentDamaged at which the indexes end, or None
     cdef File file

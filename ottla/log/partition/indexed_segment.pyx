@@ -105,7 +105,7 @@ cdef class IndexedSegment(Openable):
         self.load_times()
         if self.max_timestamp >= 0:
             self.times.append(self.max_timestamp, self.max_timestamp_offset)
-        # Both files or neither: if only one exists, the other counts as lost.
+        # Always writes both files: if only one existed, the other would count as lost.
         self.index.write(create=True)
         self.times.write(create=True)
         self.sealed_size = self.size
@@ -127,8 +127,8 @@ cdef class IndexedSegment(Openable):
         """The position of the first batch that ends at `offset` or later; `size` if none does.
 
         `batch_size` is set to the batch's size. If the index shows that the next entry is at most
-        `enough` bytes away, `batch_size` is set to that distance instead: then the batch, which may
-        not be in the page cache, is not read. `lookup.after_gap` is set if the batch begins after
+        `enough` bytes away, `batch_size` is set to that distance instead. The batch, which may not
+        be in the page cache, is then not read. `lookup.after_gap` is set if the batch begins after
         `offset`.
         """
         if offset >= self.end_offset:
@@ -162,8 +162,8 @@ cdef class IndexedSegment(Openable):
         return self.lookup.bound_position
 
     cdef int64_t offset_after(self, int64_t position, bint patient) except -1:
-        """An offset above those of all batches before `position`. As in Kafka, only the index is
-        used to find it."""
+        """An offset that is higher than all offsets of the batches before `position`. As in Kafka,
+        only the index is used to find it."""
         if position >= self.size or self.size <= self.index_interval:
             return self.end_offset
         try:
@@ -206,7 +206,8 @@ cdef class IndexedSegment(Openable):
         """Whether the last entry of the time index has the segment's highest timestamp.
 
         A crash may have lost the last entries, or the file may belong to another segment. The
-        headers of the batches from that entry on are read: usually index.interval.bytes of batches.
+        headers of the batches from the last entry on are read. These batches usually have about
+        index.interval.bytes.
         """
         cdef int64_t position = 0
         try:
@@ -221,7 +222,7 @@ cdef class IndexedSegment(Openable):
         return newest <= self.max_timestamp and problem is None
 
     def read_times(self):
-        """Reads the first batch's timestamp from the log file, the highest from the time index."""
+        """Reads `first_timestamp` from the log file, and the highest one from the time index."""
         cdef uint8_t[fields.HEADER_SIZE] header
         self.first_timestamp = -1
         if self.size and (
@@ -286,8 +287,8 @@ cdef class IndexedSegment(Openable):
         self.times.cut(0)
 
     def rebuild_indexes(self, bint patient=False):
-        """Rebuilds both indexes from the log file; in a broker, in new files beside the old ones
-        (`index_rebuilds`). Raises RebuildNeeded if the caller is `patient`; OSError,
+        """Rebuilds both indexes from the log file. A broker builds them in new files beside the old
+        ones (`index_rebuilds`). Raises RebuildNeeded if the caller is `patient`; OSError,
         SegmentDamaged."""
         size, end_offset = self.size, self.end_offset
         if self.fault is None and self.open_files.rebuilds is not None:

@@ -48,8 +48,8 @@ class LogCheckpoint(NamedTuple):
 
     Batches below `recovery_point` are durable. Below `first_dirty_offset` Apache Kafka's compaction
     may have left gaps in the offsets between segments. Records below `written_upto` were durable
-    and committed: if the log ends earlier, a file has been removed or truncated. A transaction
-    index that is shorter than `aborted_sizes` says is rebuilt before it is used.
+    and committed: if the log ends earlier, a file has been removed or truncated. `aborted_sizes`
+    has the sizes of the transaction indexes; a shorter index is rebuilt before it is used.
     """
 
     recovery_point: int = 0

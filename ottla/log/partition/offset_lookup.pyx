@@ -1,4 +1,4 @@
-"""Finds the batch of an offset in a segment's file: from an index entry on, batch by batch.
+"""Finds the batch of an offset in a segment's file: reads batch by batch, from an index entry on.
 
 The segment passes its file, the size of its whole batches and its index to each call, because it
 may close and reopen its files between two calls (`open_files`). Without an index a search begins at
@@ -59,8 +59,8 @@ cdef class OffsetLookup:
 
     cdef int64_t find(self, File file, OffsetIndex index, int64_t size, int64_t index_interval,
                       int64_t offset, Py_ssize_t *batch_size, int64_t enough) except -1:
-        """The position of the first batch that ends at `offset` or later; `batch_size` and `enough`
-        as in IndexedSegment.position_for. Raises IndexDamaged, SegmentDamaged."""
+        """The position of the first batch that ends at `offset` or later. `batch_size` and `enough`
+        are those of IndexedSegment.position_for. Raises IndexDamaged, SegmentDamaged."""
         cdef Py_ssize_t entry, next_entry
         cdef int64_t position, end
         self.after_gap = False
@@ -71,8 +71,8 @@ cdef class OffsetLookup:
             return self.scan(file, index, size, index_interval, offset, 0, UNLED, batch_size)
         position = index.position_of(entry)
         if enough > 0 and index.key_of(entry) == offset - 1:
-            # A sequential reader continues at `offset`. The entry's batch ends just before it,
-            # so the end of that batch is the position.
+            # A sequential reader continues at `offset`. The entry's batch ends just before
+            # `offset`, so the wanted batch begins where the entry's batch ends.
             position = batch_size[0] + self.scan(
                 file, index, size, index_interval, offset - 1, position, offset - 1, batch_size)
             next_entry = entry + 1
@@ -97,9 +97,9 @@ cdef class OffsetLookup:
                       Py_ssize_t *batch_size) except -1:
         """Reads batches from `position` on, up to the first that ends at `offset` or later.
 
-        If `position` comes from an index entry, `expected` is the entry's last offset, otherwise
-        UNLED. Raises SegmentDamaged; IndexDamaged if the entry is wrong, or if the search is long
-        because entries are missing.
+        `expected` is the last offset of the index entry from which `position` comes, or UNLED if it
+        comes from no entry. Raises SegmentDamaged; IndexDamaged if the entry is wrong, or if the
+        search is long because entries are missing.
         """
         cdef uint8_t[CHUNK] chunk
         cdef Py_ssize_t held = 0, at = 0, reads = 0

@@ -2,7 +2,7 @@
 
 No record is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
 stay in the directory until an operator removes them. If a crash interrupts this, the next start
-finds the log damaged again, or the log ends before the damaged segment.
+either finds the same damage, or finds a log that ends before the damaged segment.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def put_all_aside(disk: Disk, directory: str) -> list[str]:
 def _rename(disk: Disk, directory: str, base: int) -> list[str]:
     files = [name for name in disk.listdir(directory) if name.partition(".")[0].isdigit()]
     moved = []
-    # The last segment first: an interruption leaves a shorter log without holes.
+    # The last segment is renamed first: an interruption leaves a shorter log without holes.
     for name in sorted((n for n in files if n.endswith(".log")), key=offset_in, reverse=True):
         if offset_in(name) >= base:
             path = f"{directory}/{name}"

@@ -176,7 +176,7 @@ cdef class ReadableLog:
 
     @property
     def readable(self):
-        """Whether the log can be read, at least up to damage: its directory has not failed."""
+        """Whether the log can be read, at least up to damage; false if its directory has failed."""
         return self.health.offline is None or self.health.damage is not None
 
     def readable_own_end(self):
@@ -218,7 +218,7 @@ cdef class ReadableLog:
 
     cdef LogSlice read(self, int64_t offset, Py_ssize_t size_max, bint at_least_one,
                        int64_t upto_offset, bint patient):
-        """Up to `size_max` bytes of one segment, from the batch with `offset`, below `upto_offset`.
+        """Up to `size_max` bytes of one segment: batches from `offset` on, up to `upto_offset`.
 
         The first batch is always complete; if it has more than `size_max` bytes, it is returned
         only with `at_least_one`. Raises OffsetOutOfRange; StorageFailed if the log is damaged at or
@@ -294,7 +294,7 @@ cdef class ReadableLog:
         return self._epochs.of_offset(offset)
 
     def end_offset_for_epoch(self, epoch, bint patient=False):
-        """The largest known epoch up to `epoch` and its end, (-1, -1) if unknown (KIP-279)."""
+        """The largest known epoch up to `epoch`, and its end; (-1, -1) if unknown (KIP-279)."""
         if self.at_rest is not None and epoch == self.latest_epoch >= 0:
             return epoch, self.log_end_offset
         self.wake(patient)
@@ -367,8 +367,8 @@ cdef class ReadableLog:
         return producers, known, derived_state.scans_from(known, before)
 
     def adopt_aborted(self, Segment segment not None, list entries, bint grown):
-        """Uses a transaction index that was put in place. `grown`: its last entries may not be
-        durable yet."""
+        """Uses a transaction index that was put in place. `grown` says that its last entries may
+        not be durable yet."""
         self.chain.forget_waiting(segment)
         segment.aborted.placed(len(entries) * ENTRY.size, trusted(entries), grown)
 

@@ -38,7 +38,7 @@ class Reread:
         self.size += sum(size for _, size in self.files)
 
     def run(self) -> None:
-        """Read everything. In any thread; a further call does nothing."""
+        """Reads everything, in any thread. A further call does nothing."""
         with self.lock:
             if self.ran:
                 return

@@ -1,5 +1,5 @@
-"""Deletes old segments: decides by time, size and log start offset which segments are due, and has
-the log remove them."""
+"""Deletes old segments. Their age, the log's size and the log start offset decide which segments
+are due; the log removes them."""
 
 from __future__ import annotations
 

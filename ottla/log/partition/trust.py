@@ -1,8 +1,8 @@
 """Checks by a few batch headers whether a producer snapshot or leader epochs belong to a log.
 
 The checksum of a file does not show this: another partition's file is just as intact. A file that
-does not match is rebuilt from the batches; batches that compaction or retention removed count
-neither for nor against it.
+does not match is rebuilt from the batches. If compaction or retention has removed a batch, nothing
+is concluded from its absence.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def epochs_fit(epochs: LeaderEpochs, segments: Sequence[Segment], patient: bool)
             return False
         if header.first <= start and header.leader_epoch != epoch:
             return False
-        # The first epoch may have begun before its entry, which was moved up to the log start.
+        # The first entry may have been moved up to the log start: its epoch may have begun before.
         before = header_in(segments, start - 1, patient)
         if epoch > first_epoch and before.first < start and before.leader_epoch >= epoch:
             return False

@@ -4,7 +4,7 @@ A round goes through all logs, each from its oldest segment on, limited to a num
 second. The next round begins when an interval has passed since the current round began. The
 progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. The file has the
 version, the time when the round began (ms since 1970), then an offset for each log, in the form of
-an offset checkpoint: everything below that offset was checked.
+an offset checkpoint. Everything below a log's offset has been checked.
 
 A segment that looks wrong is read a second time, from the disk instead of the page cache. If the
 fault persists, the log handles it like damage below the recovery point.
@@ -70,8 +70,8 @@ OnDamage = Callable[[Partition, Damage], None]
 class Scrub:
     """Runs rounds endlessly. `on_damage` is called for each log that is found damaged.
 
-    Bytes that the disk refuses to read count as damage if another replica has them. Otherwise
-    readers keep trying: the disk may recover, and no other copy exists.
+    If the disk refuses to read bytes that another replica has, this is damage. If no other replica
+    has them, readers keep trying, because the disk may recover.
     """
 
     def __init__(

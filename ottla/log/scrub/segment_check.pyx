@@ -1,8 +1,8 @@
 """Checks one sealed segment: every checksum, and that offsets and epochs are in order.
 
-`read` reads the next slice, in a thread; `check` examines it, on the loop, for a fraction of a
-millisecond. A batch may be larger than a slice: its checksum is computed across slices, so that a
-damaged length field cannot exhaust the memory.
+`read` reads the next slice, in a thread; `check` examines it, on the loop, which takes a fraction
+of a millisecond. A batch may be larger than a slice: its checksum is computed across slices, so
+that a damaged length field cannot exhaust the memory.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -146,7 +146,7 @@ cdef class SegmentScrub:
         self.note_fault(f"it cannot be read: {error}", self.batch_position, self.end_offset)
 
     def look_again(self):
-        """Goes back to the batch that looked wrong: only a fault that is read twice counts. If the
+        """Goes back to the batch that looked wrong, because a fault must be found twice. If the
         segment's end looked wrong, any batch may have been misread: the check begins again."""
         if self.batch_position >= self.size:
             self.batch_position, self.end_offset, self.epoch = 0, self.base_offset, -1

@@ -88,8 +88,8 @@ def directory_steps(
     whose = (directory, topic_ids.TOPIC_IDS, topic_ids.encode(ids))
     if directory.written_ids is None:
         task.files.append(whose)
-    # These sizes are written before the recovery points: recovery does not check indexes below the
-    # recovery points.
+    # The sizes of transaction indexes are written before the recovery points, because recovery does
+    # not check indexes below the recovery points.
     if aborted or storage.disk.exists(directory.file(aborted_sizes.ABORTED_SIZES)):
         name = aborted_sizes.ABORTED_SIZES
         yield from file_steps(task, directory, name, aborted_sizes.lines_of(aborted))
@@ -103,7 +103,7 @@ def directory_steps(
 def note_aborted(
     aborted: dict[Partition, dict[int, int]], key: Partition, sizes: dict[int, int] | None
 ) -> None:
-    """Replaces one log's sizes. None leaves them unchanged: the log is at rest."""
+    """Replaces one log's sizes of transaction indexes. `None` leaves the old sizes in place."""
     if sizes:
         aborted[key] = sizes
     elif sizes is not None:

@@ -1,7 +1,7 @@
 """Closes all logs of a broker, and marks each log directory as clean if its logs could be closed.
 
 If a log cannot be closed, its log directory gets no mark. There is one exception: a log whose files
-another program removed. This does not affect the other logs, and the next start sees from the
+another program removed. This loss does not affect the other logs, and the next start sees from the
 checkpoints that the log is missing.
 """
 

@@ -27,7 +27,8 @@ NAME_BYTES_MAX = 255
 class Deletions:
     """The removals of one broker that are not due yet, or not done.
 
-    Due times are by `Clock.monotonic_ms`: setting back the wall clock must not delay a deletion.
+    Due times are those of `Clock.monotonic_ms`: setting back the wall clock must not delay a
+    deletion.
     """
 
     def __init__(self, disk: Disk, clock: Clock) -> None:
@@ -132,7 +133,7 @@ class Deletions:
     def remove_files(self) -> None:
         """Unlink all scheduled files now, at the stop: they have no readers any more. Blocks.
 
-        Otherwise they would stay until the log is used after the next start.
+        Without this call they would stay until the log is used after the next start.
         """
         for _, path in self.files:
             with suppress(OSError):     # the next opening of the log tries again

@@ -122,8 +122,8 @@ class LogDirectory:
             return None
 
     def known_topics(self) -> dict[str, bytes | None]:
-        """The topics of the checkpoints' entries. Drops entries of other topics: a crash left them,
-        because it came before the checkpoint had also written their topics."""
+        """The topics of the checkpoints' entries. Drops entries of other topics: they are left from
+        a checkpoint that a crash interrupted before it had written their topics."""
         known = self.written_ids
         if known is None:
             # A directory of Apache Kafka or of an earlier version: the topic ids are only in the

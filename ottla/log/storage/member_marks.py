@@ -1,8 +1,8 @@
 """Converts the log directories of a stopped standalone broker to those of a cluster member, for
 `ottla cluster create`.
 
-`meta.properties` says who may use a directory. It goes through three states. A state begins only
-after the state before it is durable in all directories:
+`meta.properties` says who may use a directory. Each of its states begins only after the previous
+state is durable in all directories. These are the states, in their order:
 
     standalone  no `ottla.metadata`                             a standalone start is possible
     unfinished  `ottla.metadata=zookeeper`, `ottla.unfinished`  no start is possible

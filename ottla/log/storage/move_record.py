@@ -1,5 +1,5 @@
-"""The record that makes a partition's move to another log directory final, and the completion of
-such moves at a start.
+"""The record of a partition's move to another log directory. It makes the move final; a start
+completes such moves.
 
 A move copies the partition into `<topic>-<partition>.<unique>-future` of the target directory. Once
 the copy is complete and durable, the file `.ottla-move` of the target is written. From then on the

@@ -72,7 +72,7 @@ class MemberIdRequired(ProtocolError):
 
 
 class GroupMaxSizeReached(ProtocolError):
-    """The group has `group.max.size` or `group.consumer.max.size` members."""
+    """The group has as many members as `group.max.size` or `group.consumer.max.size` allows."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
 

@@ -79,11 +79,11 @@ class Group(Protocol):
         """Whether a member reads the topic."""
 
     def expiry_base_ms(self, value: CommittedOffset) -> int | None:
-        """The Unix time from which an offset's retention counts; None while it cannot expire.
+        """The Unix time at which an offset's retention begins; None while it cannot expire.
 
-        The offsets of an empty classic group expire together, counted from when the group became
-        empty. All other offsets count from their last commit. A consumer group with members loses
-        only offsets of topics that it no longer reads.
+        If the last member has left a classic group, the retention of all its offsets begins at that
+        time. Otherwise the retention of an offset begins at its last commit. A consumer group with
+        members loses only offsets of topics that it no longer reads.
         """
 
     # Requests of the classic protocol
@@ -149,7 +149,7 @@ class Group(Protocol):
         """
 
     def take_answers(self) -> list[Answer]:
-        """Remove and return the pending answers of its members."""
+        """Remove and return the pending answers of the group's members."""
 
     def tombstones(self) -> list[Record]:
         """Records that remove the group."""

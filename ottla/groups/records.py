@@ -110,8 +110,8 @@ class ClassicMemberValue:
 
 CONVERTED = -1
 """`state_ms` of a KIP-848 group's conversion to a classic group. A coordinator that loads this
-record makes the members join again. They join again once, too, if the record is one of Kafka before
-2.1, which has no time."""
+record makes the members join again. A record that Kafka before 2.1 wrote has no time, so it has the
+same effect."""
 
 
 @dataclass(frozen=True, slots=True)

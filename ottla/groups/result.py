@@ -21,8 +21,8 @@ Answer = Callable[[Any], None]
 
 
 RETRY_MS = 1000
-"""The delay after which a timer fires again, in case the log refused the records of the first
-attempt, as on a full disk."""
+"""A timer that adds records fires again after this delay: perhaps the log refused the records of
+the first attempt, as on a full disk."""
 
 
 class TimerKey(NamedTuple):

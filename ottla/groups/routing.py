@@ -9,7 +9,7 @@ TRANSACTION_TOPIC = "__transaction_state"
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: 31-adic over UTF-16 code units, wrapped to a signed 32-bit number."""
+    """Java's String.hashCode, which takes UTF-16 code units and gives a signed 32-bit number."""
     value = 0
     if text.isascii():
         for byte in text.encode():

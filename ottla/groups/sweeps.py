@@ -1,7 +1,8 @@
 """Scans all offsets of a shard in slices, since a scan of a million offsets would block the loop.
 
 A sweep is a generator that receives the Result of each turn and puts the tombstones of one slice
-into it. Between two slices anything may happen to the shard, so a sweep keeps only names.
+into it. Between two slices anything may happen to the shard, so a sweep keeps only names,
+and looks up everything else again.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Cluster:
 
     @classmethod
     def begun(cls, where: str | Cluster) -> Cluster:
-        """The Cluster for a pipeline: `reached` checks it first, then it is `patient`."""
+        """The Cluster for a pipeline: `reached` checks it, and `patient` gives it patience."""
         return cls.reached(where).patient()
 
     def patient(self) -> Cluster:
@@ -300,16 +300,16 @@ class Cluster:
         )
 
     def meet(self) -> None:
-        """Raises PipelineError in a few seconds if no broker answers. Its text gives the reason:
-        another server has the port, TLS or a login is missing, or the password is wrong. librdkafka
-        knows no such reason, and waits."""
+        """Raises PipelineError in a few seconds if no broker answers. The error's text gives the
+        reason: another server has the port, TLS or a login is missing, or the password is wrong.
+        librdkafka would give no reason, and wait."""
         self.reach()
         if not self.security.keys() <= JAVA_NAMES.keys() | LOGIN:
             return      # only librdkafka knows the other properties
         try:
             security = Security.from_properties(self.security)
         except ClientError:
-            return      # librdkafka says what is wrong, or has this mechanism
+            return      # librdkafka knows this mechanism, or reports the error
         try:
             with ClusterClient(
                 self.bootstrap, connect_seconds=CONNECT_SECONDS, request_seconds=ANSWER_SECONDS,

@@ -12,7 +12,7 @@ idx       counts the operations of a process
 f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe, seek, init
           (InitProducerId), commit_offsets, fetch_offsets, end_offset, leader
 mops      depending on f: ["send", key, value, offset or null], ["poll", key, [[offset, value], …]]
-          (a third element false says that the value's checksum is wrong), ["assigned", group,
+          ([offset, value, false] if the value's checksum is wrong), ["assigned", group,
           generation, member, key], ["commit", group, key, offset], ["committed", group, key,
           offset] (offset is null or -1 if the group has committed none), ["end", key, epoch,
           offset], ["leader", key, epoch, broker]

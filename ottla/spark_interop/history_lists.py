@@ -21,7 +21,7 @@ def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
-    """An end offset must not be lower than an end offset that was reported before its request."""
+    """An end offset that is requested after another was reported must not be lower than it."""
     found, reported, highest = [], sorted(rows, key=lambda r: r[2]), -1
     done = 0
     for offset, began, _, op in sorted(rows, key=lambda r: r[1]):

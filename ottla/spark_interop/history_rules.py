@@ -383,7 +383,7 @@ def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[An
         while next_end < len(ends) and times[ends[next_end]][2] < began:
             done = ends[next_end]
             next_end += 1
-            # An operation that ended before `done` began needs no edge: that of `done` implies it.
+            # An operation that ended before `done` began needs no edge: `done` has one.
             frontier = [n for n in frontier if times[n][2] >= times[done][1]] + [done]
         result |= {(before, node) for before in frontier if before != node}
     return result

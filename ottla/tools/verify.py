@@ -122,7 +122,7 @@ def nearest(missing: set[str], options: Namespace) -> str:
 
 
 def nearest_path(path: str) -> str:
-    """The end of the message about a missing directory: similar ones beside it."""
+    """The end of the message about a missing directory: similar directories beside it."""
     path = path.rstrip("/")
     known = [os.path.join(os.path.dirname(path), one.name) for one in beside(path) if one.is_dir()]
     # The name may be a topic's, without a partition's number: then suggest its partitions.

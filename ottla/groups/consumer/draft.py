@@ -137,7 +137,7 @@ class Draft:
         return updated
 
     def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:
-        """The topic names selected by a member's names and pattern."""
+        """The topics that a member subscribes to, by name or by pattern."""
         if value.pattern and (resolved := self.patterns.get(value.pattern)) is not None:
             return value.topics | resolved.topics
         return value.topics

@@ -124,7 +124,7 @@ class ConsumerGroup:
         return f"{self.state_name}, epoch {self.epoch}, {counted(len(self.members), 'member')}"
 
     def expiry_base_ms(self, value: CommittedOffset) -> int | None:
-        """The Unix time from which an offset's retention counts."""
+        """The Unix time at which an offset's retention begins."""
         return value.commit_ms
 
     def take_answers(self) -> list[Answer]:
@@ -139,7 +139,7 @@ class ConsumerGroup:
         return member
 
     def topics_of(self, value: ConsumerMemberValue) -> frozenset[str]:
-        """The topic names selected by a member's names and pattern."""
+        """The topics that a member subscribes to, by name or by pattern."""
         if value.pattern and (resolved := self.patterns.get(value.pattern)) is not None:
             return value.topics | resolved.topics
         return value.topics

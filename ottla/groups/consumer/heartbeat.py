@@ -63,8 +63,9 @@ class Heartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Whether this is a full heartbeat, which members send for example after an error. The
-        reply to a full heartbeat is full, too."""
+        """Whether the heartbeat has the rebalance timeout, the subscription and the owned
+        partitions, as for example after an error. The reply to such a full heartbeat has the
+        assignment, even if the assignment has not changed."""
         return (
             self.rebalance_timeout_ms != -1
             and (self.topics is not None or self.pattern is not None)
@@ -73,7 +74,7 @@ class Heartbeat:
 
 
 class UnchangedHeartbeat(Protocol):
-    """The fields used from a ConsumerGroupHeartbeat of a member without changes."""
+    """The fields that are read if a ConsumerGroupHeartbeat reports no changes."""
 
     @property
     def member_id(self) -> str:
@@ -214,7 +215,7 @@ def heartbeat(
         and value == member.value
         and at_rest(group, member, cluster)
     ):
-        # Nothing has changed for the group, though the member reported something.
+        # The member reported something, but it changes nothing in the group.
         member.deadline_ms = result.tick_ms + session_ms(own, settings)
         assignment = frozenset(member.current.assigned) if request.is_full else None
         interval = interval_ms(own, settings)
@@ -438,8 +439,8 @@ def drop(
     draft = Draft(group, result, cluster)
     for member in leaving:
         draft.drop(member.member_id)
-        # If the log refuses the records, the member still exists, but may send no more requests:
-        # this timer removes it later.
+        # If the log refuses the records, the member still exists, but perhaps sends no more
+        # requests. Then this timer removes it later.
         result.set_timer(SESSION, group.group_id, member.member_id, after_ms=RETRY_MS)
         result.cancel_timer(REBALANCE, group.group_id, member.member_id)
     draft.bump_epoch()

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from ottla.groups.settings import GroupSettings
 
 DOWNGRADE, REJOIN_ALL = "downgrade", "rejoin all"
-"""Timers without a delay: convert to a classic group; then make its members join again."""
+"""Two timers: one converts the group to a classic group, the other makes its members join again."""
 DOWNGRADE_RETRY_MS = 100
-"""Retry delay: the log may have refused the records, as on a full disk."""
+"""DOWNGRADE fires again after this delay: perhaps the log refused the records (full disk)."""
 
 
 def upgrade(

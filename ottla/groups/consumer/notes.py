@@ -29,7 +29,7 @@ def note_arrival(
     group_id: str, member_id: str, value: ConsumerMemberValue,
     former: tuple[str, ConsumerMemberValue] | None, result: Result, reason: str | None = None,
 ) -> None:
-    """Note if a member is new, takes a static member's place, or reads other topics than before."""
+    """Add an event if a member is new, takes a static member's place, or changes its topics."""
     if former is None:
         topics = tuple(sorted(value.topics))
         note_member(

@@ -9,7 +9,7 @@ from ottla.groups.errors import InvalidRegularExpression
 from ottla.wire.patterns import InvalidPattern, Pattern, compiled
 
 REMEMBERED_MAX = 32
-"""How many patterns keep their last comparison in memory."""
+"""The number of patterns whose last comparison is kept in memory."""
 
 
 def _compiled(pattern: str) -> Pattern:

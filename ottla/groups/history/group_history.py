@@ -56,7 +56,7 @@ class GroupHistory:
         """Keep an OFFSETS_SET event: a client that is not a member has set offsets. If the event is
         not news, it is merged into the client's previous event. Returns whether to log the event:
         True if it is news, or if it adds topics to a previous event whose list of topics is not
-        cut."""
+        cut. The field `back` is the number of records by which offsets were set back."""
         topics, back = {*of.fields["topics"]}, of.fields["back"]
         who = [of.fields[name] for name in ("user", "client", "host")]
         is_news = self.setters.is_news((group_id, *who, bool(back)), bool(back), of.tick_ms)

@@ -23,8 +23,9 @@ class Seen(NamedTuple):
 
     last_ms: int
     since_ms: int
-    """When the count `back` began."""
+    """When the counting of `back` began."""
     back: int
+    """The number of commits that set offsets back."""
 
 
 class Setters:

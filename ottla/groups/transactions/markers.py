@@ -101,8 +101,8 @@ class Ending:
             except ProtocolError as error:
                 self._settle(partition, error, settled)
             except Exception:
-                # For example a truncated log. The attempt must end nevertheless: otherwise there
-                # would be no further attempt, and the transaction would never end.
+                # For example, the log is truncated. The attempt must end nevertheless: otherwise
+                # there would be no further attempt, and the transaction would never end.
                 if partition not in self._failed:
                     self._failed.add(partition)
                     log.exception("no transaction marker could be written to %s-%d", *partition)

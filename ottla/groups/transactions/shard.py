@@ -144,7 +144,7 @@ class TransactionShard:
         if value is before:
             if version < transitions.EPOCH_PER_TRANSACTION:
                 reached("a partition was added to a transaction again")
-                # In version 2 this is not needed: if the epoch is equal, so is the transaction.
+                # In version 2 this is not needed: each epoch belongs to one transaction.
                 self.confirm(transactional_id, result)
             return
         if before is None or before.state is not TransactionState.ONGOING:

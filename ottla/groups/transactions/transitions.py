@@ -291,11 +291,11 @@ def aborted(
     """Prepare an open transaction to be aborted by the coordinator: it was open for too long, or an
     InitProducerId requests the transactional id.
 
-    The epoch grows, which fences the producer, but the producer may continue. If it sends an abort,
-    or an InitProducerId with its own epoch, the coordinator treats the request as a repetition and
-    replies with the new epoch. An InitProducerId of another client gets the epoch after the new
-    epoch. No client gets the last epoch of a producer id: a new producer id replaces the exhausted
-    id, at once if `new_producer_id` is given.
+    The epoch grows, so requests with the old epoch are refused. But the producer can continue: if
+    it sends an abort, or an InitProducerId with its old epoch, the coordinator treats the request
+    as a repetition and replies with the new epoch. An InitProducerId of another client gets the
+    epoch after the new epoch. No client gets the last epoch of a producer id: a new producer id
+    replaces the exhausted id, at once if `new_producer_id` is given.
     """
     assert value.state is TransactionState.ONGOING, "the transaction to abort is not open"
     moves = value.is_exhausted and new_producer_id is not None

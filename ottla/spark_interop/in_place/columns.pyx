@@ -212,7 +212,7 @@ cdef class Columns:
         at = read_varint(at, end, &count)
         if self.rows % 8 == 0:
             self.header_bits.more(1)[0] = 0
-        if count:                               # Spark's own source returns null for no headers
+        if count:                               # no headers: null, as in Spark's own source
             self.header_bits.data[self.rows // 8] |= 1 << (self.rows % 8)
         else:
             self.header_nulls += 1

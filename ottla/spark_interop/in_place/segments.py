@@ -64,7 +64,7 @@ class Aborted:
 def partition_directory(
     log_dirs: list[str], topic: str, partition: int, in_sync: Collection[int]
 ) -> Path | None:
-    """A partition's directory, in the first log directory of an in-sync replica; None without one.
+    """The first directory of the partition that belongs to an in-sync replica; None if none does.
 
     Directories of other replicas may lack committed records, or contain uncommitted records.
     """

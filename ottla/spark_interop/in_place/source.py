@@ -342,8 +342,8 @@ class InPlaceReader(DataSourceReader):
             except segments.UnindexedAbort:
                 raise                       # rows of that transaction may have been returned
             except CorruptMessage:
-                # This executor may not see the newest bytes of a growing file: the next way
-                # asks the broker.
+                # Perhaps this executor does not see the newest bytes of a growing file yet. The
+                # next way asks the broker.
                 if piece.segment is None or not piece.segment.growing:
                     raise
         yield from self._consume(partition, done, piece.end)

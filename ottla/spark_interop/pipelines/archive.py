@@ -281,7 +281,7 @@ def _compact(
     stage = target.stage()
     reader = spark.read.option("basePath", files.at("data"))
     frame = reader.parquet(*[files.at(name) for name in small])
-    # Each directory is handled by one task, so that it becomes one file.
+    # One task handles each directory, so that each directory gets one file.
     frame = frame.repartition(*grains) if grains else frame.coalesce(1)
     frame = frame.sortWithinPartitions(*grains, "partition", "offset")
     writer = frame.write.option("compression", COMPRESSION).partitionBy(*grains)

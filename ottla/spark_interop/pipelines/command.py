@@ -187,7 +187,7 @@ def given_to(step: Step, options: argparse.Namespace) -> dict[str, Any]:
 def _logged_in(
     todo: list[tuple[Step, dict[str, Any]]], config: str | None
 ) -> list[tuple[Step, dict[str, Any]]]:
-    """Unless `config` is None, replaces addresses by clusters with the properties in this file."""
+    """Replaces addresses by clusters with the properties in the file `config`, if it is given."""
     if config is None:
         return todo
     return [

@@ -207,7 +207,7 @@ def claim_of(
 def _older(
     cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
 ) -> targets.RetentionCheck:
-    """A check whether records that are not written yet are older than a target's retention."""
+    """A check for records that are not written yet, but older than a target's retention."""
     # With `allow_gaps` an existing target may delete such records, so this reports none.
     if allow_gaps and cluster.exists(into.topic):
         return lambda _: False

@@ -120,7 +120,7 @@ def _write_batch(
         _merged(old, keyed).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
-    # Keep empty files, too: a table without keys has its columns from them.
+    # Keep empty files, too: a table without keys gets its columns from them.
     added = target.adopt(
         stage, f"b{number:08}", lambda *of: {"0": [0, 0, target.files.rows(*of)]}, keep_empty=True
     )

@@ -177,7 +177,7 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
 
 
 def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
-    """Where a mirror without a checkpoint begins: at its progress, or at a later log start."""
+    """Where a mirror without a checkpoint begins: at its progress, but not before the log start."""
     done = transactional.begin(into).positions
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})

@@ -47,7 +47,7 @@ RULES = {
     "corrupt_value": "a polled value was never sent, or its checksum is wrong",
     "inconsistent_offsets": "one offset of a key had two values",
     "duplicate": "one value is at two offsets of a key",
-    "lost_write": "readers went past a write that must have happened, and nobody ever read it",
+    "lost_write": "readers went past a write that must have happened, and never read it",
     "unseen_at_end": "an acknowledged value is not in the final read",
     "stale_end": "the final read ends before an acknowledged offset",
     "stuck_read_committed": "the final read with read_uncommitted has a value that the final read"
@@ -59,7 +59,7 @@ RULES = {
     "nonmonotonic_send": "a send has a lower offset than an earlier send of its process",
     "torn_transaction": "some values of a transaction are visible, others are lost",
     "circular_information_flow": "transactions read from each other in a circle (G1c)",
-    "circular_in_real_time": "what transactions read contradicts their order in real time",
+    "circular_in_real_time": "the reads of transactions contradict their order in real time",
     "end_offset_regress": "a visible end offset went back within a leader epoch",
     "offset_commit_loss": "a group's committed offset is less than an offset committed before",
     "double_ownership": "two members had the same partition in the same generation",

@@ -42,7 +42,7 @@ def group_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
         lags = lags_of(kept.get(one.id, {}), ends)
         read = one.id in kept
         topics = sorted({topic for topic, _ in kept.get(one.id, {})})
-        # Brokers report sums over all topics of a group, including those that the user may not see.
+        # Brokers report sums over all topics of a group. Hide them unless the user sees each topic.
         whole = set(report.get("topics", ())) <= set(topics)
         rows.append({
             "group": one.id,
@@ -140,7 +140,7 @@ def group_page(cluster: ClusterClient, memory: Memory, name: str) -> Row:
     ends = ends_of(cluster, places)
     reports = partition_reports(cluster, memory, name)
     details = {place: row for place, row in reports.items() if place in ends}
-    # A group's lag is a sum over all its topics, including those that the user may not see.
+    # Reports about the lag cover all topics of the group: show them if the user sees each topic.
     whole = 0 < len(reports) == len(details)
     happened = seen_only(
         cluster, why(cluster, memory, "groups", name), {topic for topic, _ in ends}, whole=whole)
@@ -222,7 +222,7 @@ def why(cluster: ClusterClient, memory: Memory, kind: str, name: str) -> Row:
 
 
 def seen_ids(cluster: ClusterClient, named: set[str]) -> set[str]:
-    """Those of these transactional ids that the user may see; none if no broker answers."""
+    """The transactional ids in `named` that the user may see; none if no broker answers."""
     try:
         return transactions.visible(cluster, named)
     except ClientError:
@@ -251,7 +251,7 @@ def topics_of(one: Row) -> set[str]:
 
 
 def seen_topics(cluster: ClusterClient, names: set[str]) -> set[str]:
-    """Those of these topics that the user may see. Brokers check the user's rights first, and only
+    """The topics in `names` that the user may see. Brokers check the user's rights first, and only
     then whether the topic exists, so deleted topics can be among them."""
     passes = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:

@@ -1,5 +1,5 @@
-"""The last week in SQLite: a point every 10 s of the last hour, every minute of the last day, every
-ten minutes of the week.
+"""The last week in SQLite: points 10 s apart for the last hour, 1 min apart for the last day, and
+10 min apart for the whole week.
 
 A series is a kind (total, topic, group), a name and a measure. The point of an interval is the last
 value in it. A series is deleted if it has had no new point for a week. Each cluster has at

@@ -38,9 +38,10 @@ partition."""
 PARTITION_SIZE = 12
 """Bytes of a partition in a request for offsets."""
 SENT_AHEAD = 2
-"""Requests for offsets that brokers work on while the console decodes an answer. More requests
-might not fit into a socket's buffers, which could block the console: a broker may read no requests
-while it waits for the console to receive an answer."""
+"""How many requests for offsets are still unanswered when the console sends the next two. Brokers
+work on them while the console decodes answers. If more requests were unanswered, they might not fit
+into a socket's buffers, which could block the console: a broker may read no requests while it waits
+for the console to receive an answer."""
 WITHOUT_EPOCHS = 3
 """The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
 offset, a broker has to read files of partitions that it has not used since its start."""
@@ -179,8 +180,8 @@ def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None
 
 
 def connections_to(cluster: ClusterClient, brokers: Iterable[int]) -> dict[int, Connection]:
-    """Connections to those of the brokers that can be reached. To find a broker, `cluster` may send
-    a request on any connection, so the caller must have received all answers before."""
+    """Connections to the brokers that can be reached. To find a broker, `cluster` may send a
+    request on any connection, so no earlier answer may be left to receive."""
     found = {}
     for broker in brokers:
         try:
@@ -280,7 +281,7 @@ Asked = dict[int, tuple["Connection", "Sent"]]
 
 
 def ask_disks(cluster: ClusterClient, members: Members, notes: list[str]) -> Asked:
-    """Asks all unfenced brokers for their log directories, so that they work at the same time."""
+    """Asks all unfenced brokers for their log directories, so that all brokers work at once."""
     found: dict[int, Connection] = {}
     for one in members.brokers:
         if one.broker_id not in members.fenced:

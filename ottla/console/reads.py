@@ -269,7 +269,7 @@ async def history(request: ApiRequest) -> Row:
 
 
 async def exists(request: ApiRequest, kind: str, name: str) -> bool:
-    """Whether the user may see such a topic or group. For a total, whether the name is empty."""
+    """Whether the user may see this topic or group. For a total, whether the name is empty."""
     if kind == "topic":
         return name in (await request.part(picture.take)).topics.by_name
     if kind == "group":
@@ -438,7 +438,7 @@ def given(text: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
 
 
 def one_record(cluster: ClusterClient, topic: str, partition: int) -> tuple[tuple[int, int], str]:
-    """First and next offset of a partition, and the addresses for a reader."""
+    """First and next offset of a partition, and the addresses of brokers."""
     place = (topic, partition)
     if place not in leaders(cluster, [topic]):
         raise Refused(3, f"topic {topic!r} has no partition {partition}")

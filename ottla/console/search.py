@@ -123,7 +123,7 @@ class Wanted:
 
     @cached_property
     def since(self) -> int | None:
-        """The search finds only records with this timestamp or later ones."""
+        """The search finds only records with this timestamp or a later one."""
         match = re.fullmatch(r"(?:time:|at:.*\bsince=)(\d{1,18})", self.start)
         return int(match[1]) if match is not None else None
 
@@ -140,8 +140,8 @@ class Wanted:
         return (self.since or 0) <= timestamp and (self.until is None or timestamp < self.until)
 
     def passed(self, message: Any) -> bool:
-        """Whether all later records of the partition are certainly too new. Timestamps that the
-        broker sets never decrease. For other timestamps, returns False."""
+        """Whether all records after this one are certainly too new. Timestamps that the broker sets
+        never decrease. For other timestamps, returns False."""
         kind, timestamp = message.timestamp()
         return self.until is not None and kind == LOG_APPEND_TIME and timestamp >= self.until
 

@@ -83,7 +83,7 @@ class BrokerProcess:
         return self.clock.now_ms()
 
     async def disk_room(self, bytes_left: int) -> None:
-        """Accepts this many more bytes; -1 means no limit."""
+        """Lets the disk accept this many more bytes; -1 means no limit."""
         self.disk.room.bytes_left = bytes_left
 
 

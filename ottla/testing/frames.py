@@ -131,7 +131,7 @@ def describe_records(data: bytes) -> str:
         return "none"
     try:
         found = list(batches(data))
-    except ProtocolError:               # of a format before KIP-98, or damaged
+    except ProtocolError:               # a format before KIP-98, or damaged batches
         return f"{len(data)} bytes"
     if not found:
         return f"{len(data)} bytes, less than a batch"

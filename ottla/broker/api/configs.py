@@ -261,8 +261,8 @@ def _decided_elsewhere(context: RequestContext) -> bool:
 
 
 async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
-    """Set logger levels here. Also validate settings that are for this broker alone, since they
-    depend on its properties file. Forward the valid ones, and all other resources, to the
+    """Set logger levels here. Also validate settings of this broker alone here, since they depend
+    on its properties file. Forward the valid settings, and all other resources, to the
     controller."""
     access, role, version = context.access, context.broker.role, context.version
     kind: Any = type(request)

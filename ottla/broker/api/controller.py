@@ -118,7 +118,7 @@ async def broker_heartbeat(
 async def allocate_producer_ids_api(
     request: AllocateProducerIdsRequest, context: RequestContext
 ) -> AllocateProducerIdsResponse:
-    """Allocate a block of producer ids to a broker that is registered with this epoch."""
+    """Allocate a block of producer ids to a broker, if its epoch in the request is current."""
     require_controller(context)
     block = await context.broker.metadata_log.decide(
         allocate_producer_ids, request.broker_id, request.broker_epoch

@@ -177,7 +177,7 @@ async def expire_delegation_token(
 
 
 async def _forwarded(context: RequestContext, request: Message, kind: type[Any]) -> Any:
-    """Like `from_controller`, but an error found here becomes a response."""
+    """Check the client, then do as `from_controller` does; an error becomes a response."""
     try:
         secrets_of(context)
         return await from_controller(context, request, kind)

@@ -463,9 +463,9 @@ async def _begin_reads(
         part: Sequence[tuple[str, int]], shard: Shard, result: Result
     ) -> list[FetchedOffset]:
         if stable:
-            # Confirm that this broker still coordinates the group. A coordinator that was replaced
-            # may lack a transaction's commit. It would return an older offset, from which a
-            # transactional consumer would process records twice.
+            # Confirm that this broker still coordinates the group. A former coordinator may lack a
+            # transaction's commit. It would return an older offset, from which a transactional
+            # consumer would process records twice.
             shard.confirm(group_id, result)
         return shard.fetch_offsets(group_id, part, stable, member_id, member_epoch)
 
@@ -490,9 +490,9 @@ async def _finish_reads(
             await slices.pause()
         for each in part:
             if _is_current(each, topics):
-                # A result without a value and without an error code means that no offset is
-                # committed. A request for all offsets gets such a result if a commit that was
-                # pending when the read began has failed since: leave the partition out.
+                # No value and no error code: no offset is committed. In a request for all offsets,
+                # such a partition had only a pending commit when the read began, and this commit
+                # has failed since. Leave the partition out.
                 if each.value is not None or each.code or not all_of_group:
                     offsets.append(each)
             elif not all_of_group:
@@ -501,7 +501,7 @@ async def _finish_reads(
 
 
 def _is_current(offset: FetchedOffset, topics: Mapping[str, TopicImage]) -> bool:
-    """Whether an offset belongs to the existing topic of its name, not to a deleted one.
+    """Whether an offset belongs to an existing topic, not to a deleted one of the same name.
 
     Offsets of a deleted topic remain if the broker crashes before it has written their tombstones.
     """

@@ -100,7 +100,7 @@ def _described(
         return result
     result.total_bytes, result.usable_bytes = _space(directory.path)
     if directory.space.full:
-        result.usable_bytes = 0         # writes are refused; a quota may be the reason
+        result.usable_bytes = 0         # writes fail, perhaps because of a quota
     result.topics = [*topics, *map(_future, moves)]
     return result
 

@@ -131,7 +131,7 @@ def _require_sense(request: MetadataRequest, version: int) -> None:
 
 
 def _refused(request: MetadataRequest, error: ProtocolError) -> MetadataResponse:
-    """Below version 13 an error of the whole request is reported in each topic."""
+    """Refuse the whole request. Below version 13 only the topics have an error code."""
     return MetadataResponse(
         topics=[
             MetadataResponse.Topic(
@@ -158,8 +158,8 @@ def _metadata_response(
 
 
 def _cluster_operations(access: Access, asked: bool) -> int:
-    """The client's allowed operations on the cluster as bits (KIP-430), if it may describe the
-    cluster."""
+    """The operations that the client may perform on the cluster, as bits, if it asked for them
+    (KIP-430); 0 if the client may not describe the cluster."""
     if not asked:
         return NOT_ASKED
     if not access.quiet.cluster(Operation.DESCRIBE):

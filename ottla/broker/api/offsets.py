@@ -119,8 +119,8 @@ def _at_once(
     """The answer for EARLIEST or LATEST, without reading files; None if files are needed or the
     answer is an error. Optimized, because tools ask about 100,000 partitions.
 
-    The leader epoch for EARLIEST may have to be read from a file, so versions that report leader
-    epochs get only LATEST here."""
+    The leader epoch for EARLIEST may have to be read from a file. Therefore, in versions that
+    report leader epochs, only LATEST is answered here."""
     newest = item.timestamp == LATEST
     if partition is None or not version or not (
         newest or (item.timestamp == EARLIEST and version < FIRST_WITH_EPOCH)

@@ -38,8 +38,8 @@ Answer = tuple[tuple[str, int], ProtocolError | None]
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect the preferred leaders or, in an unclean election, any replica of partitions without a
-    leader. Null means all topics.
+    """Elect the preferred leaders. An unclean election instead elects a leader for each partition
+    without one, which may be a replica that is not in sync. Null means all topics.
 
     Requires ALTER on the cluster.
     """

@@ -38,7 +38,7 @@ def may_produce(request: InitProducerIdRequest, access: Access) -> None:
 async def init_producer_id(
     request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
-    """Assign a producer id. Without a transactional id, it is new and has epoch 0 (KIP-360)."""
+    """Assign a producer id and epoch: a new id and epoch 0 if there is no transactional id."""
     try:
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise InvalidRequest("producer id and producer epoch must be set together")
@@ -85,8 +85,8 @@ async def _initialise(
 def _tell_of_abort(
     request: InitProducerIdRequest, context: RequestContext, before: TransactionValue
 ) -> None:
-    """Log that a request has aborted an open transaction, and add an event to the history of each
-    of its partitions."""
+    """Log that a request has aborted an open transaction, and add an event to the histories of at
+    most EVENTS_MAX of the transaction's partitions."""
     broker, client = context.broker, context.client
     places = sorted(before.partitions)
     open_ms = max(0, broker.clock.now_ms() - before.started_ms)

@@ -175,8 +175,8 @@ def delete_records(
 
 
 def _deletable(results: Mapping[Place, tuple[int, int]], place: Place) -> bool:
-    """Whether the next request contains this partition: if it has no result yet, or an error after
-    which a retry may help."""
+    """Whether the next request contains this partition: it has no result yet, or its error may not
+    last."""
     return place not in results or results[place][0] in MOVED | EARLY
 
 

@@ -37,7 +37,7 @@ class Moving:
 
 @dataclass
 class Replica:
-    """One replica in one log directory; `future` while it is being moved to this directory."""
+    """One replica in one log directory. `future`: it is still being moved to this directory."""
 
     broker: int
     directory: str

@@ -36,7 +36,7 @@ def duration_ms(text: str) -> int:
     parts = {name: float(value) if value else 0.0 for name, value in match.groupdict().items()}
     seconds = ((parts["days"] * 24 + parts["hours"]) * 60 + parts["minutes"]) * 60
     ms = (seconds + parts["seconds"]) * 1000
-    if abs(ms) > INT64_MOST // 2:     # it is added to a time
+    if abs(ms) > INT64_MOST // 2:     # the duration is added to a time
         raise ValueError(f"Text cannot be parsed to a Duration: {text} is too long")
     total = int(ms)
     return -total if text.startswith("-") else total

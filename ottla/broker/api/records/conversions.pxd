@@ -17,7 +17,7 @@ cdef class Conversion:
     cdef int64_t offset, first_offset   # where the batches were read, and the client's fetch offset
     cdef int64_t next_offset            # after the last batch that was read
     cdef int64_t records                # number of converted records
-    cdef Py_ssize_t enough
+    cdef Py_ssize_t enough              # `run` stops once it has made this many bytes
     cdef bint started
     cdef readonly bint done
     cdef object error

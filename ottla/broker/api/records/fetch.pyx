@@ -52,7 +52,7 @@ cdef enum:
     LOOKS_UNTIMED_MAX = 32              # partitions with records between two reads of the clock
     ABSENT_MAX = 1000                   # partitions of a session that are missing on this broker
     LISTED_SIZE = 17                    # bytes of an aborted transaction in a reply
-    UNFIT_MAX = 32                      # a reply is full after this many partitions did not fit
+    UNFIT_MAX = 32                      # a reply is full once this many partitions did not fit
 
 cdef double LOOK_SECONDS_MAX = 0.005    # time limit of a look, checked now and then
 
@@ -240,8 +240,8 @@ cdef class FetchHandler:
         """Whether an item without records tells the session's client something new. If not, the
         item leaves the session's list of changed items until its partition changes, with two
         exceptions. The item stays on the list if its records did not fit, or if this broker is a
-        follower that has received nothing from the leader yet. The latter is reported at the end of
-        the wait."""
+        follower that has received nothing from the leader yet. In that case the reply
+        at the end of the wait has an error."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
                 and item.high_watermark == item.sent_high_watermark
@@ -253,7 +253,7 @@ cdef class FetchHandler:
         return False
 
     cdef int refuse_all(self, Fetch fetch) except -1:
-        """Put a request's error into every item, where clients below version 13 check it."""
+        """Put a request's error into every item: clients below version 13 look for it there."""
         cdef FetchItem item
         if fetch.version >= 13:
             return 0
@@ -364,7 +364,7 @@ cdef class FetchHandler:
         if fetch.session is not None:
             fetch.session.watch(item)
         elif fetch.watching and item.partition is not before:
-            # The long poll does not watch the partition that was found now: answer at once.
+            # The long poll does not watch the partition that was just found: answer at once.
             fetch.size_min = 0
         return 0
 

@@ -31,8 +31,8 @@ cdef class FetchItem:
     cdef int32_t diverging_epoch
     cdef int32_t preferred              # the replica to read from instead (KIP-392), -1 for none
     cdef LogSlice slice
-    cdef object conversion              # a Conversion, from its start to the reply
-    cdef bytes converted                # instead of the slice, for older clients
+    cdef object conversion              # a Conversion until the reply is written, or None
+    cdef bytes converted                # the bytes to send instead of the slice, or None
     cdef list aborted
 
 
@@ -41,12 +41,12 @@ cdef class FetchSession(Watcher):
     cdef readonly int32_t epoch
     cdef readonly bint by_id
     cdef readonly int32_t replica_id    # the replica that fetches; -1: a consumer
-    cdef int64_t replica_epoch          # the broker epoch of its last request
+    cdef int64_t replica_epoch          # the replica's broker epoch in its last request
     cdef bint reports_at_once           # a new high watermark ends a replica's wait
     cdef dict items                     # (topic, index) → FetchItem
     cdef dict changed                   # items that may have news, in the order of serving
     cdef dict by_partition              # Partition → FetchItem
-    cdef Py_ssize_t absent              # items added while their partition was not on this broker
+    cdef Py_ssize_t absent              # number of items added while their partition was not here
     cdef Wait wait                      # the waiting fetch of this session, or None
     cdef bint moved_meanwhile           # a partition has changed since `look` last began
     cdef double created_at, used_at

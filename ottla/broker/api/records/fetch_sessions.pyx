@@ -59,7 +59,7 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int put(self, FetchItem item) except -1:
-        """Add a partition, or change its fetch parameters. The values last sent to a consumer stay.
+        """Add a partition, or change its fetch parameters. Keep the values last sent to a consumer.
 
         A replica names a partition again if it has dropped an answer with an outdated leader epoch
         or offset. The values in that answer, such as the high watermark, are then sent again.
@@ -178,8 +178,9 @@ cdef class FetchSessionCache:
 
     cdef bint evict(self, Py_ssize_t partitions, double now) except -1:
         """Make room for a session with `partitions` partitions. Evict the least recently used
-        session if it was unused for EVICTABLE_AFTER_S. Otherwise, of the sessions created that long
-        ago, evict the smallest if it has fewer partitions. Returns False if none is evicted."""
+        session if it was unused for EVICTABLE_AFTER_S. Otherwise take the smallest session created
+        that long ago, and evict it if it has fewer partitions than the new one. Returns False if no
+        session is evicted."""
         cdef FetchSession candidate, oldest = None, smallest = None
         for item in self.sessions.values():
             candidate = <FetchSession>item

@@ -1,10 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 """Consumers that read from the closest replica (KIP-392): what a follower serves, and to which
-replica a leader with a selector sends them.
+replica a leader with a replica selector sends consumers.
 
-A follower serves only records that it knows to be committed, with or without a selector; its log
-may have more. Until it has compared its log with the current leader's, it may also lack records
-that consumers have read from other replicas, so consumers wait until then.
+With or without a selector, a follower serves only records that it knows to be committed. Its log
+may have more records. Until it has compared its log with the current leader's, it may also lack
+records that consumers have read from other replicas, so consumers wait until then.
 """
 
 from libc.stdint cimport int64_t

@@ -46,7 +46,7 @@ cdef class WithoutZstd(ConvertedFormat):
 
     cdef bytes recoded(self, FetchItem item, int64_t room):
         """The batches of a slice with gzip instead of zstd. None if no batch uses zstd, or while a
-        thread has to do `item.conversion`.
+        thread has to run `item.conversion`.
 
         Converts about `room` bytes; the client fetches the rest later. Returns b"" without room.
         """
@@ -82,7 +82,7 @@ cdef class MessageSets(ConvertedFormat):
 
     cdef bytes messages(self, FetchItem item, int version, int64_t room, bint at_least_one):
         """Converted records from the item's offset on, b"" at the end of the log; None while a
-        thread has to do `item.conversion`. Raises OffsetOutOfRange.
+        thread has to run `item.conversion`. Raises OffsetOutOfRange.
 
         Below version 3, requests have a limit for each partition only. Each partition gets at least
         one batch, so a client whose limit is too small makes progress. Kafka answers such a client

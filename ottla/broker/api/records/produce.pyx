@@ -50,7 +50,7 @@ TURN_SECONDS = 0.010
 
 cdef enum:
     PRODUCE_KEY = 0
-    LEADERS_SINCE = 10                  # first version with the new leader (KIP-951)
+    LEADERS_SINCE = 10                  # first version whose reply can name a new leader (KIP-951)
     LOOK_SIZE = 1 << 20                 # bytes of work between two reads of the clock
     PARTITION_COST = 1 << 17            # fixed cost of a partition, in bytes of work
 
@@ -134,8 +134,8 @@ cdef class ProduceHandler:
         return True
 
     cdef object find_topic(self, ProduceState state, ProducedPartition *part):
-        """Write the topic's name or id into the reply. Returns the topic's partitions, or one
-        exception, with which all its partitions in the request are answered."""
+        """Write the topic's name or id into the reply. Returns the topic's partitions, or an
+        exception: the answer for all partitions of the topic in the request."""
         cdef Writer reply = state.reply
         cdef int version = state.version
         cdef str name

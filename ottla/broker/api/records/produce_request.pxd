@@ -14,8 +14,8 @@ cdef class ProduceRequest(ProduceState):
     cdef ProduceHandler handler
     cdef ReplyQueue queue
     cdef int32_t correlation_id
-    cdef object work                    # the future that it waits for
-    cdef bint asks                      # whether it waits for a coordinator
+    cdef object work                    # the future that the request waits for
+    cdef bint asks                      # whether the request waits for a coordinator
 
     cdef Held begin(self)
     cdef Held prepare(self, Py_ssize_t start)

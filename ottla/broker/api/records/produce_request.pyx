@@ -5,8 +5,8 @@
                         a coordinator, from version 12 on     |_________________________|
                         or in a cluster
 
-Promises (acks=all, or a flush) do not hold back later frames: the reply is queued with its
-promises.
+Appending and preparation alternate if several batches need a thread. Later frames do not wait for
+promises (acks=all, or a flush): the reply is queued together with its promises.
 """
 
 from libc.stdint cimport int32_t

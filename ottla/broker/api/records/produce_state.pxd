@@ -26,13 +26,13 @@ cdef class ProduceState(Held):
     cdef Client client
     cdef object access                  # None without an authorizer
     cdef object refusal                 # an error or verdicts for TransactionGate.check, or None
-    cdef PendingReply pending           # its open promises, if any, with its reply
+    cdef PendingReply pending           # holds back the reply until promises end, or None
     cdef bint failed                    # some partition was refused
     cdef uint8_t *body                  # position 0, even if `frame` begins at a later position
-    cdef int32_t size_sent              # of the body
+    cdef int32_t size_sent              # bytes of the body
     cdef bytearray frame                # the request's own copy of its bytes, or None
-    cdef ProducedPartition first        # replaces `parts` if there is one partition
-    cdef bytearray memory               # holds `parts` otherwise
+    cdef ProducedPartition first        # `parts` points to it if there is one partition
+    cdef bytearray memory               # holds the parts if there are several
     cdef ProducedPartition *parts       # in the order of the reply, no partition twice
     cdef Py_ssize_t count, room         # of parts; invariant: next <= count <= room
     cdef Py_ssize_t topics              # number of topics that have parts
@@ -46,7 +46,7 @@ cdef class ProduceState(Held):
     cdef uint8_t *records
     cdef Py_ssize_t size                # of the batch: more bytes may have been sent after it
     cdef bint in_log                    # errors from now on are reported with the log start
-    cdef str internal                   # the topic's name if only brokers write to it
+    cdef str internal                   # the topic's name if only brokers may write to it
     cdef bytearray stored               # holds `records` unless they are the client's bytes
     cdef Preparation preparation        # its preparation in a thread
 

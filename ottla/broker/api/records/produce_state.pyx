@@ -109,7 +109,7 @@ cdef class ProduceState(Held):
         return parts
 
     cdef int remove_duplicates(self) except -1:
-        """Merge topics that occur twice; the last one of equal partitions remains."""
+        """Merge topics that occur twice. Of a partition's entries, keep only the last one."""
         cdef dict topics = {}, parts
         cdef Py_ssize_t at
         cdef bytearray read = self.memory

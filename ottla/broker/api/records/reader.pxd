@@ -32,12 +32,12 @@ cdef class Fetch:
     cdef int16_t error                  # of the whole request
     cdef FetchSession session
     cdef list items                     # FetchItem, in the order of the request
-    cdef list forgotten                 # (topic, index); None without any
+    cdef list forgotten                 # (topic, index) of each; None if there are none
     cdef Client client
     cdef Reader reader
     cdef RecordFormat format
     cdef bint looked                    # all items were looked at since the request came
-    cdef bint watching
+    cdef bint watching                  # whether changes of its partitions wake it
     # The state of one call of `FetchHandler.look` (a look).
     cdef bint at_once                   # answer now, whatever the look finds
     cdef bint due                       # answer now, since the look has found enough bytes or news
@@ -45,10 +45,10 @@ cdef class Fetch:
     cdef int64_t total, listed          # bytes of records, and of aborted transactions
     cdef int64_t room                   # bytes that the reply may still get
     cdef Py_ssize_t served, unfit       # partitions with records; with records that did not fit
-    cdef Py_ssize_t absent
-    cdef double began
+    cdef Py_ssize_t absent              # number of items that are unknown or refused
+    cdef double began                   # when the look began; 0 if it is too short for a limit
     cdef object converting              # the Conversion that `look` has to wait for
-    cdef object rebuild                 # the IndexRebuild that a look asked for last, or None
+    cdef object rebuild                 # the IndexRebuild that a look last asked for, or None
     cdef bint waits                     # the last look has to wait for `rebuild`
     cdef int64_t conversion_left        # bytes that this look may still convert
     cdef list leaders                   # brokers that lead refused partitions (KIP-951), or None
@@ -58,7 +58,7 @@ cdef class Fetch:
 
 
 cdef class Reader:
-    """The kind of reader: one object for each kind, shared by all its requests."""
+    """The kind of reader: all requests of a kind share one object."""
     cdef bint consumer                  # has quotas, and waits even if some partitions are absent
 
     cdef int admit(self, Fetch fetch, FetchItem item) except -1

@@ -5,7 +5,7 @@ from ottla.broker.api.records.reader cimport Reader
 
 
 cdef class ReplicaReader(Reader):
-    cdef object throttle                # of replicas that are not in sync (KIP-73), or None
+    cdef object throttle                # limits replicas that are not in sync (KIP-73), or None
 
 
 cdef int check_divergence(FetchItem item) except -1

@@ -40,7 +40,7 @@ cdef class ReplicaReader(Reader):
         # The response contains the log start, even if the fetch offset is below it.
         item.log_start = partition.log.log_start_offset
         if item.fetch_offset > partition.log.log_end_offset and partition.log.latest_epoch >= 0:
-            # The replica has more records than its leader, in the same or an unknown epoch.
+            # The replica has more records than its leader, in the same epoch or an unknown one.
             item.diverging_epoch = partition.log.latest_epoch
             item.diverging_end = partition.log.log_end_offset
             if 0 <= item.last_fetched_epoch < item.diverging_epoch:
@@ -94,7 +94,8 @@ cdef class ReplicaReader(Reader):
 
 
 cdef int check_divergence(FetchItem item) except -1:
-    """Have a client truncate if its last record's epoch ended earlier in this log (KIP-595)."""
+    """Report a divergence if the epoch of the client's last record ends earlier in this log than
+    the client has read (KIP-595). A replica then truncates its log."""
     if item.diverging_epoch >= 0 or item.last_fetched_epoch < 0:
         return 0
     if item.last_fetched_epoch > item.partition.leader_epoch:

@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
-"""Checks transactional batches: a batch passes only if the partition is in its open transaction.
+"""Checks transactional batches: a batch passes only if its partition is in the open transaction.
 
-A producer with an open transaction in a partition continues to write to it. For the first batch in
+While a producer has an open transaction in a partition, its batches pass. About the first batch in
 a partition, this broker asks the transaction's coordinator. Up to Produce 11, the coordinator
 answers whether the client has added the partition; from version 12 on, it adds the partition
 (KIP-890). The addition has to be durable before the batch may be appended: otherwise a crash could

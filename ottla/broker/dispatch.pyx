@@ -151,7 +151,7 @@ cdef object for_controller(Handler handler, RequestContext context, bytes data):
     request = decode_from(handler.request_class, body, context.version)
     if handler.decided and not context.broker.role.decides():
         return TaskReply(forward(context, data))
-    if not context.forwarded:   # the broker that forwards a request also repeats it
+    if not context.forwarded:   # a forwarded request is repeated by the broker that forwarded it
         context.body = data
     return admitted(handler, request, context)
 
@@ -227,7 +227,7 @@ cdef object handle(Handler handler, request, RequestContext context):
         return task_of(finish(handler, request, context), context)
     try:
         # A handler that is a plain function avoids the cost of a coroutine: it returns a response
-        # or a LateReply. Only for long work does it return a coroutine.
+        # or a LateReply. It returns a coroutine only for long work.
         response = handler.function(request, context)
         if type(response) is CoroutineType:
             return task_of(outcome_of(response, context), context)
@@ -246,9 +246,10 @@ cdef object task_of(coroutine, RequestContext context):
 
 
 cdef object version_of_versions(Handler handler):
-    """The answer to an unknown version of ApiVersions: code 35 in version 0, with the known range.
+    """The answer to an unknown version of ApiVersions: error 35, with the versions served here.
 
-    The client then asks again on the same connection, in a version that both know (KIP-511).
+    The answer has version 0, which every client can read. The client then asks again on the same
+    connection, in a version that both know (KIP-511).
     """
     response_class = handler.api.response
     known = response_class.ApiKey(

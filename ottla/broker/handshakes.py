@@ -1,5 +1,5 @@
 """Keeps the TLS handshakes of one listener that are in progress, and limits their number and
-time."""
+duration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ottla.broker.threads.workers import Workers
 
 HANDSHAKE_SECONDS = 30.0
-"""A client whose handshake takes longer than this is closed."""
+"""A client whose handshake takes longer than this is disconnected."""
 HANDSHAKES_MAX = 1000
-"""The limit on handshakes in progress. If one more client connects, the oldest handshake is
-closed."""
+"""The limit on handshakes in progress. If one more client connects, the client with the oldest
+handshake is disconnected."""
 
 Address = tuple[Any, ...]
 OnOpened = Callable[[socket.socket, Address, "TlsTransport", str | None], None]
@@ -60,7 +60,7 @@ class Handshakes:
         self.refused(address, error or ConnectionError("the TLS handshake has failed"))
 
     def sweep(self) -> None:
-        """Close the clients whose handshakes take too long."""
+        """Disconnect the clients whose handshakes take too long."""
         now = self.loop.time()
         for handshake in list(self.open):
             if now - handshake.began_at > HANDSHAKE_SECONDS:

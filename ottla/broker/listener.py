@@ -33,8 +33,8 @@ ACCEPTS_PER_TURN = 64
 """How many connections are accepted in one turn of the loop, before its other work."""
 SWEEP_SECONDS = 5.0
 FRAME_STALL_SECONDS = 30.0
-"""A connection is closed if no byte of an incomplete frame arrives for this long (slow loris); idle
-clients may stay longer.
+"""A connection is closed if an incomplete frame gets no further byte for this long (slow loris).
+Idle clients may stay longer.
 """
 REFUSALS_LOGGED_PER_SWEEP = 10
 LOGIN_SECONDS = 30.0

@@ -143,10 +143,9 @@ def _left(
     group: Group, events: list[Event], moment: Moment,
     connected: Mapping[tuple[str | None, str], float],
 ) -> Iterator[Finding]:
-    """If the group has no members, report the clients that have left the group but are still
-    connected, with a connection that they had before they left. A client is recognised by its
-    client id and host, since several clients may have the same id, such as librdkafka's default
-    `rdkafka`."""
+    """If the group has no members, report each client that has left the group but still has a
+    connection from the time before it left. A client is recognised by its client id and host, since
+    several clients may have the same id, such as librdkafka's default `rdkafka`."""
     if group.members:
         return
     left: dict[tuple[str | None, str], Event] = {
@@ -193,7 +192,7 @@ def event_as_json(event: Event) -> dict[str, Any]:
 
 
 def _log(broker: BrokerContext, shard: Shard) -> Iterator[Finding]:
-    """Why the log of the group's coordinator takes no writes, if it takes none."""
+    """Why the log of the group's coordinator refuses writes; nothing if it accepts them."""
     refusing = refusing_writes(broker, OFFSETS_TOPIC, shard.partition)
     if refusing is not None:
         yield Finding(

@@ -14,7 +14,7 @@ YOUNGEST_MS, OLDEST_MS = 10_000, 120_000
 
 class Sample(NamedTuple):
     """A group's lag in records, and the sum of its committed offsets, at one moment. `places` is a
-    hash of the partitions in both sums."""
+    hash of the partitions that both figures cover."""
 
     tick_ms: int
     lag: int

@@ -1,5 +1,5 @@
-"""The open transaction that holds back read_committed consumers: whose it is, since when, and when
-it will be aborted."""
+"""The open transaction that holds back read_committed consumers: who opened it, when, and when it
+will be aborted."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class PartitionHistory:
         log_end = partition.log.log_end_offset
         now_ms = self.clock.monotonic_ms()
         if len(self.leaving) >= LEAVING_MAX:
-            self.leaving.clear()            # most are for deleted topics, or were refused
+            self.leaving.clear()            # most requests were refused, or their topic is deleted
         self.leaving[partition.topic_id, partition.index] = {
             node: Behind(
                 -1 if ends.get(node, -1) < 0 else max(0, log_end - ends[node]),

@@ -46,8 +46,8 @@ ENDINGS = {
 
 
 def out_of_sync(node: int, left: Fields | None, elapsed_ms: int, reason: Reason) -> str:
-    """Why a replica is out of sync: why it `left` the in-sync set, if that is known, and the
-    present reason if that is another one."""
+    """Say why a replica is out of sync. `left` describes how it left the in-sync set; None if that
+    is unknown. If the reason for which it left is not the present reason, give both."""
     lasting = reason.kind in ENDINGS
     if left is None:
         why = f", because {reason.now}" if lasting else ""

@@ -87,7 +87,7 @@ def event_as_json(index: int, event: Event) -> dict[str, Any]:
 
 
 def refusing_writes(broker: BrokerContext, name: str, index: int) -> Finding | None:
-    """Why a partition takes no writes with acks=all at present; None if it takes them."""
+    """Why a partition refuses writes with acks=all at present; None if it accepts them."""
     image = broker.image
     topic = image.topics.get(name)
     if topic is None or index >= len(topic.partitions):

@@ -1,5 +1,5 @@
 """What a broker remembers of transactions besides their log: which groups were seen waiting for an
-open one, and which clients initialised the transactional ids (InitProducerId)."""
+open transaction, and which clients initialised the transactional ids (InitProducerId)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HeldBack:
 
 
 class Producing(NamedTuple):
-    """The client that was last to initialise a transactional id."""
+    """The last client that initialised a transactional id."""
 
     user: str
     client: str | None

@@ -57,7 +57,7 @@ def _replicas(monitor: Monitor, scraped: ScrapedPartitions) -> Iterator[str]:
 
 
 def _directories(monitor: Monitor) -> Iterator[str]:
-    """The log directories: their space when it was last measured, and which refuse writes."""
+    """The log directories: their space at the last measurement, and whether they refuse writes."""
     directories = monitor.broker.replicas.storage.directories
     named = [(labels(directory=each.path), each) for each in directories]
     rooms = [(name, each.space.room) for name, each in named if each.space.room.total_bytes >= 0]

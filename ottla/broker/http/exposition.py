@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ROWS_PER_PIECE = 500
-"""How many rows one piece has. They take some 30 µs, which is less than a slice of a scrape
-(`server.SLICE_SECONDS`)."""
+"""How many rows one piece has. To format them takes some 30 µs, which is less than a slice of a
+scrape (`server.SLICE_SECONDS`)."""
 
 Labels = Mapping[str, object]
 

@@ -195,9 +195,9 @@ cdef Place look_up(PartitionLog log, int64_t offset):
 
 
 cdef int64_t timestamp_at(const uint8_t *head, int64_t offset) noexcept:
-    """An estimate of a record's timestamp, as if the batch's timestamps were evenly spread. If a
-    producer imports old records, the batch's first timestamp may be minutes older than the
-    record's."""
+    """An estimate of a record's timestamp, as if the batch's timestamps were evenly spread. The
+    batch's first timestamp would not do: if a producer imports old records, it may be minutes older
+    than the record's timestamp."""
     cdef int64_t first = batch.base_timestamp(head), newest = batch.max_timestamp(head)
     cdef int64_t delta = offset - batch.base_offset(head), last = batch.last_offset_delta(head)
     if batch.attributes(head) & (batch.LOG_APPEND_TIME | batch.DELETE_HORIZON):

@@ -1,4 +1,4 @@
-"""Measurements while metrics are enabled: the loop's lag and idle time, rates of connections."""
+"""Measurements while metrics are enabled: the loop's lag and idle time, and connection rates."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Monitor:
         and of those that are being reassigned."""
         self.rates: dict[ClientConnection, tuple[float, float]] = {}
         self.opened_rate = self.closed_rate = 0.0
-        """Connections a second."""
+        """Connections opened and closed per second."""
         self.fetch_rate = 0.0
         """The lowest rate of fetch requests to a leader, per second; 0.0 if this broker fetches
         from no leader."""

@@ -121,6 +121,6 @@ def traffic_metrics(scraped: ScrapedPartitions) -> Iterator[str]:
 
 
 def partition_metrics(scraped: ScrapedPartitions) -> Iterator[str]:
-    """Offsets, sizes and replicas of each partition. Optimized: there may be 100,000."""
+    """Offsets, sizes and replicas of each partition. Optimized for 100,000 partitions."""
     for name, (figure, help_text) in PARTITION.items():
         yield from rows_metric(name, help_text, scraped.rows, FIGURES.index(figure))

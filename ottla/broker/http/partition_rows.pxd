@@ -9,7 +9,7 @@ cdef enum:
 
 cdef struct Row:
     int32_t index                       # of the partition; WITHOUT_INDEX for a topic
-    int64_t values[16]                  # COLUMNS; INT64_MIN: no value, and no line
+    int64_t values[16]                  # one for each of COLUMNS; INT64_MIN if there is no value
 
 
 cdef class PartitionRows:

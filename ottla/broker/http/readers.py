@@ -4,7 +4,7 @@
   contain names of groups, clients and users, as those of Kafka's exporters do:
   docs/decisions/open_metrics.md says why.
 - Everything else under /api/v1 contains names of users, clients or groups. Only clients on this
-  machine and in `ottla.http.networks` may read it.
+  machine, or in a network of `ottla.http.networks`, may read it.
 - The Host header of a request must be a name of this broker or an address, unless the request is
   for /healthz or /readyz. So a web page of another site cannot read anything by DNS rebinding,
   that is by making its own name resolve to this broker's address.

@@ -3,7 +3,7 @@
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
     /readyz                 200 while clients are served and can write, 503 otherwise
-    /api/v1/…               JSON: lists are in `status`, documents about one name in `details`
+    /api/v1/…               JSON: the module `status` makes lists, `details` answers about one name
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ NOT_HTTP = (
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
-"""How long a scrape may block the loop at a time. Other work may block it for longer, but a scrape
-comes every few seconds. A pause between two slices costs 10 µs."""
+"""How long a scrape may block the loop at a time. Other work may block it for longer, because it is
+rarer than scrapes, which come every few seconds. A pause between two slices costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,
@@ -90,7 +90,7 @@ class HttpServer:
                 return
             async with asyncio.timeout(HEAD_SECONDS):
                 first = await reader.readexactly(1)
-                if not first.isalpha():         # a Kafka client, which would wait for an answer
+                if not first.isalpha():         # a Kafka client: unanswered, it would wait
                     await self._answer(writer, 400, NOT_HTTP)
                     return
                 head = first + await reader.readuntil(b"\r\n\r\n")
@@ -195,7 +195,8 @@ def try_address(address: str) -> None:
             host or None, port, _family(host), socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:       # IPv6 only, as asyncio: IPv4 may be taken
+            # As in asyncio, an IPv6 socket is not bound for IPv4: there the port may be in use.
+            if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(place)
     except OSError as error:

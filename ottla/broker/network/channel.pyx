@@ -3,9 +3,9 @@
 
 The event loop only reports that the socket is ready; the channel receives and sends by itself.
 Frames are handled in order, as soon as they have arrived. A request that has to wait for something
-is a `Held` (promises.pxd lists the kinds): later frames wait until it ends. A produce whose
-acknowledgement is pending (acks=all) delays later requests, except produces; its reply waits in the
-`ReplyQueue`.
+is a `Held` (promises.pxd lists the kinds): later frames wait until it ends. The reply to a Produce
+request with acks=all waits in the `ReplyQueue` for acknowledgements. Meanwhile only further Produce
+requests are handled.
 
 While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
 can make the broker use. A client above its quota is muted for a while.
@@ -40,8 +40,8 @@ cdef enum:
     PRODUCE = 0
     INBOX_SIZE_HELD = 1 << 16   # while a whole frame waits, the inbox stops growing at this size
     OUT_SIZE_MAX = 1 << 20      # unsent replies above this stop the handling of frames
-    PROMISED_MAX = 1000         # produces in flight on one connection; clients keep a handful
-    SEND_SIZE_PER_TURN = 4 << 20    # then other connections are served
+    PROMISED_MAX = 1000         # replies in the ReplyQueue; clients have a handful in flight
+    SEND_SIZE_PER_TURN = 4 << 20    # bytes; then other connections are served
 
 
 cdef class Channel(Pollable):
@@ -203,7 +203,7 @@ cdef class Channel(Pollable):
             self.queue.waits()
         if held is not None and self.quotas.timing:
             # Subtract the time at which the wait begins; `resume` adds the time at which it ends.
-            # So `in_hand` grows by the wait, which is not charged to the request.
+            # So `in_hand` grows by the length of the wait, which is not charged to the request.
             self.queue.in_hand -= self.poller.clock.monotonic()
         return 0
 

@@ -35,7 +35,7 @@ cdef extern from *:
     #endif
     #endif
 
-    /* 1: every page is in memory; 0: some are not; -1: this kernel does not say (before 6.5). */
+    /* 1: every page is in memory; 0: some are not; -1: this kernel cannot tell (before 6.5). */
     static int ottla_cached(int fd, int64_t position, int64_t size) {
     #if defined(__linux__)
         struct { uint64_t offset, length; } range = { (uint64_t)position, (uint64_t)size };
@@ -87,7 +87,7 @@ cdef extern from "<unistd.h>" nogil:
     Py_ssize_t c_pread "pread"(int fd, void *into, size_t size, int64_t position)
 
 cdef enum:
-    PROBE_STEP = 1 << 16                # a thread waits for one byte in each step of this size
+    PROBE_STEP = 1 << 16                # a thread reads one byte in each step of this size
     AHEAD_SIZE = 2 << 20                # bytes of readahead, which the next fetch is likely to want
     THREADS_MAX = 4                     # a few readers keep a disk busy
 

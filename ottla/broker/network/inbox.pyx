@@ -22,7 +22,7 @@ cdef enum:
     LENGTH_SIZE = 4             # the length in front of each frame
     HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
     PIECE_SIZE = 4096           # a receive of fewer bytes means that the frame arrives slowly
-    FOREIGN_SIZE = 16           # bytes in which a frame of another protocol is recognised
+    FOREIGN_SIZE = 16           # a frame's first bytes, enough to recognise another protocol
     AWAITED_SIZE_MAX = 1 << 15  # never wait for more: the socket's receive window must hold them
 
 
@@ -34,7 +34,7 @@ FOREIGN = (
 
 
 def foreign_protocol(bytes start):
-    """The other protocol whose traffic begins like this; None if it is not a known one."""
+    """The other protocol whose traffic begins like this; None if no known protocol does."""
     for beginning, name in FOREIGN:
         if start.startswith(beginning):
             return name

@@ -78,7 +78,7 @@ cdef class Poller:
 
     cpdef list wait(self, object timeout_seconds):
         """Serve ready sockets until asyncio has work; returns asyncio's ready descriptors with
-        events.
+        their events.
 
         Asyncio has work once the timeout is over, a descriptor that is not watched here is ready,
         or a callback or timer was added to the loop.

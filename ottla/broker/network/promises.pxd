@@ -5,11 +5,12 @@
 #       TaskReply      a handler that is a coroutine
 #     ProduceRequest   waits for its coordinator, or a thread that prepares a batch (api/records)
 #     FetchRequest     waits for bytes, or its timeout (api/records)
-#   PendingReply   a complete reply to a Produce request with acks=all, which is sent when its
-#                  promises have ended; until then only further Produce requests are handled
+#   PendingReply   the reply to a Produce request with acks=all, or with acks=1 if flush.messages
+#                  requires a flush. It is sent when its promises have ended. Until then only
+#                  further Produce requests are handled.
 #   AckPromise     one partition of a PendingReply; waits until the partition's high watermark is
 #                  past the batch that the request appended there
-#   Wait           watches partitions; calls back at a change or a timeout
+#   Wait           watches partitions; makes a call when one changes, or at a timeout
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -25,7 +26,7 @@ cdef class PendingReply:
     cdef list moved                     # AckPromises whose partition got a new leader, or None
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
-    cdef double begun, waits_since      # when its handler began to run, and to wait (ReplyQueue)
+    cdef double begun, waits_since      # loop times: its handler began to run; began to wait
     cdef object receiver                # its promise_kept is called when the last promise ends
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1

@@ -18,7 +18,7 @@ cdef int16_t NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 cdef class PendingReply:
-    """The complete reply to a produce. It must not be sent before the batches are acknowledged."""
+    """The reply to a Produce request. It must not be sent before the batches are acknowledged."""
 
     def __init__(self, Writer frame, receiver, double deadline):
         self.frame, self.receiver, self.deadline = frame, receiver, deadline
@@ -119,12 +119,12 @@ cdef class Wait(Watcher):
 
 
 cdef class Held:
-    """A request that holds later frames. It calls its receiver's `resume`, from the loop, when
+    """A request that makes later frames wait. It calls its receiver's `resume`, from the loop, when
     `advance` may make progress."""
 
     cdef Held advance(self):
-        """Continue the request; returns the request that holds later frames from now on, None if
-        none does."""
+        """Continue the request. Returns the request for which later frames have to wait from now
+        on; None if they need not wait."""
         return None
 
     cdef int next_is_here(self) except -1:

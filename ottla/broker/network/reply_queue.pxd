@@ -21,7 +21,7 @@ cdef class ReplyQueue:
     cdef Counts counts
     cdef object connection              # for the log; None once it is closed
     cdef double began                   # when the current request arrived
-    cdef double waits_since             # when its handler began to wait; 0 before, or if not timed
+    cdef double waits_since             # when its handler began to wait; 0 before, or if unmeasured
     cdef double free_at                 # when the previous request was answered, or began to wait
     cdef Quotas quotas
     cdef Client client                  # the sender of the current request

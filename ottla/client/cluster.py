@@ -41,8 +41,8 @@ BACKOFF_SECONDS = 0.1
 SILENT_SECONDS = 1.0
 """How long a client waits for its first broker before it reports that it waits."""
 HURRY_SECONDS = 1.0
-"""A client that has less time to connect, such as a shell's completion, does not check whether an
-HTTP server listens at an address that does not answer."""
+"""If a client has less time than this to connect, as in a shell's completion, it does not check
+whether an HTTP server listens at an address that does not answer."""
 MOVED = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_CONTROLLER,
@@ -77,9 +77,8 @@ class ClusterClient:
         waiting: Callable[[str], None] | None = None,
     ) -> None:
         """If no broker has answered yet and all addresses refuse connections, the client gives up
-        after `refused_seconds`; None means `connect_seconds`. `waiting` is called, at most once,
-        with the reason if the first connection takes longer than a second because brokers refuse
-        connections."""
+        after `refused_seconds` (by default `connect_seconds`). If brokers have refused connections
+        for a second, the client calls `waiting` with the reason, and does so only once."""
         self.bootstrap = parse_addresses(bootstrap)
         self.client_id = client_id
         self.connect_seconds = connect_seconds
@@ -214,8 +213,8 @@ class ClusterClient:
     def node(
         self, node_id: int, *, wait: bool = True, seconds: float | None = None
     ) -> Connection:
-        """A connection to the broker with this id; raises Unreachable or TimedOut if none can be
-        made within `seconds`; None means `connect_seconds`. With `wait`, a broker that refuses
+        """A connection to the broker with this id. Raises Unreachable or TimedOut if none can be
+        made within `seconds` (by default `connect_seconds`). With `wait`, a broker that refuses
         connections gets time to start."""
         known = self._connections.get(node_id)
         if known is not None and known.usable:

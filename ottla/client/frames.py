@@ -21,7 +21,7 @@ SOFTWARE_NAME = "ottla"
 FRAME_SIZE_MAX = 256 << 20
 """The longest response that is read, in bytes; a longer response indicates a damaged stream."""
 TLS_ALERT = b"\x15\x03"
-"""A record of TLS that is an alert begins with these bytes."""
+"""The first bytes of a TLS record that contains an alert."""
 
 
 class BadResponse(ClientError):
@@ -120,7 +120,7 @@ def frame_size(data: bytes | bytearray | memoryview, where: str) -> int:
     (size,) = struct.unpack(">i", data)
     if bytes(data) == b"HTTP":
         raise BadResponse(http_server_at(where))
-    if bytes(data[:2]) == TLS_ALERT:    # Apache Kafka sends one, too
+    if bytes(data[:2]) == TLS_ALERT:    # Apache Kafka sends an alert, too
         raise BadResponse(
             f"{where}: this port expects TLS: set security.protocol=SSL, or SASL_SSL with a login")
     if not 4 <= size <= FRAME_SIZE_MAX:

@@ -1,4 +1,4 @@
-"""JAAS configuration texts, `Module required name="value" …;`, read as Kafka's JaasConfig does.
+"""Reads JAAS configuration texts, `Module required name="value" …;`, like Kafka's JaasConfig.
 
 A word is bare, or in double or single quotes. Within quotes, a backslash escapes a character. `//`,
 `#` and `/* */` are comments. A text has one login module.

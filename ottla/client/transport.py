@@ -114,7 +114,7 @@ def check_readable(files: Mapping[str, str | None]) -> None:
 
 
 def _given(properties: Mapping[str, str], *names: str) -> dict[str, str]:
-    """The first of these properties that is set, by its name."""
+    """The name and value of the first of these properties that is set, or an empty dict."""
     return next(({name: properties[name]} for name in names if name in properties), {})
 
 
@@ -216,7 +216,7 @@ def speaks_http(address: Address, security: Security, seconds: float) -> bool:
     """Whether an HTTP server listens at an address that does not answer Kafka's requests. An HTTP
     server waits for the end of a line, so this sends a line, on a separate connection.
 
-    A process asks each address once: a slow broker closes this connection, and logs that it does.
+    A process asks each address only once: a slow broker would log every such connection.
     """
     if address not in _SPEAKS_HTTP:
         _SPEAKS_HTTP[address] = False

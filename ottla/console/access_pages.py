@@ -184,7 +184,7 @@ def add_held_back(
     for row in rows:
         mine = [place for place in places[row["id"]] if first.get(place) == row["producer"]]
         if not mine and any(place in held and place not in first for place in places[row["id"]]):
-            continue                        # unknown: not all its partitions were looked up
+            continue                        # not all its partitions were looked up
         row["held_back"] = sum(held[place] for place in mine)
         row["held_partitions"] = [f"{topic}-{index}" for topic, index in mine]
         row["groups"] = sorted(
@@ -218,8 +218,8 @@ def is_open(one: Listed) -> bool:
 
 
 def hanging_rows(cluster: ClusterClient, memory: Memory, minutes: int) -> Row:
-    """Open transactions that no coordinator knows, behind which read_committed consumers wait for
-    ever; and how many topics have not been checked yet."""
+    """Open transactions that no coordinator knows: read_committed consumers would wait for ever for
+    their end. Also has the number of topics that have not been checked yet."""
     places: dict[str, list[Place]] = {}
     for topic in cluster.metadata().topics:
         for part in topic.partitions:

@@ -93,8 +93,8 @@ def refusals(memory: Memory) -> list[str]:
 
 
 def read(url: str) -> Any:
-    """The JSON document at an address; None if it cannot be read, and a Refused if this console may
-    not read it."""
+    """The JSON document at an address; None if it cannot be read. If the broker refuses and gives a
+    reason, returns that as a Refused instead."""
     try:
         with OPENER.open(url, timeout=SECONDS) as response:
             return json.loads(response.read(SIZE_MAX))

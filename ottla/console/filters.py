@@ -23,7 +23,7 @@ LENGTH_MAX = 2000
 STEPS_MAX = 50
 FOUND_MAX = 10_000
 SEARCHED_MAX = 1 << 20
-"""Bytes of a value that a regular expression searches."""
+"""How many bytes of a key or a value a regular expression searches."""
 STEP = re.compile(r'\.([A-Za-z_$][\w$-]*)|\["((?:[^"\\]|\\.)*)"\]|\[(\d{1,9}|\*)\]')
 COMPARISON = re.compile(r"\s*(==|!=|>=|<=|>|<|contains)\s*(.+)", re.DOTALL)
 Test = Callable[[Any], bool]

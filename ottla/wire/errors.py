@@ -201,7 +201,7 @@ class UnencodableMessage(ValueError):
 
 
 class NotInThisVersion(UnencodableMessage):
-    """A field is set that must not be dropped, but the version to be written lacks it."""
+    """A field that must not be dropped has a value, but the version to be written lacks it."""
 
 
 class NumberOutOfRange(UnencodableMessage):
@@ -242,7 +242,7 @@ def name_of(code: int) -> str:
 
 
 def as_message(text: str) -> str:
-    """A text that may quote a request, shortened to fit into a reply."""
+    """A text that may quote a long name from a request, shortened to fit into a reply."""
     return text if len(text) <= MESSAGE_MAX else f"{text[:MESSAGE_MAX]}..."
 
 
@@ -330,7 +330,7 @@ class InvalidTopic(ProtocolError):
 
 
 class NotLeaderOrFollower(ProtocolError):
-    """The broker does not lead the partition, or has no replica if any replica may answer."""
+    """The broker is not the partition's leader or, if any replica may answer, not a replica."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

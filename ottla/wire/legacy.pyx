@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """Message formats v0 and v1, converted to record batches (v2) when produced and back when fetched.
 
-Clients before 0.11 only know these formats; the log holds v2 only. Features that v0 and v1 lack are
-lost when fetched, as in Kafka: headers, producers and transactions; v0 has no timestamps either.
+Clients before 0.11 only know these formats; the log holds v2 only. Headers, producers and
+transactions, which v0 and v1 lack, are lost in fetched records, as in Kafka. v0 has no timestamps
+either.
 
     | offset int64 | size int32 | crc | magic int8 | attributes int8 | timestamp int64, only in v1
     | key length int32 | key | value length int32 | value |
@@ -41,7 +42,7 @@ cdef enum:
     CODEC_BITS = 0x07
     APPEND_TIME_BIT = 0x08
     LZ4 = 3
-    RECORDS_A_TURN = 1000       # after so many, a thread lets others use the interpreter
+    RECORDS_A_TURN = 1000       # then a thread lets other threads use the interpreter
 
 
 cdef struct Message:
@@ -163,7 +164,7 @@ cdef list unpack(Message *wrapper, int64_t size_max):
 
 
 cdef tuple unpack_produced(const uint8_t[::1] data, int64_t size_max):
-    """Records and codec of a set that becomes one batch, and whether its times are append times."""
+    """A produced set's records and codec, and whether its timestamps are append times."""
     cdef const uint8_t *at = &data[0] if data.shape[0] else NULL
     cdef const uint8_t *end = at + data.shape[0]
     cdef Message message

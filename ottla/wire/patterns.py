@@ -32,7 +32,7 @@ class Pattern(Protocol):
 
 @lru_cache(maxsize=128)
 def compiled(pattern: str, captures: bool = False) -> Pattern:
-    """A pattern ready for use; `captures` if its groups are needed, which makes a match slower.
+    """A pattern ready for use. With `captures`, a match has groups, but takes longer.
 
     Raises InvalidPattern.
     """

@@ -29,8 +29,8 @@ cdef str flaw_text(Flaw flaw):
 cdef inline const uint8_t *skip_bytes(
     const uint8_t *at, const uint8_t *end, int32_t *length
 ) noexcept nogil:
-    """Skips bytes with a length prefix, which is -1 for null; returns NULL if the length is
-    malformed or exceeds `end`."""
+    """Skips bytes with a length prefix, which is -1 for null. Returns NULL if the length is
+    malformed, or if the bytes would go beyond `end`."""
     at = read_varint(at, end, length)
     if at is NULL or length[0] < -1 or length[0] > end - at:
         return NULL

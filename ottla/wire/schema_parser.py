@@ -79,8 +79,8 @@ class Field:
 
     @property
     def class_name(self) -> str:
-        """The name of the structs: the shared struct's, or the field's in CamelCase and
-        singular."""
+        """The name of the structs' class: the shared struct's name, or the field's name in
+        CamelCase, which for an array is in the singular."""
         if self.type != "struct":
             return self.type
         return camel_case(singular(self.name) if self.array else self.name)
@@ -141,7 +141,8 @@ def singular(name: str) -> str:
 
 
 def parse_versions(text: str, within: range) -> range:
-    """`3`, `3-5`, `3+` or `none` as a range. Raises ValueError for others, or outside `within`."""
+    """`3`, `3-5`, `3+` or `none` as a range. Raises ValueError for other texts, and for versions
+    outside `within`."""
     if text == "none":
         return range(0)
     if text.endswith("+"):

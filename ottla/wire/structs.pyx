@@ -219,7 +219,7 @@ cdef inline int64_t checked(object value, int64_t low, int64_t high) except? -1:
     cdef int64_t number
     if not isinstance(value, int):
         raise UnencodableMessage(f"an integer is required, not {value!r}")
-    # Called without `except`; the next line checks for an error. `try` would make encoding slower.
+    # Cython does not check this call for an exception; the next line does. `try` would be slower.
     number = (<Conversion>converted)(value)
     if number < low or number > high or number == -1 and PyErr_Occurred() is not NULL:
         return refuse(value, low, high)

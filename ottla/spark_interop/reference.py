@@ -1,7 +1,7 @@
 """Generates docs/spark_reference.md from the public functions' signatures and docstrings.
 
-Run as a module it writes the page; a test keeps the page current. Sources are parsed, not imported,
-so neither pyspark nor Java is needed.
+When it is run as a module, it writes the page; a test checks that the page is current. Sources are
+parsed, not imported, so neither pyspark nor Java is needed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """pytest fixtures for Spark jobs that read and write topics.
 
-In a conftest.py: `pytest_plugins = ["ottla.spark_interop.testing"]`. Then
+In a conftest.py: `pytest_plugins = ["ottla.spark_interop.testing"]`. A test then uses the fixtures:
 
     def test_my_job(ottla_spark, ottla_broker, ottla_checkpoint):
         stream = stream_topic(ottla_spark, ottla_broker.bootstrap_servers, "orders")

@@ -14,7 +14,7 @@ def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
     """Epoch milliseconds of a datetime, an ISO 8601 text, or an integer of milliseconds.
 
     A time without its own zone is in `time_zone` (an IANA name). A local time that the
-    clocks skip or repeat is refused: give its offset, `2013-11-03T01:30-04:00`.
+    clocks skip or repeat is refused: give its UTC offset, as in `2013-11-03T01:30-04:00`.
     Raises PipelineError if `when` is not a time.
     """
     if isinstance(when, int):

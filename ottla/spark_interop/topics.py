@@ -66,14 +66,14 @@ def read_topic(
 
     source = _source(bootstrap, topic, isolation)
     begin, end = (None if x is None else milliseconds(x, time_zone) for x in (since, until))
-    if begin is not None and begin > 0:     # to ListOffsets, -1 and -2 are latest and earliest
-        # ListOffsets returns the first record of this time or later: all before it are older.
+    if begin is not None and begin > 0:     # ListOffsets takes -1 for latest, -2 for earliest
+        # ListOffsets finds the first record of this time or later. All records before it are older.
         source["startingTimestamp"] = str(begin)
         source["startingOffsetsByTimestampStrategy"] = "latest"
     if end is not None and lateness is not None and end + duration_ms(lateness) > 0:
         source["endingTimestamp"] = str(end + duration_ms(lateness))
     records = spark.read.format("kafka").options(**(source | dict(options or {}))).load()
-    # Records may be out of order: drop those of other times between the first and last offset.
+    # Records may be out of order, so those outside the range of times are dropped here.
     if begin is not None:
         records = records.where(f.col("timestamp") >= f.timestamp_millis(f.lit(begin)))
     if end is not None:
@@ -142,7 +142,7 @@ def write_topic(
     """
     cluster = Cluster.reached(bootstrap)
     cluster.partitions(topic)
-    # The topic limits the size of records; the Java client has its own limit.
+    # The Java client's own limit must not be lower than the topic's.
     bytes_max = int(cluster.settings(topic)["max.message.bytes"].value)
     if format == "json" and schema is None:
         schema = "ignored STRING"
@@ -230,7 +230,7 @@ def typed(records: DataFrame, given: Format, mode: str = "permissive") -> DataFr
         text = f.concat(
             f.lit("bad record at "), where, f.lit(" offset "), "offset", f.lit(": "), PROBLEM
         )
-        # In a filter, because Spark may skip a column that the query does not use.
+        # The error is in a filter, because Spark may skip a column that the query does not use.
         failed = f.raise_error(text).cast("boolean")
         read = read.where(f.when(f.col(PROBLEM).isNotNull(), failed).otherwise(True))
     values = [decoded.alias("value")]

@@ -27,7 +27,7 @@ SILENT_SECONDS = 8.0  # a longer wait is explained; `check_ids` alone may wait f
 TICK_SECONDS = 1.0
 JOIN_SECONDS = 1.0
 LOOK_SECONDS = 2.0  # the interval at which Contact tests whether a broker accepts connections
-LOOKS_SHARE = 0.1  # the most that these tests may take of the time; dropped packets make them slow
+LOOKS_SHARE = 0.1  # the share of time that these tests may take; dropped packets make them slow
 AWAY_SECONDS = 3.0  # a shorter outage is not reported
 # The two minutes in the next text are PATIENCE_SECONDS.
 AWAY = "no answer from the brokers yet; the pipeline waits for them for up to two minutes"
@@ -83,9 +83,9 @@ class Progress:
     """One progress line on a terminal, overwritten by each update.
 
     By default (`show` None) the line is shown if standard error is a terminal. Long waits are
-    explained even without a terminal, unless `show` is false. `interrupted` is whether the user
-    ended a query that would run for ever. While `querying`, outages are reported by `run`, and by
-    `looking` only with `beside_query`. Several threads may draw this line and print other lines.
+    explained even without a terminal, unless `show` is false. `interrupted` says whether the user
+    ended a query that would run for ever. While `querying`, `run` reports outages; `looking` then
+    reports them only with `beside_query`. Several threads may draw this line and print other lines.
     """
 
     def __init__(self, what: str, show: bool | None = None) -> None:
@@ -176,9 +176,9 @@ class Progress:
 class Contact:
     """Reports once per outage that no broker answers, and once that brokers answer again.
 
-    `reach` and `watch` are as in `drain`. If brokers accept connections but do not answer, `watch`
-    waits for them. `outage` may be the state of an earlier Contact, which this one continues. Once
-    `ended` is set, nothing more is reported.
+    `reach` and `watch` are those of `drain`. If brokers accept connections but do not answer,
+    `watch` waits for them. `outage` may be the state of an earlier Contact, which this one
+    continues. Once `ended` is set, nothing more is reported.
     """
 
     def __init__(
@@ -421,7 +421,7 @@ def run(
 ) -> int:
     """Waits until a query ends; returns the number of rows it read.
 
-    `watch`, `after_loss` and `reach` are as in `drain`. `on_progress` gets each batch's
+    `watch`, `after_loss` and `reach` are those of `drain`. `on_progress` gets each batch's
     StreamingQueryProgress, parsed from its JSON. Raises what `explained` returns for the query's
     error. KeyboardInterrupt stops the query, and is raised unless the query runs `for_ever`.
     """
@@ -544,7 +544,7 @@ def _figure(node: Any, name: str) -> int:
 
 
 def explained(error: BaseException, after_loss: str = RUN_AGAIN) -> PipelineError:
-    """An error of Spark as one of our errors, in one sentence; `after_loss` is as in `drain`.
+    """An error of Spark as one of our errors, in one sentence; `after_loss` is that of `drain`.
 
     The sentence comes from the first match in CAUSES. Without a match, it is the innermost error:
     one of our errors, the error of a Python worker, or the JVM's last cause. If no such error is

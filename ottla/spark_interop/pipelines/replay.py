@@ -49,10 +49,10 @@ def replay(
     """Write the records of an archive to `topic`; a later run continues where this one ended.
 
     `name` identifies the replay, by default `replay-TOPIC`. A later replay into the same topic
-    under the same name skips the records that are written already. It is refused if it has another
-    archive or another range of times. To write records again, or to write other records,
-    use another name. `since` (included) and `until` (excluded) select records by timestamp;
-    they are times as in `read_topic`. `rate` limits the records per second of the whole
+    under the same name skips the records that are written already. Under that name, a replay of
+    another archive or of another range of times is refused. To write records again, or to write
+    other records, use another name. `since` (included) and `until` (excluded) select records by
+    timestamp; they are times as in `read_topic`. `rate` limits the records per second of the whole
     replay. `timestamps` is `original` or `now`; with `now`, records get the present time, and the
     header `ottla.timestamp` has the original timestamp in ms. With `create`, a missing topic is
     created with the settings and the number of partitions of the archived topic. With `dry_run`,
@@ -87,7 +87,7 @@ def replay(
         }  # fmt: skip
         if not dry_run or cluster.exists(topic) or not create:
             needed = max(counts, default=0) + 1
-            if not cluster.exists(topic):       # partitions without records count, too
+            if not cluster.exists(topic):       # partitions without records are needed, too
                 needed = max(needed, *(int(p) + 1 for p in read_offsets(files, CHECKPOINT)))
             prepare(cluster, topic, needed, archived,
                     oldest_ms if timestamps == "original" else None,

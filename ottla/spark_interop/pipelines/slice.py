@@ -37,11 +37,11 @@ def slice_topic(
     """Write the records of `topic` with timestamps from `since` (included) to `until` (excluded).
 
     If `output` is `-`, JSON lines go to standard output. Otherwise `output` is a path that does not
-    exist yet. If that path ends in `.parquet`, the records are written as Parquet, else as JSON
-    lines. Times and `lateness` are as in `read_topic`. A JSON line has the format's columns,
-    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`; bytes are text if they
-    are UTF-8, else {"base64": …}; timestamps are in UTC. Lines are ordered by partition and offset;
-    `limit` is the maximum number of records.
+    exist yet. If that path ends in `.parquet`, the records are written as Parquet, otherwise as
+    JSON lines. Times and `lateness` are as in `read_topic`. A JSON line has the format's columns,
+    `_key`, `_partition`, `_offset`, `_timestamp`, `_headers`, and `_error`. In it, bytes are text
+    if they are UTF-8, otherwise they are {"base64": …}; timestamps are in UTC. Lines are ordered
+    by partition and offset. `limit` is the maximum number of records.
 
     Returns {"records", "bad"}. Raises PipelineError for a missing topic, a bad time or format, an
     output that already exists, or a full disk.

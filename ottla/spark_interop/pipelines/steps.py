@@ -33,7 +33,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Step:
-    """A pipeline: the function that runs it, and its options in addition to the session."""
+    """A pipeline: the function that runs it, and its options, which are its other arguments."""
 
     name: str
     module: str
@@ -225,8 +225,9 @@ def load_file(
         topic = "flights"
         path = "flights-archive"
 
-    The argument `bootstrap` takes precedence over the file's common `bootstrap`, and a step's own
-    `bootstrap` over both. Raises PipelineError, which names the file, the step and the mistake.
+    The argument `bootstrap` takes precedence over the file's common `bootstrap`. A step's own
+    `bootstrap` takes precedence over both. Raises PipelineError, which names the file, the step and
+    the mistake.
     """
     import tomllib
 

@@ -9,8 +9,8 @@
     ROOT/_ottla/checkpoint/           Spark's checkpoint
 
 A batch is written to staging, its files are moved to data/ under names with the batch number, then
-its commit is renamed into place, which makes the batch valid. Files left by a killed driver are in
-no commit, and the next writer deletes them. There must be only one writer at a time: a second
+its commit is renamed into place, which makes the batch valid. Files that a killed driver left are
+in no commit, and the next writer deletes them. There must be only one writer at a time: a second
 writer would delete the files that the first is about to commit.
 """
 
@@ -295,7 +295,7 @@ def check_same(files: Readable, known: dict[str, Any], wanted: dict[str, Any]) -
 
 
 def totals(entries: dict[str, Entry]) -> Ranges:
-    """By partition: the first and last offset, and how many records."""
+    """By partition: the first and last offset, and the number of records."""
     result: Ranges = {}
     for entry in entries.values():
         for partition, (first, last, count) in entry.ranges.items():

@@ -1,5 +1,5 @@
-"""Targets: the topics that pipelines write, created like their source, or checked before the first
-row.
+"""Targets: the topics that pipelines write. A pipeline creates a target like the source topic, or
+checks it before it writes the first row.
 
 Records keep their timestamps. A topic whose retention is shorter than their age would delete them
 as soon as they are written. So such a topic is refused. If the pipeline creates the topic, it sets
@@ -19,7 +19,7 @@ from ottla.wire.wording import counted
 ALWAYS_COPIED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 NOT_COPIED = (
     "message.timestamp.type",  # records keep their timestamps
-    # Records that were new when the source accepted them may be older than this now.
+    # Records that were new when the source accepted them may be too old for these limits now.
     "message.timestamp.before.max.ms", "message.timestamp.difference.max.ms",
     "min.insync.replicas", "unclean.leader.election.enable",  # for the source's cluster only
     "leader.replication.throttled.replicas", "follower.replication.throttled.replicas",
@@ -118,8 +118,8 @@ def _deletes(settings: Mapping[str, str], has_older: RetentionCheck) -> bool:
 
 
 def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> RetentionCheck:
-    """A check of the records of a topic, in each partition from its offset in `begin` on. If it has
-    no offset there, all its records are checked."""
+    """A check of a topic's records. In each partition, records from the partition's offset in
+    `begin` on are checked; if `begin` has no such offset, all records are checked."""
 
     def has_older(timestamp_ms: int) -> bool:
         starts, newer = cluster.starts(topic), cluster.at_time(topic, timestamp_ms)

@@ -1,10 +1,10 @@
-"""Rows into topics exactly once, from Spark tasks: each transaction carries its own progress.
+"""Writes rows to topics exactly once, from Spark tasks: each transaction has its own progress.
 
-Spark's sink is at least once. Here every lane (a partition of the destination) has a transactional
-producer. The position up to which rows are written is a record of `progress`, in the same
-transaction as the rows. A task that runs again, in this driver or the next, fences its predecessor,
-reads that position and skips rows up to it. Readers with isolation.level=read_committed see every
-row once; others see aborted rows too.
+Spark's own sink writes at least once. Here every lane (a partition of the destination) has a
+transactional producer. The position up to which rows are written is a record of `progress`, in the
+same transaction as the rows. A task that runs again, in this driver or the next, fences its
+predecessor, reads that position and skips rows up to it. Readers with
+isolation.level=read_committed see every row once; others see aborted rows too.
 
 Before each commit a lane checks the ids of the topics. It does not commit rows if the source or the
 destination was created again.
@@ -61,9 +61,10 @@ class Destination:
     progress and transactional ids. `source` names the origin of the rows, and `source_cluster` is
     the id of the origin's cluster. `aside` is a second topic, for rows whose column `aside` is
     true. Before each commit, `origin` and the ids of the destination topics are checked. The ids
-    must equal `known` or, if it is None, the ids when `write` began. `rate` limits the records per
-    second of one task; None is no limit. `map_topic`, if any, gets one record per transaction, with
-    the offsets of the last record of the transaction in the source and in `topic`.
+    must equal `known`, or those that `write` found when it began, if `known` is None. `rate` limits
+    the records per second of one task; None means no limit. `map_topic`, if any, gets one record
+    per transaction, with the offsets of the last record of the transaction in the source and in
+    `topic`.
     """
 
     cluster: Cluster
@@ -90,8 +91,8 @@ class Destination:
             self.origin.check()
 
     def reach(self) -> None:
-        """Raises NoBroker if no broker of the origin accepts connections. Without an origin, the
-        destination is checked instead. Otherwise it is not: only writes need it, and they wait."""
+        """Raises NoBroker if no broker of the origin accepts connections. The destination's brokers
+        are tried only if there is no origin: only writes need them, and writes wait for them."""
         (self.cluster if self.origin is None else self.origin.cluster).reach()
 
     def transactional_id(self, lane: int) -> str:
@@ -149,7 +150,7 @@ def begin(to: Destination) -> Begun:
 
 
 def begun_with(to: Destination) -> Destination:
-    """The destination with the ids of the existing topics, so that topics that replace them later
+    """The destination with the ids of the existing topics, so that later topics of the same names
     are not written to. Raises as `begin` does."""
     return replace(to, known=begin(to).topics)
 
@@ -225,7 +226,7 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
 
 
 def total(report: dict[int, dict[str, int]], name: str = "written") -> int:
-    """The sum over the lanes of a report of `write`."""
+    """The sum of one figure over all lanes of a report of `write`."""
     return sum(one[name] for one in report.values())
 
 

@@ -1,8 +1,8 @@
 """Windows: aggregates by windows of event time, from a topic to a topic or to Parquet.
 
-A row is a window of a group; `read_windows` lists the columns. In a topic, key and value are JSON.
-The key is the window and the group, so a compacted topic keeps the newest result of each window and
-group. In Parquet all windows are final.
+A row of the result is a window of a group; `read_windows` lists the columns. In a topic, key and
+value are JSON. The key is the window and the group, so a compacted topic keeps the newest result of
+each window and group. In Parquet all windows are final.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ def run_queries(
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table records of the options, except the schema, whose text may need a JVM. A later
-    run on the same path must have the same values."""
+    """The options that a table records. The schema is left out, because a JVM may be needed to
+    read it. A later run on the same path must have the same values."""
     to = options["to"] or ""
     return {
         "window": options["window"], "slide": options["slide"] or "",

@@ -45,8 +45,8 @@ NOT_HTTP = (
 SEND_SECONDS = 60.0
 CONNECTIONS_MAX = 32
 SLICE_SECONDS = 0.00005
-"""How long a scrape may block the loop at a time. Other work may block it for longer, because it is
-rarer than scrapes, which come every few seconds. A pause between two slices costs 10 µs."""
+"""How long a scrape may block the loop at a time. It is less than for other long work, because a
+scrape comes every few seconds. A pause between two slices costs 10 µs."""
 JSON: dict[str, Callable[[Monitor], Any]] = {
     "/api/v1/status": status.status,
     "/api/v1/connections": status.connections,

@@ -26,7 +26,7 @@ cdef class PendingReply:
     cdef list moved                     # AckPromises whose partition got a new leader, or None
     cdef double deadline                # loop time
     cdef double began                   # loop time: when the request arrived
-    cdef double begun, waits_since      # loop times: its handler began to run; began to wait
+    cdef double begun, waits_since      # loop times at which its handler began to run and to wait
     cdef object receiver                # its promise_kept is called when the last promise ends
 
     cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1

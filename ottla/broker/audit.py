@@ -113,7 +113,7 @@ class Act:
 
     def ended(self, response: object) -> None:
         """Log the outcome; `response` is a message or an exception. If the logger's level is
-        WARNING, only refusals are logged."""
+        WARNING, only refusals and failures are logged."""
         if not log.isEnabledFor(logging.WARNING):
             return
         if isinstance(response, EncodedInParts):
@@ -150,7 +150,7 @@ class Act:
         items: list[tuple[str, str]] = []
         yield from _collect(_asked(self.request, self.before), items)
         if len(items) == len(outcomes[:ITEMS_MAX]) and not any(name for name, _, _ in outcomes):
-            # The response does not name its items: they are in the order of the request.
+            # The response does not name its items, but has them in the order of the request.
             outcomes[: len(items)] = [
                 (" ".join(filter(None, item)), code, message)
                 for item, (_, code, message) in zip(items, outcomes, strict=False)

@@ -2,7 +2,7 @@
 they may change at run time. `quotas/connection_rates` limits how fast clients may connect.
 
 As in Kafka (KIP-402), clients above max.connections or a listener's limit wait in the kernel's
-accept queue until a connection ends. A connection above the limit of its address is closed. If
+accept queue until a connection ends. A connection above the limit for its address is closed. If
 brokers have a listener of their own, they are admitted beyond max.connections: clients that take
 all connections must not stop replication. While there are more connections than max.connections,
 connections of the clients' listeners are closed, beginning with the one that has been silent for
@@ -67,7 +67,7 @@ class ConnectionLimits:
         wanted = self.told = self.config.max_connections
         if wanted > self.possible:
             log.log(
-                logging.DEBUG if wanted == UNLIMITED else logging.WARNING,     # the default
+                logging.DEBUG if wanted == UNLIMITED else logging.WARNING,  # UNLIMITED: the default
                 "max.connections=%d is reduced to %d: the process may have only %d files open"
                 " (ulimit -n)",
                 wanted, self.possible, self.descriptors,

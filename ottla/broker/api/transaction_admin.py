@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     Begun = tuple[
         WriteTxnMarkersResponse.Marker, str, list[int], list[asyncio.Future[ErrorCode]]
     ]
-    """The markers of a transaction for one topic: the answer to which they belong, the topic, its
-    partitions, and one outcome for each partition."""
+    """One transaction's markers for one topic: the part of the response about the transaction, the
+    topic, its partitions, and a future with the outcome for each partition."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, access=by_item)
@@ -112,7 +112,7 @@ def _time_out(waiting: Iterable[asyncio.Future[ErrorCode]]) -> None:
 
 
 async def _fill(begun: list[Begun]) -> None:
-    """Add the codes of these markers to the response, once all are known."""
+    """Add the error codes of these markers to the response, once all codes are known."""
     made = WriteTxnMarkersResponse.Marker
     for answered, name, indexes, writes in begun:
         codes = [await each for each in writes]
@@ -143,12 +143,13 @@ def _refused_markers(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
 def _begin_write(
     partition: TopicIndex, marker: TransactionMarker, context: RequestContext
 ) -> asyncio.Future[ErrorCode]:
-    """Write a marker; the future has the code once the marker is committed or refused."""
+    """Write a marker. The returned future gets the error code once the marker is committed or
+    refused."""
     transactions = context.broker.coordinators.transactions
     future: asyncio.Future[ErrorCode] = transactions.loop.create_future()
 
     def written(error: ProtocolError | None) -> None:
-        if not future.done():                           # else the client has disconnected
+        if not future.done():           # else the client has disconnected, or the time is over
             future.set_result(ErrorCode.NONE if error is None else error.code)
 
     if marker.producer_id == NO_PRODUCER_ID:

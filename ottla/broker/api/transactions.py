@@ -83,7 +83,7 @@ def _begun(
 
 
 def as_client_error(error: ProtocolError, knows_fenced: bool) -> ErrorCode:
-    """Translate errors of the log, and newer codes, into codes known to transactional clients."""
+    """Translate an error into an error code that transactional clients know."""
     if error.code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
@@ -169,8 +169,8 @@ def _refusals(
 async def _by_topic(
     topics: list[AddPartitionsToTxnRequest.Topic], codes: dict[TopicIndex, ErrorCode]
 ) -> list[AddPartitionsToTxnResponse.TopicResult]:
-    """Return the response entries in the order of the request. If one of the REFUSALS prevents the
-    addition, each partition is listed only once."""
+    """Return the response entries in the order of the request. If the request was refused with one
+    of the REFUSALS, each partition is listed only once."""
     made, slices = AddPartitionsToTxnResponse.TopicResult, Slices()
     if not REFUSALS.isdisjoint(codes.values()):
         topics = [

@@ -1,5 +1,7 @@
-"""Metadata records prepared before the first start: `kafka-storage format --add-scram`
-writes them beside `meta.properties`; the first start applies them and removes the file.
+"""Metadata records that `kafka-storage format --add-scram` prepares before the first start.
+
+The command writes them into a file beside `meta.properties`. The first start applies the records
+and removes that file.
 """
 
 from __future__ import annotations

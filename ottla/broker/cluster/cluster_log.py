@@ -61,8 +61,8 @@ class ClusterLog(Metadata):
         self.store, self.node_id, self.new_id = store, node_id, new_id
         self.failed, self.gone_back = failed, gone_back
         self.deposed: Callable[[], None] = lambda: None
-        """Called when this broker is no longer the controller: set by the `Controller`, which
-        writes through this log."""
+        """Called when this broker is no longer the controller. The `Controller`, which writes
+        through this log, sets this function."""
         self.term: Term | None = None
         self.is_controller = False
         self.order = asyncio.Lock()
@@ -72,8 +72,8 @@ class ClusterLog(Metadata):
         self.reader: asyncio.Task[None] | None = None
         self.news = False
         self.unsure = False
-        """Whether the connection has broken since the last read: ZooKeeper may have been restored
-        from a backup meanwhile."""
+        """Whether the connection has broken since the last read. If so, ZooKeeper may have been
+        restored from a backup meanwhile."""
         self.seen_moved = asyncio.Event()
 
     async def decide(self, function: Decide[Any], *arguments: Any) -> Any:

@@ -53,7 +53,7 @@ async def begin_session(
     called with the reason when the broker has to end.
 
     Raises ClusterRefused, StorageRefused or UnreadableMetadata, and CoordinationError if ZooKeeper
-    cannot be reached for zookeeper.connection.timeout.ms.
+    cannot be reached within zookeeper.connection.timeout.ms.
     """
     await coordination.start()
     try:

@@ -174,8 +174,8 @@ class Clustered:
         return wanted
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """Return `counted`, the number of partitions without a leader in the image: the image takes
-        failed log directories into account."""
+        """Return `counted`, the number of partitions that have no leader in the image. Nothing is
+        added, since the image takes failed log directories into account."""
         return counted
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
@@ -209,7 +209,7 @@ class Clustered:
                 for node_id, source in self.fetchers.sources.items()}
 
     def status(self, image: MetadataImage) -> dict[str, Any]:
-        """The controller, this broker's epoch, its session with ZooKeeper."""
+        """The controller's id, this broker's epoch, and the state of its session with ZooKeeper."""
         return {
             "controller_id": image.controller_id,
             "broker_epoch": self.session.broker_epoch,

@@ -81,12 +81,12 @@ def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
 
 
 class Controller:
-    """A member's candidacy for the controller, and its term.
+    """A member's candidacy for the office of controller, and its term.
 
-    `elections` makes the elections for which replicas have to be asked. `min_isr` is the value of
-    min.insync.replicas in this broker's file; the value of the first controller becomes the
-    cluster-wide value.
-    `rebalance_seconds` is how often leadership returns to preferred replicas, None for never.
+    `elections` holds the elections for which replicas are asked how long their logs are. `min_isr`
+    is the value of min.insync.replicas in this broker's file; the value of the first controller
+    becomes the cluster-wide value.
+    Leadership returns to preferred replicas every `rebalance_seconds`, or never if that is None.
     `brokers_changed` is called with the nodes to watch for failure: the controller watches all
     brokers, all other brokers watch only the controller.
     """
@@ -271,9 +271,9 @@ class Controller:
         self._end_upkeep()
         looking = self.looking
         if looking is not None and looking is not asyncio.current_task(self.loop):
-            # The look may wait for a write whose outcome only a later term reveals. Cancel it, so
-            # that another look can resign: no later term begins while this session holds the
-            # office of controller.
+            # The look may wait for a write whose outcome only a later term reveals. Cancel the
+            # look, so that another look can resign: no later term begins while this session holds
+            # the office of controller.
             reached("a controller was deposed amid a look")
             looking.cancel()
             self.looking = None

@@ -7,9 +7,9 @@ each write to it is tried.
 
 A damaged log accepts no writes. Its replica is reported as if its directory had failed, if another
 in-sync replica can lead. Once the image shows that the replica neither leads nor is in sync, the
-damage is put aside, the replica is reported as working again, and it fetches the records from its
-leader. A partition's only copy is not reported: it is served up to the damage. If the other
-replicas leave the in-sync set while the report is on its way, the report is withdrawn.
+files with the damage are renamed, the replica is reported as working again, and it fetches the
+records from its leader. A partition's only copy is not reported: it is served up to the damage. If
+the other replicas leave the in-sync set while the report is on its way, the report is withdrawn.
 
 Each report is the current difference between the image and the replicas; this module does not
 remember what it has sent. So a report that was lost, or reached a controller whose term ended

@@ -8,8 +8,8 @@
 | transaction.version | 1 | the same as level 0, with the same records |
 | | 2 | KIP-890: clients add partitions by producing and get a new epoch with each EndTxn |
 
-An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions, and while
-group.version is 0, consumer groups are refused.
+An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions. While
+group.version is 0, consumer groups of KIP-848 are refused.
 
 In a cluster, levels apply to all brokers. A broker whose code does not support the finalised levels
 does not start, and the controller raises no level above what a registered broker supports.

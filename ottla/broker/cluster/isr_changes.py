@@ -132,7 +132,7 @@ class IsrChanges:
             for partition in self.replicas:
                 if partition.role.replicated and partition.led_here:
                     self.due[partition] = None
-                if partition.damaged:               # a read of its files has found the damage
+                if partition.damaged:               # a read of the log has found damage
                     self.replicas.note_damage(partition)
                 if slices.over:
                     await slices.pause()

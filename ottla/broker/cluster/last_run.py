@@ -3,8 +3,8 @@ trusted.
 
 A log directory took part in the last run if the broker's registration has the directory's id, or if
 the directory has a record of that run. A directory that was missing in that run is named in the
-records of the other directories. Any other directory is a *stranger*: its contents are outdated, as
-on a disk that was not mounted at the last start.
+records of the other directories. Any other directory is a *stranger*: its contents are outdated.
+For example, a broker's only disk was not mounted, and the last run used an empty directory instead.
 
 The logs of a directory that is missing now are neither lost nor outdated: they are reported as
 offline, and are used again once the directory is back.

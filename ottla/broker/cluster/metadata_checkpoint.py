@@ -72,13 +72,13 @@ class ReadMarks:
             await self.store.check_mark(self.mark)
 
     async def remember(self, entry: int) -> None:
-        """Write that this broker has read up to an entry. Raises CoordinationError."""
+        """Record that this broker has read up to an entry. Raises CoordinationError."""
         mark = await self.store.mark(entry)
         if mark is not None and mark != self.mark:
             self._write(mark)
 
     def remember_lost(self, entry: int) -> None:
-        """Write that this broker has read an entry that ZooKeeper no longer has.
+        """Record that this broker has read an entry that ZooKeeper no longer has.
 
         Without this mark, the broker might accept the backup at its next start: the former mark may
         be older than the backup."""

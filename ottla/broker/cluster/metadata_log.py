@@ -1,10 +1,10 @@
 """The single writer of the metadata log.
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
-the other, each on the image after the previous decision; decisions that arrive during a sync share
-the next sync. An image becomes visible once its records are durable: the functions that subscribed
-to the metadata are called, the image replaces the previous one, and the results are returned.
-Further decisions are made meanwhile, so `decided` may be ahead of `image`.
+the other, each on the image to which the previous decision led. Decisions that arrive during a sync
+share the next sync. An image becomes visible once its records are durable: the functions that
+subscribed to the metadata are called, the image replaces the previous one, and the results are
+returned. Further decisions are made meanwhile, so `decided` may be ahead of `image`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Metadata:
     """
 
     is_controller = True
-    """Whether decisions can be made here, always true for a standalone broker."""
+    """Whether decisions can be made here. This is always true for a standalone broker."""
 
     def __init__(self, image: MetadataImage, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

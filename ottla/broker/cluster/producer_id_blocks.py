@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.producers")
 
 REFILL_SECONDS = 10.0
-"""The longest wait for a block: shorter than the time for which clients wait for an answer before
-they close the connection."""
+"""The longest wait for a block. It ends before clients give up waiting for an answer and close the
+connection."""
 AGAIN_SECONDS = 1.0
 """The pause after a failed request for the next block."""
 
 
 class NoProducerIds(ProtocolError):
-    """The controller assigns no ids at present. For a producer without a transactional id, this is
-    the only code that all clients retry. After NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE, Java
-    clients look for a coordinator and fail; after REQUEST_TIMED_OUT, older Java clients fail."""
+    """The controller assigns no ids at present. For a producer without a transactional id,
+    `code` is the only code that all clients retry. After NOT_COORDINATOR and
+    COORDINATOR_NOT_AVAILABLE, Java clients look for a coordinator and fail; after
+    REQUEST_TIMED_OUT, older Java clients fail."""
 
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -125,7 +126,7 @@ class ProducerIds:
         except RequestTimedOut as error:
             raise NoProducerIds(str(error)) from error
         if answer.error_code != 0:
-            # For example a stale broker epoch, until this broker is registered again.
+            # For example, this broker's epoch is stale until the broker is registered again.
             raise NoProducerIds(
                 f"the controller did not allocate producer ids: {ErrorCode(answer.error_code).name}"
             )

@@ -199,8 +199,8 @@ class Registrar:
             self._register_again()
 
     def _register_again(self, replace: bool = False) -> None:
-        # This broker keeps reading the metadata while it registers, so it may learn then that it
-        # was removed.
+        # This broker keeps reading the metadata while it registers, so it may learn meanwhile that
+        # it was removed.
         self.removed = self.removed or replace
         if self.registration is not None and self.registering is None and not self.closed:
             self.registering = self.loop.create_task(self._registered_again())

@@ -189,8 +189,8 @@ class LogCoordinator(Generic[S]):
                     await self.flusher.make_durable(partition)
                     await self.read_log(partition, shard)
                     shard.is_read = True
-                # Otherwise a client could get an answer from records that the next leader may lack,
-                # and then a different answer from that leader.
+                # Without this wait, a client could get an answer from records that the next leader
+                # may lack, and then a different answer from that leader.
                 await self.until_committed(partition)
                 self._led_in(index, leader_epoch)
                 self.runtime.adopt(shard)

@@ -10,7 +10,7 @@ from ottla.wire.marks import reached
 class Cleanable(NamedTuple):
     """The part of a log that may be cleaned: all segments below `end_offset`.
 
-    No pass has cleaned the records from `first_dirty_offset` on. These records are called dirty;
+    No cleaning pass has reached the records from `first_dirty_offset` on. They are called dirty;
     `ratio` is their share of the bytes. `overdue` means that some dirty records may be older than
     max.compaction.lag.ms.
     """
@@ -94,8 +94,8 @@ def groups_of(
     """
     groups: list[list[Segment]] = []
     size = 0
-    # Index entries are more than `index_interval` bytes apart: up to this size, the new segment
-    # needs at most `index_entries_max` entries.
+    # Index entries are more than `index_interval` bytes apart. So a new segment of at most
+    # `bytes_max` bytes needs at most `index_entries_max` entries.
     bytes_max = min(size_max, index_entries_max * max(1, index_interval))
     for segment in segments:
         fits = bool(groups) and size + segment.size <= bytes_max

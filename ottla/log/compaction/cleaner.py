@@ -84,8 +84,8 @@ Waiting = Generator[Task, None, Result]
 class Cleaner:
     """One pass over one log. `bytes_read` and `bytes_written` grow as it proceeds.
 
-    `remove_later` is called with the paths of files that are no longer needed. `memory_max` bounds
-    the table of keys, in bytes; `slice_seconds` is the maximum duration of a step.
+    `remove_later` is called with the paths of files that are no longer needed. `memory_max` is
+    the maximum size of the table of keys; `slice_seconds` is the maximum duration of a step.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Cleaner:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of batches written."""
+        """Bytes of the batches that the pass has written."""
         return self.cleaner_pass.bytes_written if self.cleaner_pass else 0
 
     @property
@@ -279,8 +279,8 @@ class Cleaner:
         if len(group) > 1:
             reached("compaction made one segment of several")
         self.remove_later(self.log.replace_segments(group, cleaned))
-        # Only after this sync are the records that a tombstone deletes gone for certain. The next
-        # group may then drop the tombstone.
+        # Before this sync, a crash could bring back records that a tombstone deletes. After it, the
+        # next group may drop the tombstone.
         yield from self._sync(SyncTask(self.disk, directory=self.directory))
 
     def _ready(self, scan: BatchScan, sources: list[Segment]) -> Steps:

@@ -50,7 +50,7 @@ cdef class CleanerPass:
     cdef readonly int64_t first_dirty_offset
     cdef public int64_t end_offset      # the table has the keys of dirty records below it
     cdef public object transactions
-    cdef dict producers                 # producer id to (last data offset, -1 for none; epoch)
+    cdef dict producers                 # producer id to (last data offset or -1, epoch)
     cdef int64_t now_ms, delete_retention_ms
     cdef readonly int64_t bytes_read, bytes_written
     cdef public int64_t changes         # batches dropped or rewritten
@@ -59,7 +59,7 @@ cdef class CleanerPass:
     cdef public BatchTask due           # a large batch to be processed in a thread
     cdef int outcome                    # what to do with the current batch
     cdef bint stays                     # the batch must stay, if necessary without records
-    cdef bint over                      # a marker whose transaction has no batches left
+    cdef bint over                      # an empty marker, or its transaction has no batches
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL

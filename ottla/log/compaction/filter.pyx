@@ -30,9 +30,9 @@ cdef enum:
     SLICE_SIZE = 1 << 20                # bytes of work after which a slice ends in any case
     LOOK_SIZE = 1 << 14                 # bytes of work between two checks of the clock
     BATCH_COST = 128                    # fixed cost of a batch, in bytes of work
-    # with more bytes of records than this, the interpreter lock is released
+    # the interpreter lock is released for a batch with more bytes of records than this
     ASIDE_SIZE = 1 << 14
-    # a larger compressed batch takes long, whatever its decompressed size
+    # a thread processes every compressed batch with more bytes than this
     SHORT_SIZE = 4096
     SHORT_PLAIN_SIZE = 1 << 16          # bytes of records that cost less than a millisecond
     SHORT_COUNT = 2000                  # records that cost less than a millisecond
@@ -287,7 +287,7 @@ cdef class CleanerPass:
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
         """Whether a batch is needed to restore the state of its producer: as the last data batch of
-        the producer or, if there is no data batch, as a control batch of its current epoch."""
+        the producer or, if it has no data batch, as a control batch of its current epoch."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False

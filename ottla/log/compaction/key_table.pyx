@@ -2,7 +2,7 @@
 """The newest offset of each key, in a table of bounded size.
 
 The table stores a keyed hash of 128 bits instead of each key. The chance that any two of ten
-million keys collide is below 1 in 10^24, and without the secret nobody can construct such keys.
+million keys collide is below 1 in 10^24. Nobody can construct colliding keys without the secret.
 Reference: SipHash-2-4 with 128 bits of output, Aumasson and Bernstein.
 """
 

@@ -35,8 +35,8 @@ class CleanedTransactions:
         """Adds the aborted transactions that begin at or before `last_offset`."""
         while self.waiting and self.waiting[-1].first_offset <= last_offset:
             entry = self.waiting.pop()
-            # A transaction that ended before `first_offset` is skipped: the producer's next one may
-            # have begun.
+            # A transaction that ended before `first_offset` is skipped: the producer's next
+            # transaction may have begun.
             if entry.last_offset >= first_offset:
                 self.aborted.setdefault(entry.producer_id, OpenAbort(entry))
 

@@ -194,7 +194,7 @@ cdef str problem_of(
 
 
 cdef class CheckedBatches:
-    """The batches of a scan, up to the first that cannot follow the batches before it."""
+    """The batches of a scan, up to the first batch that cannot follow those before it."""
 
     def __init__(self, BatchScan scan not None, int64_t end_offset, bint checked):
         self.scan, self.end_offset, self.checked, self.epoch = scan, end_offset, checked, -1

@@ -50,8 +50,8 @@ def join_lines(lines: list[str]) -> bytes:
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int]:
-    """Parses an offset checkpoint's text; empty text, as in a new file of Kafka's, has no entries.
-    Raises ValueError."""
+    """Parses an offset checkpoint's text. A new file of Kafka's is empty, so an empty text is valid
+    and has no entries. Raises ValueError."""
     if not data:
         return {}
     lines = data.decode().split("\n")

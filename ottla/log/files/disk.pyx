@@ -266,7 +266,7 @@ class Disk:
         return os.listdir(path)
 
     def subdirectories(self, path):
-        """The names of the directories in a directory, in arbitrary order."""
+        """The names of a directory's subdirectories, in arbitrary order."""
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
 

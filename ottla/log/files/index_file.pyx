@@ -15,7 +15,7 @@ class IndexDamaged(CorruptMessage):
 
 
 class RebuildNeeded(Exception):
-    """An index is not usable yet: the caller waits until `rebuild` is over and repeats its call.
+    """An index is not usable yet. The caller has to wait until `rebuild` is over, then try again.
 
     `rebuild` is an IndexRebuild or a Reread.
     """

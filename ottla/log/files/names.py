@@ -8,7 +8,8 @@ them."""
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 COPIED_GAPS = "copied-gaps"
-"""A file in the directory of a replica whose offsets have gaps from the leader's compaction."""
+"""A file beside a replica's log. It says that compaction of the leader's log left gaps between
+offsets, which the replica has copied."""
 CUT = ".cut"
 """Suffix of a note beside a segment from which recovery has cut off a damaged end. The note is
 removed once the truncation has been reported."""

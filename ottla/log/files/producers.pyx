@@ -157,8 +157,9 @@ cdef class Producers:
         written.
 
         The client sends the unwritten batch again. That batch must be appended before any later
-        batch. Otherwise it would be appended in the wrong order under a new epoch, or be taken for
-        a duplicate. Apart from that, an unknown producer may begin at any sequence.
+        batch. If a later batch came first, the unwritten one would be appended in the wrong order
+        under a new epoch, or be taken for a duplicate. Apart from that, an unknown producer may
+        begin at any sequence.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))
@@ -197,7 +198,7 @@ cdef class Producers:
         return -1
 
     cdef tuple update(self, const uint8_t *batch, Py_ssize_t size):
-        """Notes a batch that is in the log now, whether `check` has seen it or not.
+        """Notes a batch that is in the log now, whether or not `check` has seen it.
 
         If the batch aborts a transaction, returns (producer id, first offset, last offset, last
         stable offset) of the transaction, otherwise None.

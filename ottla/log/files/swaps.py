@@ -44,8 +44,8 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
         # If the loop above has put the cleaned log file in place, it has also removed the old
         # index, so the new index takes the name. If the crash came earlier, before the cleaned log
         # file became a `.swap` file, the old segments stay. An old index of this name then stays
-        # too. If there is none, the new index takes the name: its entries about later segments do
-        # no harm.
+        # too. If there is no old index, the new index takes the name: its entries about later
+        # segments do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

@@ -149,7 +149,7 @@ cdef class SegmentChain:
         return size
 
     cdef int64_t aborted_found(self) except -1:
-        """Like `aborted_bytes`, from memory; correct only right after the segments were loaded."""
+        """`aborted_bytes`, but from memory. Correct only right after the segments were loaded."""
         cdef Segment segment
         cdef int64_t size = 0
         for segment in self.segments:
@@ -213,7 +213,7 @@ cdef class SegmentChain:
         return crc32(f"{self.directory} {self.active.base_offset}".encode()) % (span + 1)
 
     cdef Segment begin(self, int64_t base_offset):
-        """Begins a segment; the active one, if it has batches, must be sealed. Raises OSError."""
+        """Begins a segment; an active one with batches must be sealed already. Raises OSError."""
         cdef Segment segment = Segment(
             self.disk, self.open_files, self.directory, base_offset,
             created_ms=self.clock.now_ms(), index_interval=self.config.index_interval_bytes)
@@ -345,8 +345,8 @@ cdef class SegmentChain:
         return removed
 
     cdef int sync_cut(self) except -1:
-        """Makes a truncation durable. Without this, removed batches could reappear after a crash,
-        behind newer batches, and recovery would take them for valid. Raises OSError."""
+        """Makes a truncation durable. Without this, removed batches could survive a crash and
+        follow newer batches. Recovery would take them for valid. Raises OSError."""
         self.disk.sync_directory(self.directory)
         self.active.data_file().sync()
         index = TransactionIndex(self.disk, self.active.path(".txnindex"))

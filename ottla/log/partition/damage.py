@@ -64,7 +64,7 @@ class Damage(NamedTuple):
 def fault_between(
     segment: Segment, next_base: int, gaps_below: int
 ) -> tuple[int, str] | None:
-    """What is wrong with a segment's end if the next one begins at `next_base`; None if nothing is.
+    """What is wrong with a segment's end if the next one begins at `next_base`, or None.
 
     A power cut may keep a new segment and lose the end of the previous one. Ottla's compaction
     leaves no gap between segments: a rewritten segment ends at the same offset as before. Apache
@@ -95,7 +95,7 @@ def changed_at_rest(
     directory: str, segments: list[Segment], start_offset: int, end_offset: int
 ) -> Damage | None:
     """The fault of a log whose files have changed since a clean stop closed it with these offsets.
-    `missing_records` has been called before, and reports a log that ends too early."""
+    A log that ends too early is reported by `missing_records`, which is called first."""
     if not segments:
         return None
     first, last = segments[0], segments[-1]

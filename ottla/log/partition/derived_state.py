@@ -31,7 +31,8 @@ def state_after_clean_stop(
 ) -> tuple[Producers, LeaderEpochs] | None:
     """The producers and epochs of a log that a clean stop has closed; also finds the log's end.
     None if the last segment is damaged. With `patient`, raises RebuildNeeded if a rebuild or a long
-    read is needed. If its `rebuild` is a Reread, the caller passes it as `reread` the next time."""
+    read is needed. If the error's `rebuild` is a Reread, the caller passes that Reread in its
+    next call."""
     last = segments[-1]
     if (len(segments) == 1 and not snapshots and not has_epochs
             and last.size <= min(REREAD_MAX, last.index_interval)):

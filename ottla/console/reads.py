@@ -367,7 +367,7 @@ async def place_free(visitor: Any) -> None:
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
-    """Notes the end of a search. Also fetches its error, since its caller may no longer wait."""
+    """Notes the end of a search. Also fetches its error: perhaps nobody waits for it any more."""
     visitor.searches -= 1
     if not done.cancelled():
         done.exception()

@@ -74,7 +74,7 @@ async def record_view(history: History, visitor: Visitor) -> None:
     try:
         groups = await visitor.views.get(group_pages.group_rows)
     except ClientError:
-        pass                                # the user may not see groups
+        pass                                # for example, groups are hidden from this user
     await asyncio.to_thread(write, history, visitor, taken, groups)
 
 

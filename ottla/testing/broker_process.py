@@ -77,7 +77,7 @@ class BrokerProcess:
             self.clock.passed_ms = target_ms - ms * (step - 1) / STEPS
             for _ in range(TURNS_PER_STEP):
                 await asyncio.sleep(0)
-        for _ in range(ROUNDS_AT_END):      # wait for the upkeep thread, which deletes files
+        for _ in range(ROUNDS_AT_END):      # wait until the upkeep thread has deleted files
             await self.server.upkeep_thread.run(lambda: None)
             await asyncio.sleep(0)
         return self.clock.now_ms()

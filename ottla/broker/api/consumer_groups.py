@@ -115,7 +115,7 @@ def _tells_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
 def _require_protocol(context: RequestContext) -> None:
     """Require group.version 1 and that the broker's settings enable the consumer protocol.
 
-    As in Kafka, the error has no message: the Java client then shows its own, which is better.
+    As in Kafka, the error has no message. The Java client then shows a better one of its own.
     """
     if (
         context.broker.image.features.get(GROUP_VERSION, 0) < 1

@@ -40,8 +40,8 @@ async def delete_records(
 
     The answer is sent once the log starts are durable here, so deleted records never reappear. In
     Apache Kafka, a crash within a minute can bring them back. The answer also waits until all live
-    replicas have moved their log starts, at most for the request's timeout. Requires DELETE on each
-    topic.
+    replicas have moved their log starts, but no longer than the request's timeout. Requires DELETE
+    on each topic.
     """
     access = context.access
     asked, refused = await access.divide(

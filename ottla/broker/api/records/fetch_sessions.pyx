@@ -38,9 +38,9 @@ cdef class FetchSession(Watcher):
         self.epoch = self.epoch + 1 if self.epoch < 0x7fffffff else 1
 
     cdef int used_by(self, int64_t replica_epoch, double now) except -1:
-        """Record a further request. If the replica's broker epoch has changed, the replica's broker
-        has registered again. Then the fetch offsets of all items of the session count anew for the
-        high watermark, even those of items that the request does not contain."""
+        """Note that a request uses the session. If the replica's broker epoch has changed, the
+        broker has registered again. Then the fetch offsets of all items of the session count anew
+        for the high watermark, even those of items that the request does not contain."""
         self.used_at = now
         if replica_epoch != self.replica_epoch:
             self.replica_epoch = replica_epoch

@@ -248,7 +248,7 @@ cdef class ProduceHandler:
         if version >= 2:
             reply.write_int64(append_time)
         if version >= 5:
-            # As in Kafka, errors of the log include the log start, other errors do not.
+            # As in Kafka, the log start is sent with errors of the log, but not with other errors.
             reply.write_int64(
                 partition.log.log_start_offset
                 if code == 0 or (state.in_log and code not in WITHOUT_LOG_START) else -1)

@@ -120,12 +120,11 @@ cdef str problem_of(
 cdef Py_ssize_t run_in_segment(
     SegmentChain chain, const uint8_t *data, Py_ssize_t size, Py_ssize_t *entries
 ) except -1:
-    """Returns how many bytes of these batches are to be appended with the next write.
+    """Returns how many bytes of these batches can be appended to the active segment with one write.
 
-    These bytes are whole batches for the active segment. The first batch is always included: the
-    caller has rolled the segment for it if necessary. The first later batch that may need a new
-    segment is left to the next write. `entries` is set to the number of index entries that the
-    included batches may need.
+    The first batch is always counted: the caller has rolled the segment for it if necessary. The
+    count ends before a later batch that may need a new segment. `entries` is set to the number of
+    index entries that the counted batches may need.
     """
     cdef Segment segment = chain.active
     cdef const uint8_t *batch = data

@@ -85,7 +85,7 @@ cdef class LogHealth:
     def cannot_open(self, error, int64_t start_offset):
         """Notes that the disk refuses to read the files of a log at rest. Each later access tries
         again. But if another replica has the records, the second refusal makes the whole log count
-        as damaged. Temporary errors are not refusals in this sense."""
+        as damaged. A temporary error is not counted as a refusal."""
         if self.replaceable and not is_passing(error):
             self.refusals += 1
             if self.refusals > 1:

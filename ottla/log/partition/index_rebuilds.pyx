@@ -96,7 +96,7 @@ cdef class IndexRebuild:
     def run(self):
         """Does the slow part, in any thread. The first calls read the segment and write the new
         files. Once these are in place, a call makes their names durable. After each call, further
-        calls do nothing until `advance`."""
+        calls do nothing until `advance` has run."""
         self.work(True)
 
     cdef int work(self, bint sync) except -1:

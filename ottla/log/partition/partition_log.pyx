@@ -175,7 +175,7 @@ cdef class PartitionLog(AppendableLog):
         return paths
 
     def delete_before(self, offset):
-        """Raises the log start offset; returns the segments that are now entirely below it."""
+        """Moves the log start forward; returns the segments that are now entirely below it."""
         self.wake()
         if not self.log_start_offset <= offset <= self.log_end_offset:
             if offset < self.log_start_offset:

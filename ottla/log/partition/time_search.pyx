@@ -110,8 +110,8 @@ cdef Segment segment_at(list segments, int64_t offset):
 
 
 def newest(list segments, int64_t start, int64_t end, bint patient=False):
-    """Of the records from `start` to `end` with the highest timestamp, the first. Searches in
-    steps, like `first_at`."""
+    """The record with the highest timestamp from `start` to `end`; the first one if several have
+    it. Searches in steps, like `first_at`."""
     cdef Segment segment
     cdef int64_t at = start
     best, known = None, []
@@ -153,7 +153,8 @@ def newest_in(Segment segment not None, int64_t start, int64_t end, bint patient
     if record is not None:
         return record
     # The segment's newest record is outside of `start` to `end`, or compaction removed it. The time
-    # index has the highest timestamp up to an offset before `end`; then later batches are examined.
+    # index has the highest timestamp up to some offset before `end`. Batches after that offset are
+    # examined.
     entry = newest_before(segment, end, patient)
     if entry is not None:
         record = yield from first_in(segment, entry[0], start, end, patient)

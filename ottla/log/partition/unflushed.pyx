@@ -116,7 +116,7 @@ cdef class Unflushed:
             self.reached(self.tasks.pop(0), epochs, now_ms)
 
     cdef int reached(self, task, epochs, int64_t now_ms) except -1:
-        """Raises the recovery point to the offset below which a flush has made batches durable."""
+        """Moves the recovery point up to the end of the batches that a flush has made durable."""
         self.recovery_point = max(self.recovery_point, <int64_t>task.offset)
         if task.refused is None:
             self.checkpoint_offset = self.recovery_point

@@ -146,8 +146,9 @@ cdef class SegmentScrub:
         self.note_fault(f"it cannot be read: {error}", self.batch_position, self.end_offset)
 
     def look_again(self):
-        """Goes back to the batch that looked wrong, because a fault must be found twice. If the
-        segment's end looked wrong, any batch may have been misread: the check begins again."""
+        """Goes back to the batch that looked wrong, because only a fault that is found twice is
+        reported. If the segment's end looked wrong, any batch may have been misread, so the check
+        begins again."""
         if self.batch_position >= self.size:
             self.batch_position, self.end_offset, self.epoch = 0, self.base_offset, -1
         self.position = self.batch_position

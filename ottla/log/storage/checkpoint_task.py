@@ -103,7 +103,7 @@ def directory_steps(
 def note_aborted(
     aborted: dict[Partition, dict[int, int]], key: Partition, sizes: dict[int, int] | None
 ) -> None:
-    """Replaces one log's sizes of transaction indexes. `None` leaves the old sizes in place."""
+    """Replaces one log's sizes of transaction indexes. None (a log at rest) keeps the old sizes."""
     if sizes:
         aborted[key] = sizes
     elif sizes is not None:

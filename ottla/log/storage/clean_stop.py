@@ -66,10 +66,10 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
 
 
 def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) -> bool:
-    """Whether the log is damaged or its end was cut off, and the other brokers may not know this
-    yet. If so, its directory gets no mark of a clean stop, so that the next start checks the log
-    and reports the loss. False if the checkpoints show the loss, which the next start notices in
-    any case."""
+    """Whether the next start must check the log and report a loss. True if the log is damaged, or
+    if its end was cut off and the cluster may not know this yet. The log's directory then gets no
+    mark of a clean stop. False if the checkpoints show the loss of a damaged log, which the next
+    start notices in any case."""
     if log.damage is not None:
         return log.log_end_offset >= home.written_upto(key)
     return bool(cut_notes(log))

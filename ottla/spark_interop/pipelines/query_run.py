@@ -125,7 +125,7 @@ class Progress:
 
     @contextmanager
     def explaining(self, why: str) -> Iterator[threading.Event]:
-        """Prints `why` and sets the yielded event if the block runs longer than SILENT_SECONDS."""
+        """If the block runs longer than SILENT_SECONDS, prints `why` and sets the yielded event."""
         printed = threading.Event()
 
         def explain() -> None:

@@ -33,7 +33,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Step:
-    """A pipeline: the function that runs it, and its options, which are its other arguments."""
+    """A pipeline: the function that runs it, and the options, which are its arguments."""
 
     name: str
     module: str

@@ -60,11 +60,11 @@ class Destination:
     `writer` names the pipeline. Each combination of writer, source cluster and topic has its own
     progress and transactional ids. `source` names the origin of the rows, and `source_cluster` is
     the id of the origin's cluster. `aside` is a second topic, for rows whose column `aside` is
-    true. Before each commit, `origin` and the ids of the destination topics are checked. The ids
-    must equal `known`, or those that `write` found when it began, if `known` is None. `rate` limits
-    the records per second of one task; None means no limit. `map_topic`, if any, gets one record
-    per transaction, with the offsets of the last record of the transaction in the source and in
-    `topic`.
+    true. Before each commit, `origin` and the ids of the destination topics are checked. These ids
+    must equal `known`; if `known` is None, they must equal those that `write` found when it began.
+    `rate` limits the records per second of one task; None means no limit. `map_topic`, if any, gets
+    one record per transaction, with the offsets of the last record of the transaction in the source
+    and in `topic`.
     """
 
     cluster: Cluster

@@ -5,8 +5,8 @@
     checkpoints                  recovery points, log starts
     __ottla_metadata-0           one batch adds the topics: after a crash, all exist or none
 
-A crash before that batch leaves the source as it was and the target without the topics; running the
-import again starts over. Closed segments may be hard links to the source's files, since nothing
+A crash before that batch leaves the source unchanged, and the target without the topics. Run the
+import again to start over. Closed segments may be hard links to the source's files, since nothing
 writes to closed segments any more. The last segment and all small files are always copied.
 """
 

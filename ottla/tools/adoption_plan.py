@@ -1,4 +1,4 @@
-"""Plans which partitions of Kafka's log directories to adopt, and as which topics.
+"""Plans which topics and partitions to adopt from Kafka's log directories.
 
 The controller's metadata contains the topics, their ids and their settings. If a partition's
 directory has a topic id that is not in the metadata, the topic was deleted. Without a metadata log,
@@ -204,7 +204,7 @@ def adopt_topic(
         chosen = choose(partition, replicas)
         plan.partitions[key] = chosen
         plan.left_out += left_out(chosen, replicas)
-        # `records_of` adds 1, so the new leader epoch is above all epochs in the replicas' logs.
+        # `records_of` adds 1 to this epoch, so that the result is above all epochs in the logs.
         epochs = [each.epochs.latest for each in replicas]
         partition.leader_epoch = max(partition.leader_epoch, *epochs)
         ids = [each.producer_id_max for each in replicas]
@@ -234,8 +234,8 @@ def check_one(
         mine.caches_hold,
         min(offsets[RECOVERY_POINTS].get(key, 0), checked.end_offset),
         min(max(start, 0), checked.end_offset),
-        # The offset up to which the log was compacted. Recovery treats a gap between segments above
-        # this offset as a loss.
+        # The offset up to which the log was compacted. Above this offset, recovery treats a gap
+        # between segments as a loss.
         max(offsets[CLEANED].get(key, 0), checked.gaps_below),
         checked.epochs,
         max(checked.producer_id_max, transactional_id_max(key, path)),

@@ -92,7 +92,7 @@ Batch = BatchView | LegacyBatch
 def read_batches(
     path: str, size_max: int | None = None, position: int = 0, slice_max: int | None = None
 ) -> Iterator[tuple[int, Batch]]:
-    """The batches of a file with their positions, up to an incomplete batch.
+    """Yields the batches of a file with their positions. Stops before an incomplete batch.
 
     Begins at `position` and reads up to `slice_max` bytes, all within the first `size_max` bytes of
     the file; None means no limit. Raises OSError, or DamagedFile for bytes that cannot be a batch.

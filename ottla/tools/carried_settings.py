@@ -32,7 +32,8 @@ def carried_settings(
     image: KraftImage, names: Collection[str], node_id: int, notes: list[str]
 ) -> list[ConfigSet]:
     """The settings of the topics `names` in a controller's metadata. Adds notes about settings that
-    are not carried over, and about those that were the brokers' defaults. Raises ImportRefused."""
+    are not carried over, and about brokers' defaults that become a topic's own settings. Raises
+    ImportRefused."""
     layers = [image.configs.get(("broker", who), {}) for who in (str(node_id), "")]
     carried = []
     for name in sorted(names):

@@ -32,7 +32,7 @@ from ottla.wire.wording import counted
 COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 OF_PARTITION = re.compile(
     rf"\d{{20}}\..+|({re.escape(PARTITION_METADATA)}|{re.escape(EPOCHS)})(\.tmp)?")
-"""The names of a partition's files, also of one whose creation was interrupted."""
+"""The names of a partition's files. `.tmp` ends the name of a file that is not complete yet."""
 CHECKPOINTS = (RECOVERY_POINTS, LOG_STARTS, CLEANED, HIGH_WATERMARKS)
 
 LOOK_FOR_ITSELF = (
@@ -93,8 +93,8 @@ def partitions_in(path: str) -> dict[Partition, str]:
 
 
 def may_be_partition(path: str) -> bool:
-    """Whether a directory has a file of a partition, or is empty, as after a crash. A directory
-    such as `broker-1` may be another log directory."""
+    """Whether a directory has a file of a partition, or is empty, as after a crash. The name
+    proves nothing: a directory such as `broker-1` may be a log directory itself."""
     empty = True
     try:
         with os.scandir(path) as entries:

@@ -268,7 +268,7 @@ class PartitionCheck:
             )
 
     def judge(self, check: SegmentCheck, last: bool) -> None:
-        """Reports a fault: an incomplete end, which the next start truncates, or damage."""
+        """Reports a fault. An incomplete end of the log is only noted: a start cuts it off."""
         assert check.fault is not None
         position, what = check.fault
         behind = check.valid_behind()

@@ -106,7 +106,7 @@ class SegmentCheck:
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                # If the last batch begins early, no index is needed: neither file has to exist.
+                # Until a batch begins after REREAD_MAX, no index is needed, so both may be missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
                         self.end_index(index)

@@ -41,7 +41,7 @@ USAGE = "usage: ottla [--version] COMMAND …"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command. Returns the exit status, 1 if the reader of its output has exited."""
+    """Runs one command. Returns the exit status, or 1 if the reader of its output has exited."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         try:
@@ -110,7 +110,7 @@ def run(given: list[str]) -> int:
 
 
 def with_numbers(given: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Replaces the times and sizes with units in the overrides of `server start` by numbers.
+    """In the overrides of `server start`, replaces values that have units by plain numbers.
     Returns the words of the command line, and the overrides as they were typed."""
     if not any(word.startswith("--override") for word in given):
         return given, {}

@@ -35,7 +35,7 @@ class Listed(NamedTuple):
 
 
 class Hanging(NamedTuple):
-    """A transaction that is open in a partition, but that no coordinator lists there."""
+    """A transaction that is open in a partition although no coordinator lists it there."""
 
     place: Place
     producer: Any
@@ -59,7 +59,7 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        live = cluster.live()   # if a broker leaves, its transactional ids move: ask all again
+        live = cluster.live()   # each try asks all: ids of a stopped broker move to others
         listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)
@@ -164,8 +164,8 @@ def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -
 
 
 def _ongoing(cluster: ClusterClient, producer_ids: Sequence[int]) -> set[tuple[int, Place]]:
-    """The partitions in these producers' transactions, as the coordinators list them. The result
-    has pairs of a producer id and a partition."""
+    """Asks the coordinators for the partitions in these producers' transactions. Returns pairs of a
+    producer id and a partition."""
     found = set()
     for listed in list_transactions(cluster, producer_ids=producer_ids):
         _, state = describe(cluster, listed.id)

@@ -1,4 +1,4 @@
-"""The browser's views, prompts and search. Its input is names of keys, its output is lines."""
+"""The browser's views, prompts and search. Takes the names of keys, and returns lines of text."""
 
 from __future__ import annotations
 

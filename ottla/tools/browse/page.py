@@ -56,8 +56,8 @@ class Page:
         self.bounds = bounds[self.place[1]]
 
     def go(self, text: str) -> None:
-        """Show the records from a place on: `beginning`, `end`, an offset N, -N (N offsets before
-        the end), @TIME, or s@TIME as in kcat."""
+        """Show the records at a place in the log: `beginning`, `end`, an offset N, -N (N offsets
+        before the end), @TIME, or s@TIME as in kcat."""
         self.refresh()
         check_offset(text, "offset", ("beginning", "end"))
         first, end = self.bounds
@@ -74,10 +74,9 @@ class Page:
             self.show_from(max(first, min(end + number if text[0] == "-" else number, end)))
 
     def show_from(self, offset: int) -> None:
-        """Selects the record at an offset. If there is none, selects the next record, or else the
-        last one.
+        """Selects the first record at or after an offset. Without one, selects the last record.
 
-        If that record and those after it do not fill the screen, earlier ones are shown above.
+        If the selected record and those after it do not fill the screen, shows earlier ones above.
         """
         self.following = False
         fetched = self.source.after(self.place, max(offset, self.bounds.first), self.height)

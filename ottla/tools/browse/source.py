@@ -48,7 +48,7 @@ class Source:
         return {place[1]: Bounds(first[place].offset, last[place].offset) for place in places}
 
     def at_time(self, place: Place, timestamp: int) -> int:
-        """The first offset at or after a time (ms), the partition's end if there is none."""
+        """The offset of the first record at or after a time (ms), or else the partition's end."""
         listed = offsets.at(self.cluster, {place: timestamp})[place]
         check(listed.error, what=f"{place[0]}-{place[1]}")
         return listed.offset if listed.offset >= 0 else self.bounds(place[0])[place[1]].next

@@ -32,7 +32,7 @@ class Terminal:
         self.handler = signal.signal(signal.SIGTERM, self.ended)
         tty.setcbreak(self.source)
         settings = termios.tcgetattr(self.source)
-        settings[6][termios.VSUSP] = b"\x00"  # Ctrl-Z would leave this screen in the shell
+        settings[6][termios.VSUSP] = b"\x00"  # no Ctrl-Z: it would leave this screen in the shell
         termios.tcsetattr(self.source, termios.TCSANOW, settings)
         self.write(ALTERNATE)
         return self
@@ -55,7 +55,7 @@ class Terminal:
         raise SystemExit(128 + number)
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines; some terminals that do not know their size report zero."""
+        """Columns and lines. A terminal of unknown size reports zero: assume 80 x 24."""
         reported = os.get_terminal_size(self.target)
         if not reported.columns or not reported.lines:
             return 80, 24

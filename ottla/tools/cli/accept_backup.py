@@ -93,7 +93,7 @@ def log_directories(place: Path) -> list[Path]:
 
 
 def owner_of(path: Path) -> tuple[str, str]:
-    """The node id and the cluster id of a directory. Raises ClientError for anything but a
+    """The node id and the cluster id of a directory. Raises ClientError if it is not a
     log directory of a cluster's member."""
     if not (path / META).exists():
         inside = held_directories(str(path))

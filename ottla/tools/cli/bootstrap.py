@@ -1,5 +1,5 @@
-"""The cluster that a command connects to: from flags or properties, or else from the environment,
-or else localhost."""
+"""Connects a command to a cluster. The address comes from a flag, a property, the environment or
+the default, localhost, in this order of precedence."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ottla.tools.printable import printable
 from ottla.tools.usage import WrongUsage, is_given
 
 REFUSED_SECONDS = 2.0
-"""Without --timeout, how long all addresses may refuse connections: long enough for a broker that
-was started just now, short enough not to look like a command that hangs."""
+"""Without --timeout, a command fails after all addresses have refused connections for this long.
+That is enough for a broker that was started just now. A longer wait would look like a hang."""
 ANSWER_SECONDS_MIN = 1.0
-"""With a shorter --timeout, brokers still have this time to answer: they may be busy."""
+"""Even if --timeout is shorter, brokers have this time to answer, since they may be busy."""
 
 FLAGS = {
     "bootstrap.servers": "bootstrap_server", "group.id": "group", "acks": "acks",
     "compression.type": "compression", "isolation.level": "committed",
 }
-"""The flags that set a client's setting."""
+"""Client settings that a flag can set, each with the flag's name in the options."""
 
 
 def properties_of(options: Namespace) -> dict[str, str]:

@@ -167,8 +167,8 @@ def departures(
     cluster: ClusterClient, controller: Connection, nodes: list[int], alive: set[int]
 ) -> dict[int, Departure]:
     """The times at which brokers left, as far as they are known. A broker that was running when
-    another broker left knows the time. A broker that started later knows only that the other had
-    left before its own start. The controller is asked first."""
+    another broker left knows the time. A broker that started later knows only that the other
+    broker had left before this start. The controller is asked first."""
     known: dict[int, Departure] = {}
     for node in (None, *sorted(alive - {cluster.controller_id})):
         if all(one in known and not known[one].at_the_latest for one in nodes):
@@ -238,8 +238,8 @@ def active_controller(cluster: ClusterClient) -> Connection:
 
 def problems(part: Partition, alive: set[int], leaving: int | None, minimum: int) -> list[str]:
     """The problems that a partition has now, or would have without the broker `leaving`. `minimum`
-    is its min.insync.replicas. If `minimum` is higher than the number of replicas, brokers require
-    all replicas."""
+    is the topic's min.insync.replicas. If `minimum` is higher than the number of replicas, brokers
+    require all replicas."""
     faults = []
     required = min(minimum, len(part.replicas))
     if part.leader < 0 or part.leader not in alive:

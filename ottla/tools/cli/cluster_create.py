@@ -150,6 +150,7 @@ class Creation:
         self.is_finished = member_marks.is_finished(directories)
         """Whether an earlier run has done everything."""
         self.begun = None if self.is_finished else member_marks.begun(directories)
+        """The ZooKeeper of an interrupted earlier run; None without such a run."""
         self.image: MetadataImage | None = None
         """The metadata to write, set by `_look`; None if ZooKeeper has the metadata already."""
         if self.begun not in (None, config.zookeeper_connect):

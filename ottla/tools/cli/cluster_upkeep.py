@@ -2,9 +2,9 @@
 and reports those that do not answer.
 
 A process that was stopped cleanly is restarted at once, so `ottla cluster restart-broker` only has
-to stop a broker. A process that has crashed is restarted after a second; each further crash soon
-after doubles this delay. `ottla cluster stop-broker` creates a file beside the broker's directory,
-and the broker is restarted once this file is removed.
+to stop a broker. A process that has crashed is restarted after a second. This delay doubles with
+each further crash within a minute of a restart. `ottla cluster stop-broker` creates a file beside
+the broker's directory, and the broker is restarted once this file is removed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ DIRECTORY = "data-cluster"
 """The directory of `make cluster`."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
 STEADY_SECONDS = 60.0
-"""After running for this long, a process has recovered: its next crash has the first delay again.
-"""
+"""If a process ran for this long before it crashed, the delay begins with FIRST_SECONDS again."""
 POLL_SECONDS = 0.05
 HELD_SECONDS = 0.5
-"""While a broker is kept stopped, the interval at which its file is checked."""
+"""The interval between two checks whether the file of a stopped broker still exists."""
 
 
 class Kept(Protocol):
@@ -52,7 +51,7 @@ class Kept(Protocol):
 
     @property
     def question(self) -> tuple[tuple[str, int], bytes] | None:
-        """An address of the process, and a request that it answers; None if nothing is asked."""
+        """An address of the process, and a request that it answers; None if it gets no requests."""
 
     @property
     def held(self) -> bool:
@@ -60,7 +59,7 @@ class Kept(Protocol):
 
     @property
     def restart(self) -> str:
-        """The command that starts the process again while it is held."""
+        """The command that starts the held process again."""
 
     def start(self) -> None:
         """Start the process."""
@@ -122,8 +121,7 @@ class Upkeep:
             self.selector.close()
 
     def turn(self) -> None:
-        """Wait until a process ends or answers, or a restart or a question is due, and handle it.
-        """
+        """Wait for an event, and handle it: an end, an answer, a due restart or a due question."""
         dues = [each.due for _, each in self.restarts.values() if each.due is not None]
         if self.held:
             dues.append(self.clock() + HELD_SECONDS)
@@ -179,7 +177,7 @@ def mark_of(directory: Path, broker: int) -> Path:
 
 
 def restart_command(directory: Path, broker: int) -> str:
-    """The command that starts a stopped broker, for any working directory."""
+    """The command that starts a stopped broker. It works from any directory."""
     where = shlex.quote(str(directory.absolute()))
     return f"ottla cluster restart-broker {broker} --dir {where}"
 

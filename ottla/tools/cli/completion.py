@@ -1,8 +1,8 @@
 """`ottla completion SHELL`: scripts that contain the words of the command table.
 
-Only the names of topics and groups are requested from a broker. So that no broker can hang the
-shell, a request tries for 0.3 s to reach a broker, and ends after 2 s. bash and zsh then use the
-result for ten seconds.
+The scripts ask a broker only for the names of topics and groups. So that the shell does not hang,
+such a request fails if no broker is reached within 0.3 s, and ends after 2 s in any case. bash and
+zsh use its result for ten seconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ottla_names() {{ # _ottla_names topic|group: from a cache, or from a broker tha
   mkdir -p -m 700 "$folder" 2>/dev/null || return
   if [ ! -f "$file" ] || [ $(($(date +%s) - $(stat -c %Y "$file"))) -gt 10 ]; then
     timeout 2 ottla "$1" list -o name --timeout 0.3 2>/dev/null >"$file.new" || : >"$file.new"
-    mv "$file.new" "$file" # also without an answer: the broker is not asked again at once
+    mv "$file.new" "$file" # even if empty, so that no broker is asked for ten seconds
   fi
-  # Other names are omitted: group ids may be anything, and a shell would execute $(…).
+  # Leave out unsafe names: a group id may contain $(…), which the shell would execute.
   grep -E '^[[:alnum:]._-]+$' "$file" 2>/dev/null | sed "s|^|$2|"
 }}
 _ottla() {{

@@ -32,8 +32,8 @@ def connections(options: Namespace) -> None:
 
 
 def of_url(url: str, wanted: int | None = None) -> list[dict[str, Any]]:
-    """The connections of the broker with this HTTP port. Raises ClientError if this is another
-    broker than `wanted`; None accepts any broker."""
+    """The connections of the broker with this HTTP port. Raises ClientError if this is not
+    the broker `wanted`. None accepts any broker."""
     broker = asked(url, "/api/v1/status")["node_id"]
     answer = asked(url, "/api/v1/connections")
     if wanted is not None:

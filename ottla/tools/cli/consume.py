@@ -1,4 +1,4 @@
-"""`ottla consume`: records as lines, JSON, hexadecimal digits or by a format."""
+"""`ottla consume`: prints records as lines, as JSON, as hexadecimal digits or in a given format."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def consume(options: Namespace) -> None:
 
 
 def choose_output(options: Namespace) -> None:
-    """Check -o: a format, or (for kcat's users) an offset. Raises WrongUsage."""
+    """Check the value of -o: a format or, as in kcat, an offset. Raises WrongUsage."""
     text = options.output
     if text is None or text in OUTPUTS:
         return
@@ -77,7 +77,7 @@ def check_output(options: Namespace) -> None:
 
 
 def choose_offset(options: Namespace) -> None:
-    """Choose where to begin, and check it. Raises WrongUsage."""
+    """Set the default of --offset, and check its value. Raises WrongUsage."""
     if options.offset is None:
         options.offset = "stored" if options.group else "beginning"
     check_offset(options.offset, "--offset", OFFSETS)
@@ -147,8 +147,8 @@ def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> 
 
 
 def without_the_group(cluster: ClusterClient, wanted: Reading) -> None:
-    """Changes `wanted` to the records that the group would read next, but without the group, so
-    that the command neither joins it nor commits."""
+    """Changes `wanted` so that the command reads what the group would read next, but neither joins
+    the group nor commits offsets."""
     committed = groups.committed(cluster, wanted.group)
     wanted.group = ""
     if wanted.group_ends:       # read all partitions, also those of the group's other members
@@ -167,7 +167,7 @@ def existing(cluster: ClusterClient, names: list[str]) -> None:
 
 
 def by_time(cluster: ClusterClient, wanted: Reading, timestamp: int) -> dict[Place, int]:
-    """The first offset at or after a time in each partition, or else the partition's end."""
+    """In each partition, the offset of the first record at or after a time, or else the end."""
     places = places_of(cluster, wanted)
     found = offsets.required(cluster, dict.fromkeys(places, timestamp))
     ends = offsets.required(cluster, dict.fromkeys(places, LATEST))

@@ -28,7 +28,7 @@ DEBUG = "OTTLA_DEBUG"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command that the first words name."""
+    """Run the command named by the first words."""
     commands = table.read("ottla")
     noun = arguments[0]
     words = " ".join(arguments[:2])
@@ -62,7 +62,7 @@ def with_unit(
 
 def nonempty(text: str) -> str:
     """The argparse type of a text. An empty text may come from a variable that a script did not
-    set: a command that ignored it might do more than was meant."""
+    set. If a command ignored the empty value, it might do more than was meant."""
     if not text:
         raise argparse.ArgumentTypeError("'' is empty: give a value, or leave it out")
     return text
@@ -193,7 +193,7 @@ def add(parser: argparse.ArgumentParser, flag: Flag) -> None:
 
 
 def run(command: Command, arguments: list[str]) -> int:
-    """Parse, then run; every error is one line on stderr."""
+    """Parse the arguments and run the command. Every error is one line on stderr."""
     options = parser_of(command).parse_args(negative_values(command, arguments))
     module, _, function = command.target.partition(":")
     from ottla.client.addresses import BadAddress
@@ -244,7 +244,7 @@ def address_flags(command: Command) -> str:
 
 
 PACKAGES = {"jwt": "PyJWT", "confluent_kafka": "confluent-kafka"}
-"""Packages that have another name than their module, by module."""
+"""Packages whose names differ from their modules' names, by module."""
 
 
 def not_installed(missing: ModuleNotFoundError) -> str:

@@ -62,8 +62,8 @@ def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
 
 def uncommitted(rows: list[dict[str, Any]]) -> int:
     """The number of partitions without a committed offset. Their lag is unknown, because
-    auto.offset.reset decides where a consumer begins. It is shown as "-", as by Kafka's tool, and
-    the total lag omits it."""
+    auto.offset.reset decides where a consumer begins. Like Kafka's tool, Ottla shows "-" for
+    it. The total lag omits it."""
     return sum(row["offset"] is None for row in rows)
 
 

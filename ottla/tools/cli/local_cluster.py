@@ -284,7 +284,7 @@ def start(options: Namespace) -> int:
                          f" {port + count - 1}; the highest possible port is {PORT_MAX}")
     checked("broker", pairs(options.override, "--override"))
     check_zookeeper(options.zookeeper)
-    import_module("kazoo")          # all brokers need kazoo: fail before the downloads
+    import_module("kazoo")          # brokers need kazoo: fail before ZooKeeper is downloaded
     cluster = LocalCluster(
         Path(options.dir), count, port, options.zookeeper, list(options.override)
     )
@@ -297,7 +297,7 @@ def start(options: Namespace) -> int:
         say(f"starting ZooKeeper on {cluster.zookeeper.connect}{CHROOT}")
     cluster.directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(cluster.directory / ".lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)    # until this process ends; `holder_of` reads the lock
+    fcntl.flock(lock, fcntl.LOCK_EX)    # kept until this process ends, for `holder_of`
     try:
         with cluster:
             where = cluster.directory.absolute()

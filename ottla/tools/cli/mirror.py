@@ -130,8 +130,8 @@ class Mirror:
         self.remembered: dict[Place, float] = {}
         """When the progress of each partition was last committed."""
         self.waiting: deque[tuple[Progress, int, Copied]] = deque()
-        """Sent records without a known result, in order: the progress of the record's partition,
-        the record's offset in the source, and its result."""
+        """Sent records whose result is not known yet, in order. Each entry has the progress of the
+        record's partition, the record's offset in the source, and a place for the result."""
         self.writer: Writer
         self.of_source: Mapping[str, str] = {}
         self.of_target: Mapping[str, str] = {}
@@ -185,7 +185,7 @@ class Mirror:
 
     def copied_back(self) -> dict[str, str]:
         """Topics of the source that a mirror in the other direction writes, each with the group of
-        that mirror. Their records would be copied back and forth for ever."""
+        that mirror. If they were copied, records would go back and forth for ever."""
         prefix = f"ottla-mirror-{self.target.cluster_id}"
         return {
             topic: listed.id

@@ -9,8 +9,8 @@ from ottla.tools.usage import WrongUsage
 
 
 def milliseconds(text: str) -> int:
-    """Milliseconds since 1970; a time without a zone is in UTC. A leading @, as in --offset, is
-    ignored. Raises WrongUsage for anything else."""
+    """Parses a time to milliseconds since 1970. A time without a zone is in UTC. A leading @, as in
+    --offset, is ignored. Raises WrongUsage."""
     text = text.removeprefix("s@").removeprefix("@")
     if text.isdecimal():
         if not is_at_most(text):

@@ -1,5 +1,4 @@
-"""The next step after a broker has refused a request or a connection, for the end of a command's
-error."""
+"""Adds the next step to a command's error, after a broker has refused a request or a connection."""
 
 from __future__ import annotations
 
@@ -103,7 +102,7 @@ def _right(failed: Refused, command: str) -> str:
         resource = f"topic/{found[1]}"
     known = {words: right for right, many in RIGHTS[kind].items() for words in many}
     operation = known.get(command, "OPERATION")
-    # A refused Metadata request has no message; a message shows that DescribeConfigs was refused.
+    # Of this command's requests, only DescribeConfigs is refused with a message.
     if command == "topic describe" and failed.said:
         operation = "describe-configs"
     return allowed_by(resource, operation, failed.user or "")

@@ -31,8 +31,8 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def main(given: list[str]) -> int:
-    """Prints which of the variables NAME=PORT to change. The broker itself reports all other
-    errors, including that it is already running."""
+    """Prints which of the variables NAME=PORT to change. All other errors are reported by the
+    broker itself, also if another broker already uses its directory."""
     if holder_of(Path("data")):
         return 0
     ports = {name: int(port) for name, _, port in (each.partition("=") for each in given)

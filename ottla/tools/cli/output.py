@@ -26,7 +26,7 @@ class NotConfirmed(ClientError):
 def show(
     options: Namespace, columns: Sequence[str], rows: Iterable[Row], wide: Sequence[str] = ()
 ) -> None:
-    """Prints rows in the requested format; the first column is the name."""
+    """Prints rows in the requested format. The format `name` prints only the first column."""
     found = list(rows)
     chosen = options.output or "table"
     if chosen == "json":

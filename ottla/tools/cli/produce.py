@@ -78,7 +78,7 @@ def produce(options: Namespace) -> None:
 
 
 def check_flags(options: Namespace) -> None:
-    """Raises WrongUsage for a wrong value, or if a flag would have no effect because of another."""
+    """Raises WrongUsage for a wrong value, or for a flag that another flag makes useless."""
     for name in ("delimiter", "key_delimiter"):
         if getattr(options, name) is not None and not escaped(getattr(options, name)):
             raise WrongUsage(f"--{name.replace('_', '-')} '': expected one or more characters")
@@ -123,7 +123,7 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
             if drawn:
                 line.reach(file.tell())
         line.clear()
-    except KeyboardInterrupt:       # a second Ctrl-C in here ends the command
+    except KeyboardInterrupt:       # a second Ctrl-C in this block ends the command
         line.clear()
         if left := writer.left(PATIENCE_SECONDS):
             print(f"waiting up to {CLOSE_SECONDS} s for the broker to acknowledge"
@@ -222,8 +222,8 @@ def json_records(
 
 
 def copied_records(file: BinaryIO, delimiter: bytes, every: bool) -> Copied:
-    """The topics and partitions that are named by the records of a file, or of the beginning of a
-    pipe. The next read begins at the same place. Parses only lines with partitions, unless `every`.
+    """The topics and partitions that records name, in a file or at the beginning of a pipe. The
+    next read gets the same records again. Unless `every` is set, parses only lines with partitions.
     """
     if file.seekable():
         here, lines, whole = file.tell(), file, True

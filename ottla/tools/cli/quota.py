@@ -26,7 +26,7 @@ SHOWN = {kind: name for name, kind in KINDS.items()}
 
 
 def entity_of(words: list[str]) -> tuple[dict[str, str | None], list[str]]:
-    """The leading entities, `user/alice client/app`, and the remaining words."""
+    """The leading entities, such as `user/alice client/app`, and the remaining words."""
     entity: dict[str, str | None] = {}
     rest = list(words)
     while rest and "/" in rest[0] and "=" not in rest[0].partition("/")[0]:

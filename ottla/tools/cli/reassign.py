@@ -56,7 +56,7 @@ def plan(options: Namespace) -> None:
         described = topics.describe(cluster, options.topic or None, asked=controller)
         moving = partitions.reassignments(cluster)
         racks = {node_id: cluster.racks.get(node_id) for node_id in cluster.live()}
-        for topic in described if options.topic else ():    # others may be deleted meanwhile
+        for topic in described if options.topic else ():    # only named topics have to exist
             check(topic.error, what=f"topic {topic.name!r}")
     assigned = {
         (topic.name, part.index): wanted_replicas(part, moving.get((topic.name, part.index)))

@@ -228,8 +228,8 @@ def enclosed(text: str, token: str) -> str:
 
 
 def unpacked(letters: str) -> Callable[[bytes], bytes]:
-    """The function that reads numbers and text from bytes; the letters are those of Python's
-    struct."""
+    """The function that reads numbers and text from bytes. The letters for numbers are those of
+    Python's struct."""
     order = "<"
     steps: list[tuple[str, str]] = []
     for letter in letters:

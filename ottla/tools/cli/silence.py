@@ -1,7 +1,7 @@
 """Reports a process of `ottla cluster start` that runs, but does not answer.
 
-The process is not restarted: it may be slow because the machine is busy. Every few seconds it is
-asked something on a new connection. Nothing here blocks: `Upkeep` waits for the answers together
+The process is not restarted: it may be slow because the machine is busy. Every few seconds it gets
+a question on a new connection. Nothing here blocks: `Upkeep` waits for the answers together
 with its other events.
 """
 
@@ -46,7 +46,7 @@ class Silence:
         self._close()
 
     def turn(self, now: float) -> None:
-        """Once it is `due`, asks a question, or reports that the last one has no answer."""
+        """At the time `due`, asks a question, or reports that the last question has no answer."""
         if now < self.due:
             return
         if self._socket is None:
@@ -68,7 +68,7 @@ class Silence:
             self.due = now + ASK_SECONDS
             return
         self._socket.setblocking(False)
-        self._socket.connect_ex(self._one.question[0])      # `arrived` sees an error
+        self._socket.connect_ex(self._one.question[0])      # an error shows in `arrived`
         self._selector.register(self._socket, selectors.EVENT_WRITE, self)
         self.due = math.inf if self._is_reported else now + SILENT_SECONDS
 

@@ -1,7 +1,7 @@
 """The topic that records are sent to.
 
-Missing partitions are reported before a record is sent. A missing topic is created for its first
-record, so a command that refuses its input creates no topic.
+The command reports a missing partition instead of sending a record to it. It creates a missing
+topic only for the topic's first record, so it creates no topic if it refuses its input.
 """
 
 from __future__ import annotations
@@ -152,9 +152,9 @@ def created_text(cluster: ClusterClient, name: str, partitions: int) -> str:
 def create_aloud(
     cluster: ClusterClient, name: str, say: Callable[[str], None], *, waits: bool = True
 ) -> None:
-    """Lets the broker create a missing topic, as it would for the next record, and says so, since
-    the name may be mistyped. Also says that no broker creates it, if the producer `waits` for the
-    topic. A refusal is left to the producer, which reports it as Kafka's producer does."""
+    """Lets the broker create a missing topic, as it would for the next record. Reports this with
+    `say`, since the name may be mistyped. If the brokers create no topics, reports that, provided
+    that the producer `waits` for the topic. Ignores errors: the producer will report them."""
     with contextlib.suppress(ClientError, OSError):
         [found] = cluster.metadata([name]).topics
         if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -176,9 +176,9 @@ def existing(
     say: Callable[[str], None] = on_stderr,
 ) -> int:
     """The number of a topic's partitions. If brokers create topics for producers, a missing topic
-    is created: with `partitions` if this is given, else as the broker decides. The creation is
-    reported with `say`, since the name may be mistyped. Raises ClientError after TOPIC_SECONDS; a
-    producer would wait for a minute."""
+    is created. It gets `partitions` partitions, or the broker's default if `partitions` is 0. The
+    creation is reported with `say`, since the name may be mistyped. Raises ClientError after
+    TOPIC_SECONDS; a producer would wait for a minute."""
     deadline = time.monotonic() + TOPIC_SECONDS
     create = False
     while True:

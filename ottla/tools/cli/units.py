@@ -1,4 +1,4 @@
-"""Times and sizes with units on command lines, as flags and as settings."""
+"""Times and sizes with units on command lines, in flags and in settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.tools.usage import WrongUsage
 from ottla.wire import units
 
 TYPES = {"boolean", "short", "int", "long", "double"}
-"""Settings of these types are checked here: some texts are wrong values for every broker."""
+"""Settings of these types are checked here, since some texts are wrong for every broker."""
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
@@ -86,7 +86,7 @@ def as_typed(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def overrides_without_units(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Replaces the times and sizes with units in the overrides of an `ottla server` command line by
+    """In the overrides of an `ottla server` command line, replaces values that have units by plain
     numbers. Returns the new command line, and the overrides as they were typed. Raises WrongUsage.
     """
     done: list[str] = []

@@ -104,8 +104,9 @@ def by_text(found: Iterable[tuple[int, str]]) -> Iterator[tuple[str, str]]:
 
 
 def together(answers: list[Document]) -> Document:
-    """Combines the answers of several brokers. Takes each partition from its leader's answer, if
-    there is one, and each event once, from the answer with the most details."""
+    """Combines the answers of several brokers. Takes each partition from its leader's answer, or
+    from any answer if the leader's is missing. Takes each event once, from the answer that has the
+    most details."""
     partitions: dict[int, Document] = {}
     events: dict[tuple[Any, ...], Document] = {}
     for answer in answers:

@@ -1,8 +1,8 @@
 """How `ottla log dump` shows keys and values: as text or numbers, or as records of Kafka's internal
 topics.
 
-A decoder gets a record and returns the texts of its key and of its value. A text is None if it is
-not shown.
+A decoder gets a record and returns the texts of its key and of its value. None stands for a key
+or value that is not shown.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PLAIN: dict[str, Callable[[bytes], str]] = {
     "Double": as_number(">d", "double"),
     "Default": bytes.hex,
 }
-"""Decoders by the names of Kafka's classes, without package and ending: Long for
+"""Decoders by the names of Kafka's classes, without package and ending: `Long` stands for
 org.apache.kafka.tools.api.LongDecoder."""
 
 
@@ -77,8 +77,8 @@ def plain(name: str) -> Callable[[bytes], str]:
 
 
 def plain_decoder(key: str, value: str) -> Decoder:
-    """The decoder of records, from the names of decoders for keys and for values. Raises
-    ValueError."""
+    """Returns a decoder of records. `key` names the decoder of keys, and `value` names the decoder
+    of values. Raises ValueError."""
     of_key, of_value = plain(key), plain(value)
 
     def decode(record: Record) -> Shown:

@@ -106,8 +106,8 @@ def report(path: str, error: Exception) -> int:
 
 
 def _segments(directory: Path) -> list[Path]:
-    """The segments of a partition's directory. For a log directory, or a directory of several log
-    directories: the segments of all partitions in it."""
+    """The segments of a partition's directory. If the directory is a log directory, or contains
+    log directories, returns the segments of all their partitions."""
     here = [each for each in directory.glob("*.log") if each.stem.isdigit()]
     of_partitions = (
         each for pattern in ("*/*.log", "*/*/*.log") for each in directory.glob(pattern)
@@ -151,7 +151,7 @@ def run(options: Namespace) -> int:
         except OSError as error:
             status = report(path, error)
             continue
-        print("Dumping", path)              # outside `try`: failed output is no fault of the file
+        print("Dumping", path)              # outside `try`: if output fails, the file is sound
         try:
             for line in printer(path):
                 print(line)

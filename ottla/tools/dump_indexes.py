@@ -35,7 +35,7 @@ def beside(path: str, suffix: str) -> str:
 
 
 def read_entries(path: str, form: struct.Struct) -> list[tuple[int, int]]:
-    """The whole entries of an index file. Raises OSError."""
+    """The entries of an index file, without an incomplete last one. Raises OSError."""
     with open(path, "rb") as file:
         data = file.read()
     whole = len(data) // form.size * form.size

@@ -115,7 +115,7 @@ def batch_line(batch: Batch, position: int) -> str:
 def record_line(
     batch: Batch, record: Record, without_metadata: bool, decoder: Decoder | None
 ) -> str:
-    """A record: its metadata, unless `without_metadata`, then its key and value."""
+    """A record's key and value. Its metadata comes first, unless `without_metadata` is set."""
     line = "" if without_metadata else "| " + record_metadata(batch, record)
     if decoder is None or (isinstance(batch, BatchView) and batch.control):
         return line
@@ -152,7 +152,7 @@ def record_metadata(batch: Batch, record: Record) -> str:
 
 
 def size_of(data: bytes | None) -> int:
-    """The size in bytes, -1 for null."""
+    """The size in bytes; -1 for null."""
     return -1 if data is None else len(data)
 
 

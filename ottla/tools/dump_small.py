@@ -1,5 +1,5 @@
-"""The lines of `ottla log dump` for the small files: transaction indexes, snapshots, and the
-checkpoints, which Kafka's tool does not print.
+"""The lines of `ottla log dump` for the small files: transaction indexes, producer snapshots,
+and checkpoints. Kafka's tool does not print the checkpoints.
 """
 
 from __future__ import annotations

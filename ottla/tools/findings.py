@@ -68,7 +68,7 @@ class Repeats:
             self._first[kind] = finding
 
     def is_rebuilt(self, path: str, what: str) -> None:
-        """Notes that the next start rebuilds the file, and what is wrong with it now."""
+        """Adds a file that the next start rebuilds; `what` says what is wrong with it now."""
         self._rebuilt.setdefault(path, what)
 
     def tell(self, report: Report) -> None:

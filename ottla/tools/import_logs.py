@@ -94,8 +94,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         return 0
     topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
     if options.move:
-        # Keep the source of topics that an earlier run adopted: they may have changed since, in the
-        # source or in the target.
+        # Topics that an earlier run adopted stay in the source: since then, the source's topic or
+        # the target's topic may have changed.
         for topic in topics:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)

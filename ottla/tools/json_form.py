@@ -1,7 +1,8 @@
 """Messages as Apache Kafka's own tools print them: compact JSON with Kafka's field names.
 
 Fields are in the order of the schema. Fields that the version lacks, and tagged fields with their
-default value, are omitted. Bytes are base64, a uuid is in Kafka's text form, null is null.
+default value, are omitted. Bytes are written in base64, uuids in Kafka's text form, and
+None as null.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 def kafka_name(name: str) -> str:
-    """A field's name in Kafka's definitions: `topic_id` is `topicId`."""
+    """A field's name in Kafka's definitions: `topic_id` becomes `topicId`."""
     first, *others = name.split("_")
     return first + "".join(word[:1].upper() + word[1:] for word in others)
 

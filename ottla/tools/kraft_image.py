@@ -1,7 +1,8 @@
 """The state in a KRaft controller's metadata log: topics, partitions, settings, next producer id.
 
 The state comes from the newest snapshot (`<end offset>-<epoch>.checkpoint`), and from the log after
-the snapshot's end offset. Records of an aborted metadata transaction are ignored (KIP-868).
+the snapshot's end offset. Records of a metadata transaction that was aborted, or
+has not ended, are ignored (KIP-868).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""`ottla log ACTION …`: the flags of each action. The module of an action is imported when the
-action runs."""
+"""`ottla log ACTION …`: the flags of each action. The module of an action is imported only if
+the command line names the action."""
 
 from __future__ import annotations
 

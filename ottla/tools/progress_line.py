@@ -1,4 +1,4 @@
-"""The progress of a long command: one line on stderr that is redrawn, only on a terminal.
+"""The progress of a long command: one line on stderr that is redrawn. Only a terminal shows it.
 
 The line has no colours and no escape sequences, so that it is the same with NO_COLOR.
 """
@@ -59,7 +59,7 @@ class ProgressLine:
 
 
 def line_of(done: int, total: int, unit: str, seconds: float) -> str:
-    """The text of the line: with a bar and the remaining time if the total is known."""
+    """The text of the line. If the total is known, it has a bar and the remaining time."""
     rate = done / max(seconds, 1e-6)
     count = f"{scaled(done)} {unit}, {scaled(rate)}/s"
     if total <= 0:

@@ -20,14 +20,14 @@ from ottla.tools.batch_reader import read_batches
 from ottla.tools.kraft_image import KraftPartition
 
 LEFT_OUT = "ottla-import-left-out"
-"""The target's folder for records that only other replicas have."""
+"""The target's folder for records of other replicas that the adopted log lacks."""
 SEGMENT = re.compile(r"(\d{20})\.log")
 
 
 @dataclass(slots=True)
 class Adopted:
-    """A replica of a partition: its path, its log, and whether its indexes and other derived files
-    are valid."""
+    """A replica that the import may adopt. If `caches_hold`, its indexes and other files that are
+    derived from the log are valid."""
 
     key: Partition
     path: str
@@ -85,7 +85,7 @@ def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
 
 def parted_at(adopted: Adopted, other: Adopted) -> int:
     """The first offset of `other`, from the adopted log's start on, at which the adopted log has no
-    record of the same leader epoch. If there is none, the end of `other`."""
+    record of the same leader epoch. If there is no such offset, returns the end of `other`."""
     start = max(adopted.start_offset, other.start_offset)
     end = min(adopted.end_offset, other.end_offset)
     begins = {offset for _, offset in (*adopted.epochs.entries, *other.epochs.entries)}

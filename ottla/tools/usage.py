@@ -1,4 +1,4 @@
-"""Errors in a command line. They end `ottla` with status 2, Kafka's tools and kcat with 1."""
+"""Errors in a command line. `ottla` then ends with status 2, Kafka's tools and kcat end with 1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class WrongUsage(ClientError):
 
 
 def one_of(**flags: object) -> None:
-    """Raises WrongUsage if more than one flag is given. `flags` has their values by their names."""
+    """Raises WrongUsage if more than one flag is given. `flags` has their values by name."""
     given = [f"--{name.replace('_', '-')}" for name, value in flags.items() if is_given(value)]
     if len(given) > 1:
         raise WrongUsage(f"{given[0]} and {given[1]} exclude each other: give one of them")

@@ -5,11 +5,11 @@
     actions list describe create alter delete
     --create                   create a topic
     --config NAME=VALUE *      a setting of the new topic; may be repeated
-    --state [STATES]           a value that may be left out
+    --state [STATES]           a flag whose value may be left out
     $ kafka-topics --bootstrap-server localhost:9092 --create --topic orders
 
-`==` begins a command: its words, then the module that runs it, with the function after a colon. The
-lines below it are:
+A line with `==` begins a command: its words, then the module that runs it. After a colon, the line
+may name a function of the module; without one, the function is `run`. The lines below it are:
 
     text               what the command does
     --flag VALUE       a flag; its help follows after two spaces
@@ -20,11 +20,11 @@ lines below it are:
     prints             the command has `--output`
     changes            the command has `--dry-run`
     destroys           the command has `--dry-run`, and asks for confirmation
-    unconnected        of the flags that all commands share, this one has only the switches
+    unconnected        the command lacks those of the common flags that take a value
     actions A B …      the command needs exactly one of these flags
 
-`cluster` to `unconnected` are called marks. A line that begins with two spaces continues the
-line above it.
+Flags above the first command are common to all commands of the file. The words from `cluster` to
+`unconnected` are called marks. A line that begins with two spaces continues the line above it.
 
 The table defines `ottla`'s commands, Kafka's tools, the shell completion and `docs/commands.md`.
 """
@@ -47,7 +47,8 @@ class Flag:
     """The name of the flag's value; empty for a switch."""
     help: str = ""
     many: str = ""
-    """How many values: `*` any number (a flag is repeated), `+` at least one, `?` at most one."""
+    """How many values there may be: `*` any number (a flag is repeated for each), `+` at least one,
+    `?` at most one, "" exactly one."""
     optional: bool = False
     """Whether the value is optional."""
     choices: list[str] = field(default_factory=list)
@@ -83,7 +84,7 @@ class Command:
 
 
 def read(name: str) -> dict[str, Command]:
-    """The commands of one file of the table, by their words, in their order."""
+    """The commands of one file of the table, by their words, in the order of the file."""
     commands: dict[str, Command] = {}
     current: Command | None = None
     shared: list[str] = []
@@ -122,8 +123,8 @@ def add_line(command: Command, line: str) -> None:
 
 
 def parse_flag(line: str) -> Flag:
-    """Parses a flag: its names, the value's name or choices, `*`, `+` or `?`; then, after two
-    spaces, its help."""
+    """Parses the line of a flag: its names, then the name or the choices of its value, then `*`,
+    `+` or `?`. The help follows after two spaces."""
     spec, _, explained = line.strip().partition("  ")
     flag = Flag([], help=explained.strip())
     for word in spec.split():

@@ -78,7 +78,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> None:
-    """Checks which flags may be combined."""
+    """Raises UsageError for flags that may not be combined."""
     easy = options.has("producer") or options.has("consumer")
     if options.has("idempotent") and not options.has("producer"):
         raise UsageError("The --idempotent option is only available if --producer is set")
@@ -167,7 +167,7 @@ def rules(options: Options, operations: list[str], *, needed: bool) -> list[Rule
 
 
 def operation_of(text: str) -> str:
-    """Converts a name such as AlterConfigs to ALTER_CONFIGS, unknown names to UNKNOWN."""
+    """Converts a name such as AlterConfigs to ALTER_CONFIGS, and an unknown name to UNKNOWN."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", text.strip()).upper()
     return name if name in acls.OPERATIONS else "UNKNOWN"
 
@@ -230,7 +230,7 @@ def add(options: Options, cluster: ClusterClient) -> None:
         lines = "\n".join(f"\t{line(rule)}" for rule in its_rules)
         print(f"Adding ACLs for resource `{about(pattern)}`: \n {lines}\n")
     acls.create(cluster, [(pattern, rule) for pattern, its in chosen.items() for rule in its])
-    # Kafka's tool gives no warning about a rule that matches no client.
+    # Unlike Kafka's tool, warn about a rule that matches no client.
     every = [(rule.principal or "", rule.host or "") for its in chosen.values() for rule in its]
     for why in dict.fromkeys(acls.why_for_nobody(*each) for each in every):
         if why:

@@ -26,7 +26,7 @@ SECONDS = 5.0
 
 
 def properties_of(options: Options) -> dict[str, str]:
-    """Properties of `--command-config FILE` and of older flags for the same purpose."""
+    """Properties from the file of `--command-config`, or of an older flag for the same purpose."""
     from ottla.tools.properties import read_client_properties
 
     if options.properties is None:              # read once, to report misspelled names once

@@ -55,7 +55,7 @@ SHOWN = {"user": "user-principal", "client-id": "client-id", "ip": "ip"}
 DYNAMIC = {"topics": 1, "brokers": 2, "broker-loggers": 6, "client-metrics": 7, "groups": 8}
 DEFAULT_BROKER = 3
 Entity = tuple[str, str | None]
-"""Type and name. The name is None for all entities of the type, and empty for the default."""
+"""Type and name. The name None means all entities of the type, "" means their default."""
 
 
 def run(options: Options) -> int:
@@ -97,7 +97,7 @@ def entities_of(options: Options) -> list[Entity]:
 
 
 def named(arguments: list[str]) -> list[str]:
-    """The values of --entity-name, and "" for each --entity-default, in their order."""
+    """The values of --entity-name, and "" for each --entity-default, in the given order."""
     names = []
     for place, word in enumerate(arguments):
         if word == "--entity-default":
@@ -301,7 +301,7 @@ def describe(options: Options, cluster: ClusterClient, entity: Entity) -> None:
 
 
 def everything(cluster: ClusterClient, kind: str) -> list[str]:
-    """All entities of a type. For brokers, the last entity is the default of all brokers."""
+    """All entities of a type. For brokers, the last one is "", the default of all brokers."""
     if kind == "topics":
         return topics.names(cluster)
     if kind in ("brokers", "broker-loggers"):

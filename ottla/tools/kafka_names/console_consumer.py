@@ -78,7 +78,7 @@ def check(options: Options) -> None:
 
 
 def consumer_properties(options: Options) -> dict[str, str]:
-    """Properties of the consumer from file and flags."""
+    """The properties of the consumer, from a file and from flags."""
     properties = properties_of(options)
     for flag in ("consumer-property", "command-property"):
         properties.update(pairs(options.all(flag), f"--{flag}"))
@@ -110,7 +110,7 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
         group=options.one("group") or properties.get("group.id", ""),
         start=start,
         stored=False,
-        all_exist=False,        # Kafka's tool waits for the partition
+        all_exist=False,        # Kafka's tool waits for a missing partition
         partitions=[options.number("partition", 0)] if options.has("partition") else None,
         idle_ms=options.number("timeout-ms", 0) if options.has("timeout-ms") else None,
     )
@@ -157,8 +157,8 @@ class Formatter:
         self.logged, self.lenient = logged, lenient
 
     def show(self, record: Any) -> bytes:
-        """The text of a record. For a record that cannot be deserialized, raises Failed, or returns
-        no text with --skip-message-on-error."""
+        """The text of a record. If the record cannot be deserialized, raises Failed; with
+        --skip-message-on-error, returns an empty text instead."""
         try:
             return self.key_separator.join(self.parts(record)) + self.line_separator
         except (struct.error, ValueError) as wrong:
@@ -199,7 +199,7 @@ class Formatter:
 
 
 def deserializer(name: str) -> Callable[[bytes], bytes]:
-    """The function that converts bytes to text, as the Kafka deserializer with this class name."""
+    """The function that converts bytes to text as Kafka's deserializer of this name does."""
     kind = name.rpartition(".")[2].removesuffix("Deserializer")
     numbers = {"Long": ">q", "Integer": ">i", "Short": ">h", "Boolean": ">?"}
     if kind in numbers:

@@ -84,7 +84,7 @@ def send(cluster: ClusterClient, writer: Writer, reader: Reader, options: Option
         try:
             writer.close()
         except ClientError as failed:
-            # Kafka's tool reports a failed record only in its log, and exits with 0.
+            # Kafka's tool exits with 0, too, but reports a failed record only in its log.
             complain(TOOL, str(failed))
 
 
@@ -102,7 +102,7 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def reader_properties(options: Options) -> dict[str, str]:
-    """Properties of the line reader from file and flags."""
+    """The properties of the line reader, from a file and from flags."""
     has_file = options.has("reader-config")
     properties = read_properties(options.one("reader-config")) if has_file else {}
     for flag in ("property", "reader-property"):
@@ -111,7 +111,7 @@ def reader_properties(options: Options) -> dict[str, str]:
 
 
 def producer_settings(options: Options) -> dict[str, str]:
-    """Properties of the producer from file and flags."""
+    """The properties of the producer, from a file and from flags."""
     properties = {"linger.ms": "1000", **properties_of(options)}
     for flag, name in SETTINGS.items():
         if options.has(flag):
@@ -148,8 +148,8 @@ class Reader:
         self.null = marker.encode() if marker is not None else None
 
     def record(self, line: bytes, number: int) -> tuple[bytes | None, bytes | None, Headers]:
-        """Key, value and headers of a line; raises Failed with the line's number if a separator is
-        missing."""
+        """Key, value and headers of a line. If a separator is missing, raises Failed with the
+        number of the line, unless `ignore.error` is true."""
         headers: list[tuple[str, bytes | None]] = []
         key: bytes | None = None
         rest = line

@@ -85,7 +85,7 @@ def run(options: Options) -> int:
 
 
 def check(options: Options, action: str) -> None:
-    """Checks which flags may be combined with the action."""
+    """Raises UsageError if a flag does not fit the action, or the action needs other flags."""
     if action == "describe":
         if not (options.has("group") or options.has("all-groups")):
             raise UsageError("Option [describe] takes one of these options: [all-groups], [group]")

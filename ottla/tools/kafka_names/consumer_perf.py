@@ -1,4 +1,7 @@
-"""kafka-consumer-perf-test: the lines of Apache Kafka's ConsumerPerformance, with Ottla's codec."""
+"""kafka-consumer-perf-test: the lines of Apache Kafka's ConsumerPerformance.
+
+Ottla's own code fetches the records, not librdkafka.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class Report:
     def __init__(self, options: Options) -> None:
         self.detailed = options.has("show-detailed-stats")
         self.interval = options.number("reporting-interval", 5000) / 1000
-        self.begun, self.began = time.monotonic(), moment()
+        self.begun, self.began = time.monotonic(), moment()     # to measure with, and to print
         self.records = self.bytes = self.window_records = self.window_bytes = 0
         self.window = self.begun
         self.fetches = 0
@@ -113,7 +116,7 @@ class Report:
         }
 
     def figures(self, seconds: float, records: int, size: int) -> str:
-        """The columns except for the first two."""
+        """All columns except the first two, which are times."""
         seconds = max(seconds, 1e-6)
         rates = f"{self.bytes / (1 << 20):.4f}, {size / (1 << 20) / seconds:.4f}"
         counts = f"{self.records}, {records / seconds:.4f}"

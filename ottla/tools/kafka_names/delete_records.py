@@ -27,7 +27,7 @@ def run(options: Options) -> int:
         print("Executing records delete operation")
         try:
             done = offsets.delete_records(cluster, below)
-        except Refused as refused:      # no metadata: report every partition as refused
+        except Refused as refused:      # its error holds for every partition
             done = dict.fromkeys(below, (refused.number, -1))
         print("Records delete operation completed:")
         for (topic, index), (code, low) in done.items():

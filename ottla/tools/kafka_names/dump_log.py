@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 def run(options: Options) -> int:
     """Passes the whole command line to `ottla log dump`."""
     options.needs("files")
-    options.only_flags()                # `ottla log dump` would take such words as files
+    options.only_flags()                # `ottla log dump` would take other words for files
     return log_command.main(["log", "dump", *options.arguments])

@@ -1,4 +1,7 @@
-"""kafka-e2e-latency: the time from sending a record to receiving it, with Ottla's codec."""
+"""kafka-e2e-latency: the time from sending a record to receiving it.
+
+Ottla's own code sends and fetches the records, not librdkafka.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def run(options: Options) -> int:
 
 
 def nearest(options: Options, cluster: ClusterClient) -> str:
-    """The end of the message if nothing matches: similar topics, or the topic's partitions."""
+    """What the message adds if nothing matches: similar topics, or the topic's partitions."""
     topic, _, indexes = options.one("topic-partitions").partition(",")[0].partition(":")
     topic, indexes = options.one("topic") or topic, options.one("partitions") or indexes
     first = indexes.partition(",")[0]
@@ -128,8 +128,8 @@ def rules(text: str) -> Test:
 
 
 def rule(text: str) -> Test:
-    """One rule: a pattern for topics. A partition may follow it, or a range of partitions that
-    excludes its end."""
+    """One rule: a pattern for topics. A partition, or a range of partitions, may follow. The
+    end of the range is excluded."""
     match = RULE.fullmatch(text)
     if match is None:
         raise Failed(f"Error occurred: Invalid rule specification: {text}")

@@ -2,8 +2,8 @@
 abbreviations.
 
 Most of Kafka's tools read their flags with joptsimple, some with argparse4j, which has
-sub-commands. Scripts depend on the names of flags, and on exit status 1 for wrong flags. Both are
-the same for the two libraries.
+sub-commands. Scripts depend on the names of flags, and on exit status 1 for wrong flags. In both
+respects, the two libraries behave alike.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ INTEGERS = {
     "fetch-size", "record-size", "record-key-size", "record-header-size",
     "record-header-key-size", "num-headers", "transaction-duration-ms",
 }
-"""Flags whose numbers have 32 bits. A producer's epoch has 16 bits, all others have 64 bits."""
+"""Flags whose numbers have 32 bits. --producer-epoch has 16 bits, all other flags have 64 bits."""
 MOST = dict.fromkeys(INTEGERS, INT32_MOST) | {"producer-epoch": INT16_MOST}
 
 
 def java_integer(text: str, most: int = INT64_MOST) -> int:
-    """Parses a number. Raises ValueError, also for a number outside of -`most` - 1 to `most`."""
+    """Parses a number from -`most` - 1 to `most`. Raises ValueError for any other text."""
     number = int(text) if len(text) <= DIGITS_MOST else most + 1
     if not -most - 1 <= number <= most:
         raise ValueError(f"{text} is not between {-most - 1} and {most}")
@@ -54,16 +54,16 @@ class Options:
         self.ignored: list[str] = []
         """Words that follow a flag with an optional number, but are not numbers."""
         self.arguments: list[str] = []
-        """The whole command line, for messages that repeat it."""
+        """The whole command line, with its flags in the given order."""
         self.properties: dict[str, str] | None = None
-        """The properties of the client's files, once they have been read."""
+        """The properties in the client's property files; None until the files are read."""
 
     def has(self, name: str) -> bool:
         """Whether the flag was given."""
         return name in self.values
 
     def one(self, name: str, default: str = "") -> str:
-        """The value of a flag, the last one if it was repeated."""
+        """The value of a flag. If the flag was repeated, this is the last value."""
         return self.values[name][-1] if self.values.get(name) else default
 
     def all(self, name: str) -> list[str]:
@@ -72,7 +72,7 @@ class Options:
 
     def number(self, name: str, default: int) -> int:
         """The value of a flag as an integer. Raises UsageError if the value is not an integer, or
-        does not fit Java's int or long."""
+        has more bits than the flag's type in Java."""
         if not self.all(name):
             return default
         text = self.one(name)
@@ -88,7 +88,7 @@ class Options:
                 self.number(flag.name, 0)
 
     def only_with(self, allowed: str, *names: str) -> None:
-        """Raises UsageError if one of `names` was given with an action not in `allowed`."""
+        """Raises UsageError if a flag of `names` was given, but no action of `allowed`."""
         for name in names:
             if self.has(name) and not any(self.has(one) for one in allowed.split()):
                 [action] = [one for one in self.command.actions if self.has(one)] or [allowed]
@@ -96,7 +96,7 @@ class Options:
 
     def only_flags(self, hint: str = "") -> None:
         """Raises UsageError for words that belong to no flag, as argparse4j does. joptsimple
-        ignores them, and so do the tools that read their flags with it."""
+        ignores such words, so the tools that use it in Kafka ignore them here, too."""
         if self.positional:
             words = " ".join(self.positional)
             raise UsageError(f"unrecognized arguments: {words}{hint and '; '}{hint}")
@@ -136,7 +136,7 @@ def _values(flag: Flag, left: list[str], ignored: list[str]) -> list[str]:
     if flag.optional and (not left or left[0].startswith("--")):
         return []
     if flag.optional and flag.metavar in NUMBERS and not _is_number(left[0]):
-        ignored.append(left.pop(0))         # joptsimple treats this word as an argument
+        ignored.append(left.pop(0))         # joptsimple does not take this word for the value
         return []
     if not left:
         raise UsageError(f"Option {flag.name} requires an argument")

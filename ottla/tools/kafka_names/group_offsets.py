@@ -28,8 +28,8 @@ TOOL = "kafka-consumer-groups"
 
 
 class Mistyped(ClientError):
-    """A topic or a partition that does not exist. `near` is the end of the message on stderr, which
-    Kafka's message on stdout lacks."""
+    """A topic or a partition that does not exist. The message on stderr ends with `near`;
+    the message on stdout is only Kafka's own text."""
 
     def __init__(self, text: str, near: str) -> None:
         super().__init__(text)

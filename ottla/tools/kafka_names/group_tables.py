@@ -22,7 +22,8 @@ def dash(value: object) -> object:
 
 
 def offsets_rows(cluster: ClusterClient, group: Group) -> list[tuple[object, ...]]:
-    """Topic, partition, epoch, committed, end, lag, member, host, client of each partition."""
+    """A row for each partition: topic, partition, leader epoch, committed offset, end offset, lag,
+    member, host, client."""
     committed = groups.committed(cluster, group.id)
     owners: dict[Place, groups.Member] = {
         (topic, index): member

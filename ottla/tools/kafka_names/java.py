@@ -40,7 +40,8 @@ def metrics_table(group: str, client: str, values: Mapping[str, float]) -> str:
 
 
 def pretty_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell, each followed by a tab, as argparse4j's tools print."""
+    """A table as argparse4j's tools print it: a column is as wide as its widest cell, and a tab
+    follows each column."""
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = [

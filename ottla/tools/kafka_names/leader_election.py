@@ -49,7 +49,7 @@ def run(options: Options) -> int:
 
 
 def chosen(options: Options) -> list[Place] | None:
-    """The selected partitions, None for all."""
+    """The selected partitions; None means all partitions."""
     if options.has("topic"):
         return [(options.one("topic"), options.number("partition", 0))]
     if not options.has("path-to-json-file"):

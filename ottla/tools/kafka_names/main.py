@@ -1,4 +1,4 @@
-"""Kafka's own tool names: find the tool, read its flags, run it."""
+"""Runs Kafka's tools under their own names: finds the tool, reads its flags, calls its module."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ENDS_WITH_0 = {
     "kafka-verifiable-producer": {"unreachable"},
 }
 """Failures after which Apache Kafka's tools exit with 0. Ottla's tools do so too, after a line on
-stderr (compat_tests/test_tool_troubles.py)."""
+stderr (compat_tests/test_tool_troubles.py). `kind_of` says what each word means."""
 HELP_ENDS_WITH_0 = {"kafka-features", "kafka-metadata-quorum", "kafka-storage"}
 NO_ARGUMENTS_END_WITH_0 = {
     "kafka-producer-perf-test", "kafka-verifiable-consumer", "kafka-verifiable-producer",
@@ -49,9 +49,9 @@ NO_ARGUMENTS_END_WITH_0 = {
 class Failed(Exception):
     """A tool could not do what was requested.
 
-    `shown` is what Apache Kafka's tool prints to stdout in this case, if anything; the exception's
-    own text is one line for stderr, followed by `near`, or by the `known` names that are similar to
-    the name `mistyped`.
+    `shown` is what Apache Kafka's tool prints to stdout in this case, if anything. The exception's
+    own text is one line for stderr. It ends with `near`, or with those of the `known` names that
+    are similar to the name `mistyped`.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ def with_hint(sentence: str, name: str) -> str:
 
 
 def flushed() -> bool:
-    """Writes the buffered output. Returns False if its reader has closed the pipe; Java's tools
-    ignore a closed pipe."""
-    if sys.stdout is None:              # closed from the beginning
+    """Writes the buffered output. Returns False if its reader has closed the pipe. Java's tools
+    ignore a closed pipe, so the caller returns 0."""
+    if sys.stdout is None:              # was closed when the tool started
         return True
     try:
         sys.stdout.flush()
@@ -182,7 +182,7 @@ def complain(name: str, message: str) -> None:
 
 
 def show_help(name: str, command: table.Command, *, asked: bool) -> int:
-    """Prints the flags of a tool. Most of Kafka's tools end with 1 after their help."""
+    """Prints the flags of a tool. Most of Kafka's tools exit with 1 after their help."""
     arguments = [flag.names[0] for flag in command.flags if flag.positional]
     lines = [
         command.about,

@@ -48,7 +48,7 @@ def flags(topics: str, groups: str = "", prefix: str = "", *, once: bool = False
 
 
 def flow(properties: dict[str, str], once: bool) -> None:
-    """Copy along the one enabled flow `A->B` of a MirrorMaker 2 file."""
+    """Copies along the one flow `A->B` that a file of MirrorMaker 2 enables."""
     flows = [
         name.removesuffix(".enabled")
         for name, value in properties.items()

@@ -1,4 +1,7 @@
-"""kafka-producer-perf-test: the lines of Apache Kafka's ProducerPerformance, with Ottla's codec."""
+"""kafka-producer-perf-test: the lines of Apache Kafka's ProducerPerformance.
+
+Ottla's own code sends the records, not librdkafka.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def transactional_id(options: Options, properties: Mapping[str, str]) -> str:
 
 
 def throughput_of(options: Options) -> float:
-    """The limit of records per second, -1 without a limit."""
+    """The highest number of records per second; a negative number means no limit."""
     try:
         return float(options.one("throughput"))
     except ValueError:
@@ -104,7 +107,7 @@ def throughput_of(options: Options) -> float:
 
 
 def keys_of(options: Options, random: Random) -> Iterator[bytes] | None:
-    """The keys of the records, which are numbers; None without keys."""
+    """The keys of the records, which are numbers; None if the records have no keys."""
     distribution = options.one("key-distribution", "none")
     if distribution not in DISTRIBUTIONS:
         raise UsageError(
@@ -132,7 +135,7 @@ def keys_of(options: Options, random: Random) -> Iterator[bytes] | None:
 
 
 def values_of(options: Options, random: Random) -> list[bytes]:
-    """The values of the records to send, in turn."""
+    """The values that the records get in turn."""
     if options.has("payload-monotonic"):
         return [str(number).encode() for number in range(options.number("num-records", 1))]
     if options.has("record-size"):

@@ -116,7 +116,7 @@ def with_directories(cluster: ClusterClient, replicas: dict[Place, list[int]]) -
 
 
 def current_replicas(cluster: ClusterClient, plan: Plan) -> dict[Place, list[int]]:
-    """The current replicas of the plan's partitions, without unknown partitions."""
+    """The current replicas of the plan's partitions. Omits partitions that do not exist."""
     described = topics.describe(cluster, {topic for topic, _ in plan})
     return {
         (topic.name, part.index): part.replicas
@@ -238,7 +238,7 @@ def limit(
         *(b for item in plan.values() for b in item.replicas),
         *(b for replicas in current.values() for b in replicas),
     }
-    # A dead broker may lose replicas too. It needs no throttle, and cannot be given one.
+    # A plan may take replicas from a broker that is down, which needs no throttle and accepts none.
     brokers = sorted(concerned & set(cluster.live()))
     if between >= 0:
         for name in {topic for topic, _ in plan}:

@@ -53,12 +53,12 @@ def why_not_json(wrong: ValueError) -> str:
 
 
 def misfit(wrong: Exception) -> str:
-    """What is wrong with the form of a JSON file, according to the error of its conversion."""
+    """What is wrong with the form of a JSON file, according to the error that its use raised."""
     return f"{wrong} is missing" if isinstance(wrong, KeyError) else "a value has the wrong type"
 
 
 def read(path: str) -> Plan:
-    """The plan in a file. Raises ClientError for a plan that contradicts itself."""
+    """The plan in a file. Raises ClientError if the file has no plan, or an invalid one."""
     value = load(path)
     plan: Plan = {}
     try:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Stops the brokers. Raises Failed if no broker runs, UsageError for any word that is not a
-    flag, since `kafka-server-stop 2` would stop all brokers."""
+    """Stops the brokers. Raises Failed if no broker runs. Raises UsageError for a word that is not
+    a flag: if such words were ignored, `kafka-server-stop 2` would stop all brokers."""
     options.only_flags("--node-id ID stops only the broker with this node.id")
     stopped, wanted = 0, options.one("node-id")
     folder = pid_folder()

@@ -87,7 +87,7 @@ def node_id_of(properties: dict[str, str]) -> str:
 
 
 def as_it_is(path: Path) -> str:
-    """The next step with a directory that is already formatted."""
+    """The text that says what to do with a directory that is already formatted."""
     return (
         "A broker can start with this directory as it is. "
         f"To begin with an empty directory, move {path} away first."

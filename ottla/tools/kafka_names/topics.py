@@ -68,7 +68,7 @@ def failure(message: str, mistyped: str = "", known: Iterable[str] = ()) -> Fail
 
 
 def check_flags(options: Options) -> None:
-    """Checks which flags may be combined."""
+    """Raises UsageError for flags that are missing, or may not be combined."""
     if (options.has("create") or options.has("delete")) and not options.has("topic"):
         raise UsageError('Missing required argument "[topic]"')
     if options.has("describe") and not options.has("topic") and options.has("if-exists"):
@@ -161,7 +161,7 @@ def create(options: Options, cluster: ClusterClient) -> None:
             configs=settings,
         )
     except Refused as refused:
-        # The topic can be so new that the broker that listed the names did not know it.
+        # The topic may be so new that the broker that listed the names did not know it yet.
         if refused.code == ErrorCode.TOPIC_ALREADY_EXISTS and options.has("if-not-exists"):
             return
         raise
@@ -237,8 +237,8 @@ def name_of_id(options: Options, cluster: ClusterClient) -> str:
 
 
 def reassignments(cluster: ClusterClient) -> dict[Place, Moving]:
-    """The partitions that are being moved; none if the user may not see them, as in Kafka's
-    tool."""
+    """The partitions that are being moved. As in Kafka's tool, there are none if the user is not
+    allowed to see them, or the broker does not support the request."""
     try:
         return partitions.reassignments(cluster)
     except (NotSupported, Refused):

@@ -46,7 +46,7 @@ class Acknowledgements:
 
 
 def run(options: Options) -> int:
-    """Sends records until --max-messages were sent, or the tool is stopped."""
+    """Sends records until --max-messages of them were sent, or the tool is stopped."""
     options.only_flags()
     options.needs("topic", "bootstrap-server")
     topic, most = options.one("topic"), options.number("max-messages", -1)

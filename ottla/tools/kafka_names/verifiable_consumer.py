@@ -38,7 +38,7 @@ class RebalanceEvents(RebalanceListener):
 
 
 def run(options: Options) -> int:
-    """Consumes until --max-messages were received, or the tool is stopped."""
+    """Consumes until --max-messages records were received, or the tool is stopped."""
     options.only_flags()
     options.needs("topic", "group-id", "bootstrap-server")
     settings = consumer_settings(options)
@@ -64,7 +64,7 @@ def run(options: Options) -> int:
 
 
 def consumer_settings(options: Options) -> dict[str, str]:
-    """Properties of the consumer from file and flags."""
+    """The properties of the consumer, from a file and from flags."""
     protocol = options.one("group-protocol", "classic").lower()
     if protocol not in PROTOCOLS:
         raise Failed(

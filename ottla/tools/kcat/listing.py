@@ -28,7 +28,7 @@ def checked(chosen: Chosen) -> dict[str, str]:
 
 
 def connected(chosen: Chosen) -> ClusterClient:
-    """A client of the cluster of -b."""
+    """A client of the cluster whose brokers -b names."""
     return ClusterClient(
         chosen.brokers,
         client_id=chosen.properties.get("client.id", "kcat"),

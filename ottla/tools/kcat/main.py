@@ -1,4 +1,4 @@
-"""kcat's command line: options by getopt, as kcat reads them; the mode selects the action."""
+"""kcat's command line. As in kcat, getopt reads the options; the mode selects the action."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(chosen: Chosen) -> None:
-    """Run the mode."""
+    """Performs the action of the mode."""
     if not chosen.brokers:
         raise Misused("-b <broker,..> missing")
     if chosen.mode in "LQ":
@@ -80,7 +80,7 @@ def run(chosen: Chosen) -> None:
 
 
 def parse(arguments: list[str]) -> Chosen | None:
-    """The options; None for -V. Raises Misused."""
+    """The options; None if -V is one of them. Raises Misused."""
     from ottla.tools.kcat.text import escaped
 
     try:

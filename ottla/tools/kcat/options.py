@@ -39,7 +39,7 @@ class Chosen:
     rest: list[str] = field(default_factory=list)
 
     def topic(self) -> str:
-        """The last topic of -t. Raises Misused without one."""
+        """The topic of the last -t. Raises Misused if there is no -t."""
         if not self.topics:
             raise Misused("-t <topic> missing")
         return self.topics[-1]

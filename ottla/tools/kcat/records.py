@@ -1,4 +1,4 @@
-"""kcat -C, -G and -P: records to standard output, and from standard input."""
+"""kcat -C and -G, which print records, and -P, which sends standard input or files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def properties_of(chosen: Chosen) -> dict[str, str]:
 
 
 def consume(chosen: Chosen) -> None:
-    """Print records until -c, -e or Ctrl-C."""
+    """Prints records until -c, -e, or a signal such as Ctrl-C ends the command."""
     names = chosen.rest if chosen.mode == "G" else [chosen.topic()]
     if not names:
         raise Misused("-G <group> needs at least one topic: -G <group> <topic> …")
@@ -106,7 +106,7 @@ def place_start(chosen: Chosen, cluster: object, wanted: Reading) -> None:
 
 
 def number(text: str, flag: str) -> int:
-    """A number of the command line."""
+    """A number from the command line."""
     if not text.removeprefix("-").isdecimal():
         raise Misused(f"{flag} {text}: expected beginning, end, stored, N, -N, s@MS or e@MS"
                       f"{similar(text, OFFSETS)}")
@@ -114,7 +114,7 @@ def number(text: str, flag: str) -> int:
 
 
 def produce(chosen: Chosen) -> None:
-    """Send standard input, or files; everything is acknowledged when this returns."""
+    """Sends standard input, or files. Waits until all records are acknowledged."""
     topic = chosen.topic()
     if chosen.lines and len(chosen.rest) != 1:
         raise Misused("-l requires exactly one file")
@@ -143,7 +143,7 @@ def send(
     chosen: Chosen, writer: Writer, topic: str, key: bytes | None, value: bytes | None,
     out: RecordOutput | None,
 ) -> None:  # fmt: skip
-    """Send one record, and print it with -T."""
+    """Sends one record. With -T, also prints its value."""
     partition = chosen.partition if chosen.partition >= 0 else None
     writer.send(topic, key, value, chosen.headers, partition)
     if out is not None:
@@ -154,7 +154,8 @@ def send(
 def records(
     chosen: Chosen, serve: Callable[[], None]
 ) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values: one record per file, or per text between delimiters."""
+    """The key and the value of each record. A file is one record; with -l, or without files, a text
+    between two delimiters is one record."""
     if chosen.rest and not chosen.lines:
         for name in chosen.rest:
             with open(name, "rb") as file:
@@ -172,7 +173,7 @@ def records(
 
 
 def split(chosen: Chosen, file: BinaryIO) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """A record for each piece; empty pieces are skipped, as in kcat."""
+    """A record for each piece between delimiters. Empty pieces are skipped, as in kcat."""
     for piece in pieces(file, chosen.delimiter):
         if not piece:
             continue

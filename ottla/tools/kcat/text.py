@@ -20,7 +20,7 @@ Show = Callable[[Any], bytes]
 
 
 def escaped(text: str) -> bytes:
-    """Text with \\n, \\t, \\r and \\xNN replaced."""
+    """The bytes of a text in which escapes, such as \\n and \\xNN, are replaced."""
     out, at = [], 0
     for escape in ESCAPE.finditer(text):
         out.append(text[at : escape.start()].encode())
@@ -51,7 +51,7 @@ class Unpacked:
                 raise Misused(f"-s {format_}: {min(wrong)!r} is not one of {' '.join(PACKED)}")
 
     def of(self, data: bytes | None, format_: str, what: str) -> bytes | None:
-        """A value as kcat prints it: fields with spaces between them."""
+        """A key or value as kcat prints it: fields with spaces between them."""
         if data is None or not format_:
             return data
         order, at, out = ">", 0, []
@@ -154,5 +154,5 @@ def enveloped(
 
 
 def readable(data: bytes) -> str:
-    """Text; invalid bytes are replaced, since JSON cannot hold them."""
+    """The bytes as text. Invalid bytes are replaced, since JSON cannot hold them."""
     return data.decode("utf-8", "replace")

@@ -1,5 +1,5 @@
-"""Batches sent and fetched with Ottla's own codec: for measurements, for `topic browse`, and for
-records with timestamp 0."""
+"""Sends and fetches batches with Ottla's own code: for measurements, for `topic browse`, and for
+records with timestamp 0, which librdkafka cannot send."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPLICATION = {
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
 }
-"""Errors for too few replicas in sync: the batch is sent again, as producers do."""
+"""Errors that mean too few in-sync replicas. After such an error, the batch is sent again."""
 
 
 def produce_request(
@@ -50,7 +50,7 @@ def produce_request(
 
 
 def check_produced(response: Any) -> int:
-    """The base offset of the one batch; raises Refused if it was rejected."""
+    """The base offset of the request's only batch. Raises Refused if the batch was rejected."""
     [topic] = response.responses
     [part] = topic.partition_responses
     check(part.error_code, part.error_message, f"{topic.name}-{part.index}")
@@ -111,7 +111,7 @@ class SingleSender:
         try:
             offset = int(self.cluster.with_retries(ask, REPLICATION, again=True))
         except ClientError:
-            self._producer = None       # the current sequence is unknown
+            self._producer = None       # its next sequence is unknown
             raise
         self._sequences[place] = (self._sequences[place] + 1) & 0x7FFFFFFF
         return offset

@@ -31,7 +31,7 @@ SILENT = logging.getLogger("ottla.librdkafka")
 SILENT.disabled = True
 ALWAYS: dict[str, Any] = {"log_level": 0, "logger": SILENT}
 """librdkafka logs nothing, since commands report failures themselves, in one line. Without a
-logger, it would write fatal errors to stderr at any level."""
+logger, librdkafka would write fatal errors to stderr even at level 0."""
 FORMER_NAMES = {"request.required.acks": "acks", "compression.codec": "compression.type"}
 """librdkafka's former names, which users of kcat still write."""
 NO_SETTING = "is not a setting of Kafka's clients and has no effect"
@@ -126,7 +126,7 @@ def is_known(name: str) -> bool:
 
 
 def refused(kind: str, settings: Mapping[str, Any]) -> Exception | None:
-    """librdkafka's error about a client with these settings, None if there is no error. The client
+    """librdkafka's error about a client with these settings; None if there is no error. The client
     connects to no broker."""
     import confluent_kafka
 
@@ -167,8 +167,8 @@ def check_type(name: str, value: str) -> None:
 
 
 def why_wrong(name: str, value: str) -> str:
-    """What librdkafka says against one value, "" if nothing. Settings that need others, such as a
-    certificate, are not checked."""
+    """The text of librdkafka's error about one value; "" without an error. A setting that needs
+    other settings, such as a certificate, is not checked."""
     settings = librdkafka_settings({name: value})
     if "sasl.mechanism" in settings or "sasl.mechanisms" in settings:
         # librdkafka checks the mechanism only if the protocol has a login, and then needs a user.
@@ -177,7 +177,7 @@ def why_wrong(name: str, value: str) -> str:
     if UNSUPPORTED in text:
         return text[text.index(UNSUPPORTED):]
     if WHOLE.fullmatch(value) and not is_at_most(value, INT32_MOST) and (
-        text or refused("Producer", dict.fromkeys(settings, "?"))       # the value is a number
+        text or refused("Producer", dict.fromkeys(settings, "?"))       # the setting is a number
     ):
         return f"expected a number up to {INT32_MOST}"  # librdkafka would cut off the high bits
     return "" if text.startswith(TOGETHER) else text
@@ -185,7 +185,7 @@ def why_wrong(name: str, value: str) -> str:
 
 def check_together(kind: str, settings: Mapping[str, Any]) -> None:
     """Raises WrongUsage for librdkafka's settings that contradict each other in a Producer or a
-    Consumer. Connects to no broker, and reads no certificates: a missing one is no usage error."""
+    Consumer. Connects to no broker. Reads no certificate: a missing one is no usage error."""
     chosen = {name: value for name, value in settings.items() if not name.startswith(ELSEWHERE)}
     wrong = refused(kind, {"group.id": "-"} | chosen)
     if wrong and not unknown_name(wrong):       # an unknown setting is only reported
@@ -193,7 +193,7 @@ def check_together(kind: str, settings: Mapping[str, Any]) -> None:
 
 
 def is_of_streams(name: str) -> bool:
-    """Whether only Kafka Streams has a setting of this name: its own, or one of its clients'."""
+    """Whether only Kafka Streams has this setting: its own, or a prefixed one for its clients."""
     prefix = next(filter(name.startswith, STREAMS_PREFIXES), "")
     if prefix and is_known(name.removeprefix(prefix)):
         return True
@@ -226,14 +226,14 @@ def why_unknown(entries: Mapping[str, str]) -> list[str]:
 
 
 def unknown_name(wrong: Exception) -> str:
-    """The property that librdkafka calls unknown, "" for other errors."""
+    """The property that librdkafka calls unknown; "" for other errors."""
     text = said(wrong)
     return text.partition('"')[2].rpartition('"')[0] if text.startswith(UNKNOWN) else ""
 
 
 def refusal(kind: str, settings: Mapping[str, Any], wrong: Exception) -> str:
-    """The text of librdkafka's error with the setting's given name, since librdkafka may use
-    another name."""
+    """The text of librdkafka's error, after the setting as NAME=VALUE: librdkafka's text may have
+    another name for the setting."""
     text = said(wrong).removeprefix(f"{TOGETHER}{kind.lower()}: ")
     for name, value in settings.items():
         if name == "group.id" or not isinstance(value, str) or "passw" in name or "secret" in name:
@@ -250,7 +250,7 @@ def said(wrong: Exception | str) -> str:
 
 
 def reason_with_code(error: Any) -> str:
-    """A KafkaError as NAME: text, with the protocol's name of a broker's error."""
+    """A KafkaError as `NAME: text`. NAME is the protocol's name if a broker sent the error."""
     code = error.code()
     known = code > 0 and code in ErrorCode._value2member_map_
     name = ErrorCode(code).name if known else error.name()

@@ -41,9 +41,9 @@ REFUSED_SECONDS = 15.0
 AGAIN_SECONDS = 0.1
 REBALANCING = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS,
                ErrorCode.STALE_MEMBER_EPOCH)  # fmt: skip
-"""Errors of commits that end once the member has taken part in the rebalance."""
+"""Commits fail with these errors until the member has taken part in the rebalance."""
 REBALANCE_MS = 300_000
-"""max.poll.interval.ms of clients: how long a rebalance may wait for one client."""
+"""The default of max.poll.interval.ms: how long a rebalance may wait for one client."""
 RESETS = {"earliest": EARLIEST, "smallest": EARLIEST, "beginning": EARLIEST,
           "latest": LATEST, "largest": LATEST, "end": LATEST}  # fmt: skip
 """Values of auto.offset.reset, Java's and librdkafka's."""
@@ -171,8 +171,8 @@ class Consumer:
         return {(one.topic, one.partition): one.offset for one in answers if one.offset >= 0}
 
     def begin_at(self, places: list[Place]) -> dict[Place, int]:
-        """The offsets at which the group begins to read these partitions: its committed offsets, or
-        without them the offsets of auto.offset.reset."""
+        """The offsets at which the group begins to read these partitions. A partition without a
+        committed offset begins where auto.offset.reset says."""
         stored = self.committed(places)
         missing = [place for place in places if place not in stored]
         self._committed |= stored
@@ -282,7 +282,7 @@ class Consumer:
         return offset >= self.positions.get(place, 1 << 62)
 
     def advance(self, place: Place, offset: int) -> None:
-        """Notes that everything before this offset of the partition has been processed."""
+        """Sets the position: everything in the partition before this offset has been processed."""
         self.positions[place] = offset
 
     # Commits
@@ -327,7 +327,7 @@ class Consumer:
         return changed
 
     def close(self) -> None:
-        """Leave the group; if commits are automatic, commit before. Raises ClientError."""
+        """Commits if commits are automatic, then leaves the group. Raises ClientError."""
         try:
             if self.commits:
                 self.commit_last()
@@ -338,11 +338,12 @@ class Consumer:
         """Commit settled positions; nothing is committed after this. Raises ClientError.
 
         A member with a cooperative assignor keeps partitions during a rebalance, but the group
-        refuses its commits. So the member takes part in the rebalance, and tries again. It fails
-        if it loses a partition whose position was not committed.
+        refuses its commits. So the member takes part in the rebalance, and tries again. The
+        error is raised if the group still refuses after REFUSED_SECONDS, or if the member loses a
+        partition whose position was not committed.
         """
         self.commits, self._refused = True, {}
-        self.positions = dict(self.settled)     # so a rebalance settles nothing more
+        self.positions = dict(self.settled)     # so that a rebalance settles nothing more
         deadline = time.monotonic() + REFUSED_SECONDS
         failed: Rebalancing | None = None
         try:
@@ -360,8 +361,8 @@ class Consumer:
             raise failed
 
     def _rebalance(self) -> None:
-        """Takes part in a rebalance for AGAIN_SECONDS; positions stay where they are. Only a fatal
-        error prevents the next commit, and is raised."""
+        """Takes part in a rebalance for AGAIN_SECONDS, without a change of the positions. Raises
+        only fatal errors: no commit can follow them."""
         until = time.monotonic() + AGAIN_SECONDS
         while time.monotonic() < until:
             try:

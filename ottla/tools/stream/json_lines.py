@@ -2,7 +2,7 @@
 
 `ottla consume --output jsonl | ottla produce -i jsonl` copies keys, values, headers and timestamps.
 
-Text is a string, null is null, bytes that are not UTF-8 are `{"base64": "…"}`:
+A key or a value is a string, or null, or `{"base64": "…"}` if its bytes are not UTF-8:
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k",
      "value": {"base64": "/w=="}, "headers": [["name", "value"]]}

@@ -1,8 +1,8 @@
-"""Load for measurements: batches that are built once and sent repeatedly, and fetches that are only
-counted.
+"""Load for measurements: batches that are built once and sent repeatedly, and fetches whose records
+are only counted.
 
-The client does as little as possible, so that the figures show the broker's speed. Requests are
-pipelined, up to `in_flight` of them, over one connection to each leader.
+The client does as little as possible, so that the figures show the broker's speed. Produce
+requests are pipelined over one connection to each leader: up to `in_flight` requests in total.
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ class ProduceLoad:
     in_flight: int = 5
     partition: int | None = None
     transactional_id: str = ""
-    """Send in transactions of this id, each committed after `transaction_ms`."""
+    """If not empty, the load is sent in transactions, each committed after `transaction_ms`."""
     transaction_ms: int = 3000
 
 
 @dataclass
 class _Waiting:
-    """A batch that waits for its answer; `sent` is None if its leader could not be reached."""
+    """A batch that waits for its answer. `sent` is None if the leader could not be reached."""
 
     place: Place
     request: Any
@@ -158,7 +158,7 @@ def produce(
 
 class _Sender:
     """Pipelined requests to the leaders of a topic. A batch that a former leader refuses, or that
-    is not acknowledged, is sent to the new leader; its time counts from the first attempt."""
+    is not acknowledged, is sent again. Its latency counts from the first attempt."""
 
     def __init__(
         self, cluster: ClusterClient, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
@@ -342,7 +342,7 @@ def fetch(
     cluster: ClusterClient, load: FetchLoad, on_fetch: Callable[[int, int], bool | None]
 ) -> int:
     """Fetches until `load.records` records have arrived, or none has arrived for `load.idle_ms`.
-    `on_fetch` gets numbers of records and bytes. Returns the number of records."""
+    `on_fetch` gets the number of new records and their bytes. Returns the number of records."""
     led: dict[Place, int] = {}
     at: dict[Place, int] = {}
     records = size = 0

@@ -1,4 +1,4 @@
-"""Prints one line on stderr when a librdkafka client has lost all brokers, while it retries.
+"""Prints one line on stderr when a librdkafka client has lost all brokers, and retries.
 
 librdkafka reports every failed attempt, several times a second. Every 10 s, it also reports that no
 broker is up. An outage has ended once librdkafka has reported nothing for QUIET_SECONDS.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 QUIET_SECONDS = 30.0
-"""Longer than librdkafka's pauses between attempts, reconnect.backoff.max.ms (10 s)."""
+"""This is longer than librdkafka's pauses between attempts: reconnect.backoff.max.ms, 10 s."""
 REASON = re.compile(r":\d+(?:/\S+)?: (?:.*failed: )?(?P<reason>.+?)(?: \(after .*)?$")
 """Finds the reason in a text such as
 "host:9092/1: Connect to ipv4#… failed: Connection refused (after 0ms in state CONNECT)"."""
@@ -48,7 +48,7 @@ class Outages:
             print(f"{self._text}; waiting", file=sys.stderr, flush=True)
 
     def reason(self) -> str:
-        """The text about the present outage, "" if there is none."""
+        """The text about the present outage; "" if there is none."""
         if self._clock() - self._told_at >= QUIET_SECONDS:
             self._down, self._text = False, ""
         return self._text

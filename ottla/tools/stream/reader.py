@@ -54,7 +54,8 @@ Show = Callable[[ConsumedRecord], bytes]
 class Reading:
     """What to read: where each partition begins, where it ends, when to stop.
 
-    `start` is EARLIEST, LATEST or an offset; `ends` are the offsets at which partitions are done.
+    `start` is EARLIEST, LATEST or an offset. `starts` has offsets for single partitions. `ends` has
+    the offsets at which partitions are done.
     """
 
     topics: list[str] = field(default_factory=list)
@@ -198,7 +199,7 @@ class RecordPrinter:
                 self.out.check_reader()
 
     def take(self, message: Any, show: Show) -> bool:
-        """Print one message, if it is a wanted record."""
+        """Prints a message if it is a wanted record. Returns whether it was printed."""
         place, offset = (message.topic(), message.partition()), message.offset()
         consumer, wanted = self.consumer, self.wanted
         if not consumer.is_next(place, offset) or place in self.finished:
@@ -225,7 +226,7 @@ class RecordPrinter:
         wanted = self.wanted
         positions = self.consumer.positions
         if moved:
-            self.since = now        # the time to write the output does not count
+            self.since = now        # so writing the output does not count as silence
         if wanted.group_ends and self.consumer.joined != self.joined:
             self.joined, self.since = self.consumer.joined, now
         if self.finished and self.finished >= positions.keys():
@@ -233,7 +234,7 @@ class RecordPrinter:
         if wanted.ends is not None and not wanted.group:
             for place in list(self.ends):
                 here = positions[place]
-                if here != self.at.get(place):      # a position also passes skipped records
+                if here != self.at.get(place):      # positions pass skipped records, too
                     self.at[place], self.since = here, now
                 if here >= self.ends[place] or place in self.finished:
                     del self.ends[place]
@@ -249,7 +250,7 @@ class RecordPrinter:
             self.subscribe()
         has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
         if has_all and not self.unread():
-            return True             # all partitions are this member's, and are read
+            return True             # this member has all partitions, and has read them
         idle = now - self.since
         if wanted.idle_ms is not None and idle * 1000 >= wanted.idle_ms:
             missing = self.unread() if wanted.group_ends else ""
@@ -293,7 +294,7 @@ class RecordPrinter:
                 f" {state}: see ottla group why {group}")
 
     def unread(self) -> str:
-        """The text that says what a member of a group still waits for, "" if it waits for
+        """The text that says what a member of a group still waits for; "" if it waits for
         nothing."""
         if self.wanted.is_member and not self.consumer.joined:
             return "this reader could not join"

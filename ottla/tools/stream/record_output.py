@@ -29,19 +29,19 @@ def visible(data: bytes) -> bytes:
 
 
 class RecordOutput:
-    """Collects records; `flush` returns when they are written."""
+    """Collects records. `flush` writes them, and returns when they are written."""
 
     def __init__(self) -> None:
         sys.stdout.flush()
         self.check: Callable[[], None] = lambda: None
-        """Called while the pipe is full; raises to end the program."""
+        """Called while the pipe is full. An exception that it raises ends the program."""
         self.failed = False
         self._parts: list[bytes] = []
         self._size = 0
         self.terminal = sys.stdout.isatty()
         try:
             self._descriptor = sys.stdout.fileno()
-        except (OSError, ValueError):       # a program has replaced standard output by an object
+        except (OSError, ValueError):       # standard output was replaced by an object
             self._descriptor = -1
         self._is_file = self._descriptor >= 0 and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
 
@@ -93,7 +93,7 @@ class RecordOutput:
 
 
 def polled(descriptor: int, events: int, wait_ms: int) -> int:
-    """The events of a descriptor, 0 if there are none within this time."""
+    """The events of a descriptor; 0 if none occurs within this time."""
     poll = select.poll()
     poll.register(descriptor, events)
     return next((event for _, event in poll.poll(wait_ms)), 0)

@@ -1,4 +1,4 @@
-"""Says why a reader gets no records: its brokers refuse to serve them.
+"""Finds out whether a reader gets no records because its brokers refuse to serve them.
 
 librdkafka repeats a Fetch that was refused with a retriable error (a disk that failed, a partition
 whose leader is being elected), and does not report the error. So a reader that gets no records
@@ -36,7 +36,7 @@ class Refusals:
         self._since = self._due_at = 0.0
         self._told = False
         self.text = ""
-        """The refusal of the last Fetch, "" if it was not refused."""
+        """The refusal of the last Fetch; "" if the Fetch was not refused."""
 
     def begin(self, now: float) -> None:
         """Called when records have arrived, or reading begins."""
@@ -60,12 +60,12 @@ class Refusals:
                   " the topic", file=sys.stderr, flush=True)
 
     def reason(self) -> str:
-        """The last refusal as the end of an error's text, "" if there is none."""
+        """The last refusal as the end of an error's text; "" if there is none."""
         return f": {self.text}" if self.text else ""
 
     def _first_refused(self, positions: Mapping[Place, int]) -> tuple[str, str] | None:
-        """The first partition that is not served: its topic, and a text. None if there is none, or
-        if the brokers cannot be reached, which librdkafka reports."""
+        """The topic of the first partition that is not served, and a text about the partition. None
+        if all are served, or if the brokers cannot be reached, which librdkafka reports."""
         by_leader: dict[int, list[Place]] = defaultdict(list)
         try:
             led = leaders(self._cluster, sorted({topic for topic, _ in positions}))

@@ -17,8 +17,8 @@ SERVE_SECONDS = 0.5
 """The interval at which the writer's callbacks are called while no input arrives."""
 AHEAD_BYTES = 16 << 20
 AHEAD_SECONDS = 1.0
-"""How many bytes of a pipe are read before the first record is sent, and how long this reading may
-take after the first byte."""
+"""Before the first record is sent, at most this many bytes of a pipe are read, for at most this
+time after the first byte."""
 
 
 class ServedInput(io.FileIO):
@@ -67,8 +67,8 @@ def served(file: BinaryIO, serve: Callable[[], None]) -> BinaryIO:
 
 
 def ahead(file: BinaryIO, wanted: bytes) -> tuple[bytes, bool]:
-    """`ServedInput.ahead` of a pipe that `served` has returned. For other input, such as a
-    terminal, where a person waits for each record, returns no bytes and False."""
+    """Calls `ServedInput.ahead` if `served` has returned this file and it is no terminal: at a
+    terminal, a person waits for each record. For other input, returns no bytes and False."""
     raw = file.raw if isinstance(file, io.BufferedReader) else None
     if isinstance(raw, ServedInput) and not raw.isatty():
         return raw.ahead(wanted)

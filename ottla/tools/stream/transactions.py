@@ -1,4 +1,4 @@
-"""Transactions of a load: idempotent batches, in transactions that are committed periodically.
+"""The transactions of a load: they contain idempotent batches, and are committed periodically.
 
 The producer uses the requests of KIP-98, which brokers support with every transaction.version.
 """
@@ -35,6 +35,7 @@ class Transactions:
         self.places: set[Place] = set()
         """The partitions of the open transaction."""
         self.begun = 0.0
+        """When the open transaction began."""
         self._sequences: Counter[Place] = Counter()
 
     def start(self) -> None:

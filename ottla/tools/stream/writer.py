@@ -1,6 +1,6 @@
 """Sends records with confluent-kafka, in the given order.
 
-No failure is lost: `close` sends everything else, then raises the first failure.
+No failure is lost: `close` sends all other records, then raises the first failure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AT_LEAST_ONCE = {
 BYTES_MAX = 1_000_000
 """librdkafka's own limit for a record, message.max.bytes."""
 FATAL_SECONDS = 1.0
-"""How long to wait for a fatal error after it has made a record fail."""
+"""How long to wait for the fatal error that made a record fail: it arrives after the failure."""
 CLOSE_SECONDS = 60
 STALL_SECONDS = 5.0
 """After this time without an acknowledgement, the writer prints which command shows the reason.
@@ -69,7 +69,7 @@ class SingleDelivery:
 
 @dataclass
 class Failure:
-    """The KafkaError of a record of this topic, or the fatal error of a producer."""
+    """The KafkaError of a record, with the record's topic; or the fatal error of a producer."""
 
     error: Any
     topic: str = ""
@@ -84,8 +84,8 @@ class Failure:
 
     @property
     def refusal(self) -> ErrorCode | None:
-        """The error code if the user may not write, None for other errors. An idempotent producer
-        needs the right to write at least one topic (KIP-679)."""
+        """The error code if the user is not allowed to write; None for other errors. An idempotent
+        producer needs the right to write at least one topic (KIP-679)."""
         code = (ErrorCode.TOPIC_AUTHORIZATION_FAILED if self.topic
                 else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return code if self.error.code() == code else None
@@ -116,9 +116,9 @@ class Writer:
 
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
-        self._failure: Failure | None = None    # the first one, or the fatal one
+        self._failure: Failure | None = None    # the first failure, or the fatal one
         self._topic = ""                        # of the last record
-        self._settled = 0               # records that are not in librdkafka's queue any more
+        self._settled = 0               # how many records have left librdkafka's queue
         self._moved_at = time.monotonic()
         self._stall_reported = False
         self.sent = 0
@@ -169,8 +169,8 @@ class Writer:
             self._serve(self._producer.poll, 0)
 
     def _send_apart(self, topic: str, record: Record, partition: int | None) -> int:
-        """Sends a record that librdkafka cannot send unchanged, after all earlier records are
-        acknowledged. Returns its offset."""
+        """Waits until all earlier records are acknowledged. Then sends a record that librdkafka
+        would change. Returns the record's offset."""
         self.flush()
         if self._apart is None:
             self._apart = SingleSender(self._cluster)
@@ -182,8 +182,8 @@ class Writer:
     def _why_not_queued(
         self, topic: str, key: bytes | None, value: bytes | None, refused: Any
     ) -> str:
-        """The text about librdkafka's error. Replaces the text about a record that exceeds the
-        client's own limit: librdkafka's text calls this limit the broker's."""
+        """The text about librdkafka's error. If a record exceeds the client's own limit, the text
+        is Ottla's own: librdkafka's text says that the limit is the broker's."""
         if refused.args[0].code() != self._library.KafkaError.MSG_SIZE_TOO_LARGE:
             return f"{topic}: {refused.args[0].str()}"
         size = len(key or b"") + len(value or b"")
@@ -216,7 +216,7 @@ class Writer:
             self._failure = Failure(fatal.args[0] if fatal else self._lost_error(failed))
 
     def _lost_error(self, failed: BaseException) -> Any:
-        """The fatal error behind a SystemError of confluent-kafka, which does not contain it.
+        """The fatal error behind a SystemError of confluent-kafka, which does not name that error.
         Requests a producer id: if the broker refuses the request, its error is the fatal error."""
         answer = self._cluster.any().call(InitProducerIdRequest(transactional_id=None))
         if not answer.error_code:

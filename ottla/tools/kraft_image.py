@@ -126,7 +126,7 @@ def fold(
     """Applies the records of one file from offset `start` on.
 
     `held` has the records of a transaction that an earlier file began and did not end; None without
-    such a transaction. The result is `held` for the next file.
+    such a transaction. The result is passed as `held` with the next file.
     """
     try:
         for position, batch in read_batches(path):

@@ -1,4 +1,4 @@
-"""The table of all commands: text files beside this one, read when a command is used.
+"""The table of all commands, in text files beside this one. They are read when a command runs.
 
     == kafka-topics   ottla.tools.kafka_names.topics
     Create, list, describe, alter and delete topics.

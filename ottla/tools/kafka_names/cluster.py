@@ -20,7 +20,7 @@ COMMANDS = ("cluster-id", "unregister", "unregister-controller", "list-endpoints
 
 
 def run(options: Options) -> int:
-    """Run one of the commands."""
+    """Runs the sub-command that was given."""
     name = sub_command(options, COMMANDS)
     if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
         raise UsageError("one of --bootstrap-server and --bootstrap-controller is needed")

@@ -27,7 +27,7 @@ COMMANDS = (
 
 
 def run(options: Options) -> int:
-    """Run one of the commands."""
+    """Runs the sub-command that was given."""
     name = sub_command(options, COMMANDS)
     if name == "version-mapping":
         show_mapping(options.one("release-version"))

@@ -64,7 +64,7 @@ class Failed(Exception):
 
 
 def followed_by(sentence: str, near: str) -> str:
-    """A message of Kafka's with the similar names, if there are any."""
+    """Kafka's message, followed by the similar names in `near`, if there are any."""
     return sentence.rstrip(".") + near if near else sentence
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Run one of the commands."""
+    """Runs the sub-command that was given."""
     if not options.has("bootstrap-server") and not options.has("bootstrap-controller"):
         raise UsageError("one of --bootstrap-server and --bootstrap-controller is needed")
     name = sub_command(options, ("describe", "add-controller", "remove-controller"))

@@ -1,4 +1,4 @@
-"""kafka-mirror-maker, and MirrorMaker 2's property files: `ottla mirror` under other flags."""
+"""kafka-mirror-maker: runs `ottla mirror` with MirrorMaker 1's flags or MirrorMaker 2's file."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def transactional_id(options: Options, properties: Mapping[str, str]) -> str:
 
 
 def throughput_of(options: Options) -> float:
-    """The highest number of records per second; a negative number means no limit."""
+    """The highest number of records per second; 0 or less means no limit."""
     try:
         return float(options.one("throughput"))
     except ValueError:
@@ -164,7 +164,7 @@ class Report:
     def __init__(self, warmup: int, interval_ms: int) -> None:
         self.warmup, self.interval = warmup, interval_ms / 1000
         self.total, self.window = Latencies(), Latencies()
-        self.steady: Latencies | None = None
+        self.steady: Latencies | None = None         # of the records after the warmup
         self.batches = 0
 
     def measure(self, cluster: object, load: ProduceLoad) -> None:

@@ -28,7 +28,7 @@ META = "meta.properties"
 
 
 def run(options: Options) -> int:
-    """Run one of the commands."""
+    """Runs the sub-command that was given."""
     name = sub_command(
         options, ("info", "format", "version-mapping", "feature-dependencies", "random-uuid")
     )

@@ -172,7 +172,7 @@ def new_offsets(
 
 
 def delete_internal(options: Options, cluster: ClusterClient, application: str) -> None:
-    """Delete the application's internal topics, or those that --internal-topics names."""
+    """Deletes the application's internal topics, or only those that --internal-topics names."""
     internal_topics = [name for name in topics.names(cluster) if internal(name, application)]
     if options.has("internal-topics"):
         wanted = names(options, "internal-topics")

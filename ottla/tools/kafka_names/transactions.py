@@ -35,7 +35,7 @@ NEEDED = {
 
 
 def run(options: Options) -> int:
-    """Run one of the commands."""
+    """Runs the sub-command that was given."""
     name = sub_command(options, COMMANDS)
     options.needs("bootstrap-server", *NEEDED.get(name, ()))
     act = {

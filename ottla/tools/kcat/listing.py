@@ -38,7 +38,7 @@ def connected(chosen: Chosen) -> ClusterClient:
 
 
 def metadata(chosen: Chosen) -> None:
-    """Prints brokers, topics and partitions. With -t, prints one topic only."""
+    """Prints brokers, topics and partitions. With -t, prints only one topic."""
     checked(chosen)
     wanted = chosen.topics[-1:] or None
     with connected(chosen) as cluster:

@@ -31,7 +31,7 @@ Not supported: -r and -s avro (schema registry), -M (use `ottla server dev`)."""
 
 
 def main(arguments: list[str]) -> int:
-    """`ottla kcat …`; exit status 0, or 1 for any failure."""
+    """Runs `ottla kcat …`. Returns the exit status: 0, or 1 after any failure."""
     from ottla.client.errors import ClientError, reason_of
     from ottla.wire.errors import NumberOutOfRange
 
@@ -158,7 +158,7 @@ def take(chosen: Chosen, letter: str, value: str) -> None:
 
 
 def from_file(name: str) -> list[str]:
-    """The settings of a configuration file, one a line."""
+    """The settings of a configuration file. Each line has one setting."""
     lines = (line.strip() for line in Path(name).read_text(encoding="utf-8").splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 

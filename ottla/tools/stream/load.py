@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 16_384
 RECORD_OVERHEAD = 10  # minimum bytes of a record without its value
-PASSING = MOVED | EARLY | REPLICATION
+PASSING = MOVED | EARLY | REPLICATION  # after these errors, a batch is sent again
 Make = Callable[[Transactions | None, Place], bytes]
 
 
@@ -138,7 +138,8 @@ def codec_of(name: str) -> int:
 def produce(
     cluster: ClusterClient, load: ProduceLoad, on_batch: Callable[[int, int, float], None]
 ) -> None:
-    """Send the load; `on_batch` gets records, bytes and milliseconds of each acknowledged batch."""
+    """Sends the load. For each acknowledged batch, `on_batch` gets the number of records, the bytes
+    and the milliseconds."""
     sender = _Sender(cluster, load, on_batch)
     begin = time.monotonic()
     done = 0

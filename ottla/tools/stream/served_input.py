@@ -22,8 +22,8 @@ time after the first byte."""
 
 
 class ServedInput(io.FileIO):
-    """Standard input; before it reads, and while no input arrives, it calls `serve`, which runs the
-    writer's callbacks."""
+    """Standard input that calls `serve` before it reads, and while no input arrives. `serve` runs
+    the writer's callbacks."""
 
     def __init__(self, number: int, serve: Callable[[], None]) -> None:
         super().__init__(number, closefd=False)

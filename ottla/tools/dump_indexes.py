@@ -1,7 +1,7 @@
 """The lines of `ottla log dump` for the two indexes of a segment, and their checks.
 
-An index file that Kafka has open has its maximum size, with zeros after its entries. So after the
-first entry, an entry with relative offset 0 marks the end.
+While Kafka has an index file open, the file has its maximum size, with zeros after its entries. So
+after the first entry, an entry with relative offset 0 marks the end.
 """
 
 from __future__ import annotations

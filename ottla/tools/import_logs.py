@@ -1,7 +1,7 @@
 """`ottla log import`: turns log directories that Apache Kafka wrote into an Ottla data directory.
 
 The command checks everything first, and adds all topics in one step at the end. It only reads the
-source, except that --move finally removes the adopted partitions from the source.
+source. With --move, it removes the adopted partitions from the source at the end.
 """
 
 from __future__ import annotations

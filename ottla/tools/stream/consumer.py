@@ -1,8 +1,8 @@
 """A consumer of librdkafka that commits settled positions only.
 
 The consumer tracks the position of every assigned partition. The code that uses the consumer calls
-`advance` to move a position after it has processed a record, and may call it at the end of a
-partition. `settle` makes the output of this code safe, for example by a flush of standard output;
+`advance` to move a position after it has processed a record. At the end of a partition, it may call
+`advance`, too. `settle` makes the output of this code safe, for example by a flush of standard output;
 the positions are then settled. Only settled positions are committed: by `commit`, before partitions
 are revoked, and at the end.
 """
@@ -338,9 +338,9 @@ class Consumer:
         """Commit settled positions; nothing is committed after this. Raises ClientError.
 
         A member with a cooperative assignor keeps partitions during a rebalance, but the group
-        refuses its commits. So the member takes part in the rebalance, and tries again. The
-        error is raised if the group still refuses after REFUSED_SECONDS, or if the member loses a
-        partition whose position was not committed.
+        refuses its commits. So the member takes part in the rebalance, and tries again. If
+        the group still refuses after REFUSED_SECONDS, or if the member loses a partition whose
+        position was not committed, raises Rebalancing.
         """
         self.commits, self._refused = True, {}
         self.positions = dict(self.settled)     # so that a rebalance settles nothing more

@@ -2,9 +2,9 @@
 
 The consumer tracks the position of every assigned partition. The code that uses the consumer calls
 `advance` to move a position after it has processed a record. At the end of a partition, it may call
-`advance`, too. `settle` makes the output of this code safe, for example by a flush of standard output;
-the positions are then settled. Only settled positions are committed: by `commit`, before partitions
-are revoked, and at the end.
+`advance`, too. `settle` makes the output of this code safe, for example by a flush of standard
+output; the positions are then settled. Only settled positions are committed: by `commit`, before
+partitions are revoked, and at the end.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Storage:
         return list(by_directory.values())
 
     def end_recovery(self, recovery: LogRecovery) -> None:
-        """Keeps the result of a recovery for `get_or_create`. At most one thread calls this at a time."""
+        """Keeps the result of a recovery for `get_or_create`. Calls come one at a time."""
         if recovery.log is not None:
             recovery.log.share(self.open_files)
         assert recovery.key not in self.logs, "the log is already open"

@@ -98,8 +98,8 @@ async def create_missing(
         return
     for name in missing:
         # All callers that wait for an internal topic share one request. If the topic cannot be
-        # created, thousands of callers may retry, and a request from each would delay the changes
-        # of in-sync sets on the same connection.
+        # created, thousands of callers may retry. One request for each of them would delay the
+        # changes of in-sync sets, which use the same connection.
         task = broker.creating.get(name)
         if task is None:
             task = broker.creating[name] = asyncio.create_task(_create(broker, [name], None))

@@ -61,8 +61,8 @@ def show_address(address: Address) -> str:
 
 def names_one_of(host: str, names: Container[str]) -> bool:
     """Whether a Host header has one of these lower-case names, or an IP address. Callers refuse
-    other requests, which may come from a foreign web page whose host name resolves to this machine
-    (DNS rebinding): the browser sends the page's host name in the header."""
+    other requests: they may come from a foreign web page whose host name resolves to this machine
+    (DNS rebinding). The browser then sends that host name in the header."""
     name = host.rpartition("]")[0][1:] if host.startswith("[") else host.partition(":")[0]
     if name.lower() in names:
         return True

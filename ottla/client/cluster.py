@@ -1,8 +1,8 @@
 """A cluster as a client sees it: bootstrap, leaders, coordinators, the controller.
 
-Connections are made when needed and kept until a broker closes them. `with_retries` repeats a
-request that was sent to the wrong broker, or too early (the coordinator is still loading, or the
-leader is being elected), until `patience_seconds` have passed.
+Connections are made when needed and kept until a broker closes them. For up to `patience_seconds`,
+`with_retries` repeats a request that was sent to the wrong broker or too early. Too early means
+that the coordinator is still loading, or that the leader is being elected.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ BACKOFF_SECONDS = 0.1
 SILENT_SECONDS = 1.0
 """How long a client waits for its first broker before it reports that it waits."""
 HURRY_SECONDS = 1.0
-"""If a client has less time than this to connect, as in a shell's completion, it does not check
-whether an HTTP server listens at an address that does not answer."""
+"""If an address does not answer, the client checks whether an HTTP server listens there. A client
+that has less time than this to connect, as in a shell's completion, skips the check."""
 MOVED = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_CONTROLLER,
@@ -262,10 +262,10 @@ class ClusterClient:
         """A connection to the controller, for changes of the cluster.
 
         If the controller cannot be reached, returns a connection to any broker, which forwards the
-        changes to the next controller. Use `itself` for data that only the controller has: this
-        raises NotConnected if the controller is unknown or unreachable, and `with_retries` then
-        finds the next one. If a cluster's only broker cannot be reached, raises NoBroker or
-        TimedOut.
+        changes to the next controller. Use `itself` for data that only the controller has. With
+        `itself`, raises NotConnected if the controller is unknown or unreachable; `with_retries`
+        then finds the next controller. If a cluster's only broker cannot be reached, raises
+        NoBroker or TimedOut.
         """
         if self.controller_id < 0:
             self.refresh()

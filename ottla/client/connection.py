@@ -127,8 +127,8 @@ class Connection:
             sent = self.send(self.frames.hello(), version)
             frame = self.receive_frame()
             self.unanswered -= 1
-            # A broker that does not support the version answers in version 0 (KIP-511): read only
-            # the error code, which is at the same place in all versions.
+            # A broker that does not support the version answers in version 0 (KIP-511). So read the
+            # error code first: it is at the same place in all versions.
             if int.from_bytes(frame[4:6], "big") != ErrorCode.UNSUPPORTED_VERSION:
                 response = self.frames.decode(sent, frame)
                 check(response.error_code, what=show_address(self.address))

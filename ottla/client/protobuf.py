@@ -1,7 +1,7 @@
 """Handles Protobuf values with the official Python library, without generated classes.
 
-protoc compiles a .proto text to a descriptor set, and the library creates the class of a message
-from this set. protoc and the library are imported only when they are needed.
+protoc compiles a .proto text to a descriptor set. From this set, the library creates the class of
+a message. protoc and the library are imported only when they are needed.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class Sources(NamedTuple):
         """The properties as they are written, by name, and the place where each was set (none
         for a default). Raises SettingsError or OSError."""
         given: list[tuple[str, str]] = []
-        # Check the overrides before reading the file: if "=" is missing between name and value, the
-        # command line may take the value for the file's path.
+        # Check the overrides before reading the file. If an override lacks the "=" between name and
+        # value, the command line may take the value for the file's path.
         for override in self.overrides:
             name, equals, value = override.partition("=")
             if not equals or not name.strip():

@@ -35,8 +35,9 @@ class Garbage:
         """Collect in small pieces from now on. All objects that exist now live as long as the
         process."""
         gc.freeze()
-        # This collection walks nothing. It is needed since CPython delays a full collection until
-        # the new objects are a fourth of the objects that the previous full collection has walked.
+        # CPython delays a full collection until there are enough new objects: a fourth of the
+        # objects that the previous full collection has walked. This collection walks no objects, so
+        # the next one is not delayed.
         gc.collect()
         self._measure()
         gc.set_threshold(*THRESHOLDS)

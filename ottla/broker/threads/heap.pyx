@@ -24,7 +24,7 @@ def keep_freed_memory():
     """Make malloc serve blocks up to BLOCK_MAX from memory that it keeps, at most KEPT_MAX bytes.
 
     By default, glibc returns free memory at the heap's end to the kernel and requests it again. If
-    the buffers of a compressed batch are at the heap's end, each batch costs twenty page faults,
-    which take as much CPU time as the rest of the batch's processing.
+    the buffers of a compressed batch are at the heap's end, each batch costs twenty page faults.
+    These take as much CPU time as the rest of the batch's processing.
     """
     ottla_keep_freed(BLOCK_MAX, KEPT_MAX)

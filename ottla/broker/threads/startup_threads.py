@@ -1,8 +1,8 @@
 """Threads that recover logs at the start, before clients are served. Each log directory has its own
 threads.
 
-Reading and checksums run without the interpreter lock, so two threads keep two cores busy, or the
-disk if the data are not in the page cache. As in Kafka, a log is recovered by one thread.
+Reading and checksums run without the interpreter lock, so two threads keep two cores busy. If the
+data are not in the page cache, they keep the disk busy. As in Kafka, one thread recovers a log.
 """
 
 from __future__ import annotations

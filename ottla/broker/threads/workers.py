@@ -44,9 +44,9 @@ class Workers:
         return self.loop.run_in_executor(self.threads, work)
 
     def renew(self, rebuild: Rebuild) -> asyncio.Future[None]:
-        """Rebuild a segment's indexes, or read a log again, in a thread that runs one rebuild after
-        the other: reading a segment may take a second. The future is done once the rebuild has
-        ended; a rebuild that has failed has an `error`."""
+        """Rebuild a segment's indexes, or read a log again. A thread of its own runs one rebuild
+        after the other, since reading a segment may take a second. The future is done once the
+        rebuild has ended; a rebuild that has failed has an `error`."""
         over: asyncio.Future[None] = self.loop.create_future()
         waiting = self.renewing.get(rebuild)
         if waiting is not None:

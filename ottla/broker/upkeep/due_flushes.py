@@ -55,9 +55,9 @@ class DueFlushes:
     async def flush_sealed(self) -> None:
         """Flush logs that have sealed a segment, as Kafka does when it rolls a log.
 
-        No client waits for this flush, so it runs in `in_thread`. Without it, a log that is written
-        only with acks=1 would never become durable: it could not be compacted, and a start after a
-        crash would read all of it.
+        No client waits for this flush, so it runs in `in_thread`. Without this flush, a log that is
+        written only with acks=1 would never become durable. The log could then not be compacted,
+        and a start after a crash would read all of it.
         """
         while self.replicas.with_sealed:
             partition, _ = self.replicas.with_sealed.popitem()

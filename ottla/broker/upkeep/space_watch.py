@@ -1,5 +1,5 @@
-"""Watches the free space of the log directories: reports when one is full and when it has space
-again, and runs retention early while space is short.
+"""Watches the free space of the log directories. Reports when a directory is full, and when it has
+space again. Runs retention early while space is short.
 
 While a directory is full, its replicas leave their in-sync sets if another replica in sync can lead
 (`cluster/directory_reports`). They also do not fetch, since they would use up the space that

@@ -116,8 +116,8 @@ def has_authorizer(cluster: ClusterClient, memory: Memory) -> bool:
 
 
 def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> list[Row]:
-    """A row for each transactional id. For an open transaction, the row also has the time of its
-    beginning and of its timeout, its partitions, and the number of records that it holds back."""
+    """A row for each transactional id. For an open transaction, the row also has the times at which
+    it began and will time out, its partitions, and the number of records that it holds back."""
     now_ms = int(time.time() * 1000)
     rows: list[Row] = [
         {
@@ -163,10 +163,10 @@ def described(cluster: ClusterClient, memory: Memory, listed: list[Listed]) -> l
 def add_held_back(
     cluster: ClusterClient, memory: Memory, rows: list[Row], places: dict[str, list[Place]]
 ) -> None:
-    """Adds to each transaction's row: the number of records that it holds back from read_committed
-    consumers, the partitions of these records, and the groups with lag there, as far as the user
-    may see them. If several transactions are open in a partition, the first one holds back the
-    records."""
+    """Adds to each transaction's row the number of records that it holds back from read_committed
+    consumers, the partitions of these records, and the groups with lag in these partitions. Omits
+    what the user may not see. If several transactions are open in a partition, the first one holds
+    back the records."""
     every = sorted({one for some in places.values() for one in some})
     try:
         ends = offsets.at(cluster, dict.fromkeys(every, offsets.LATEST))

@@ -183,8 +183,8 @@ def sent(
 async def reset_group(request: ApiRequest) -> Row:
     """Set a group's offsets: `to` is beginning, end, N, +N, -N or @TIME, or `offsets` has a row
     for each partition. With `dry_run`, the default, only report what would change. A row of
-    `offsets` may have the field `old` of this report: then the reset is refused if the committed
-    offset is no longer `old`, or if the partition no longer has the row's `offset`."""
+    `offsets` may repeat the field `old` of this report. The whole reset is then refused if the
+    committed offset is no longer `old`, or if the partition no longer has the row's `offset`."""
     name = request.path("group")
     dry_run = await request.field("dry_run", bool, True)
     if not dry_run:
@@ -236,8 +236,9 @@ def resets_of(
     cluster: ClusterClient, given: list[Any], committed: Mapping[Place, tuple[int, int]]
 ) -> dict[Place, int]:
     """The given offsets, each clamped to the range of its partition. Rows with the field `old` come
-    from a report. Raises BadRequest if `old` is no longer the committed offset, if the partition no
-    longer has the given offset of such a row, or if a row is not valid."""
+    from a report. Raises BadRequest if a row is not valid. For a row with `old`, also raises
+    BadRequest if `old` is no longer the committed offset, or if the partition no longer has the
+    row's offset."""
     wanted: dict[Place, int] = {}
     reported: dict[Place, int | None] = {}
     for row in given:

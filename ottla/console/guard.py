@@ -1,9 +1,9 @@
 """The checks of every request, and the headers of every answer.
 
-- The Host header names this console: a foreign name that resolves to its address (DNS rebinding)
-  is refused.
-- Origin and Sec-Fetch-Site, if a browser sends them, are this console's own; links from other sites
-  are allowed.
+- The Host header must name this console. A foreign name that resolves to the console's address (DNS
+  rebinding) is refused.
+- A request is refused if its Origin or Sec-Fetch-Site header names another site. Links from other
+  sites are allowed.
 - The content security policy has no exceptions: scripts and styles are files of this console.
 """
 

@@ -33,15 +33,15 @@ Value = TypeVar("Value")
 RATE_SECONDS_MIN = 1.0
 ASKED_AT_ONCE = 1_000
 """The most partitions in a request for offsets. A topic's name of n characters counts as
-n / PARTITION_SIZE partitions, so that a request has 12 KB, or 30 KB if each topic has one
+n / PARTITION_SIZE partitions. So a request has at most 12 KB, or 30 KB if each topic has one
 partition."""
 PARTITION_SIZE = 12
 """Bytes of a partition in a request for offsets."""
 SENT_AHEAD = 2
 """How many requests for offsets are still unanswered when the console sends the next two. Brokers
-work on them while the console decodes answers. If more requests were unanswered, they might not fit
-into a socket's buffers, which could block the console: a broker may read no requests while it waits
-for the console to receive an answer."""
+work on them while the console decodes answers. More unanswered requests might not fit into a
+socket's buffers, so that the console could block. A broker may read no requests while it waits for
+the console to receive an answer."""
 WITHOUT_EPOCHS = 3
 """The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
 offset, a broker has to read files of partitions that it has not used since its start."""

@@ -1,11 +1,11 @@
 """Searches in processes of their own, with the lowest priority.
 
 A thread of the console would compete with the console's pages for the interpreter, and with clients
-on the broker's machine for the processor. A process gets its tasks pickled on standard input, and
-writes what it has read so far and the results to standard output, each pickled, with its length in
-front. It ends if the console has ended. It imports the code of a search only after it has lowered
-its priority. Because the start itself disturbs other clients, a process stays for some time after
-its search, and takes the next search.
+on the broker's machine for the processor. A process gets its tasks pickled on standard input. To
+standard output, it writes how far it has read, and the results. Each of these messages is pickled
+and has its length in front. The process ends if the console has ended. It imports the code of a
+search only after it has lowered its priority. The start of a process disturbs other clients. So a
+process stays for some time after its search, and takes the next search.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 If reading a view took t seconds, it is read again after 20 t seconds at the earliest. So a large
 cluster gets fewer requests, and a view takes at most a twentieth of a core.
 
-The reader of a view may be a generator: each value that it yields is more complete than the one
-before, and the last value is complete. Pages that do not wait show the newest value.
+The reader of a view may be a generator. Each value that it yields is more complete than the
+previous one, and the last value is complete. Pages that do not wait show the newest value.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class OffsetToCommit(NamedTuple):
 
 @dataclass(slots=True)
 class Setter:
-    """A client that commits offsets without being a member (a tool, or a consumer that manages its
-    partitions itself), and what one of its requests has changed."""
+    """A client that commits offsets without being a member, and what one of its requests has
+    changed. Such a client is a tool, or a consumer that manages its partitions itself."""
 
     user: str
     client: str | None

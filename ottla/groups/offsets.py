@@ -4,9 +4,9 @@
     TxnOffsetCommit  -> record -> replay: pending, until the transaction's marker makes it
                                   visible or drops it (KIP-98, KIP-447)
 
-Of two commits to the same partition, the later one in the log wins, no matter when markers arrive:
-a pending offset is not applied if a later commit follows it. A tombstone also drops pending
-offsets, so that a deleted offset does not reappear when its transaction commits.
+Of two commits to the same partition, the later one in the log wins, no matter when markers arrive.
+So a pending offset is not applied if another commit follows it in the log. A tombstone also drops
+pending offsets, so that a deleted offset does not reappear when its transaction commits.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     key     | type i16 | fields of a key of this type                   | schema/records/*.txt
     value   | version i16 | fields of the value                          | null: remove the key
 
-The key's leading number is what Kafka once called its version: 0 and 1 are offsets, 2 a classic
-group, 3 to 8 and 16 KIP-848 groups. Types that this broker does not know are skipped.
+The key begins with its type, which Kafka once called its version. 0 and 1 are for offsets, 2 is for
+classic groups, 3 to 8 and 16 are for KIP-848 groups. This broker skips types that it does not know.
 """
 
 from __future__ import annotations

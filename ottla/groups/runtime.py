@@ -93,10 +93,11 @@ class Runtime(ShardRuntime[Shard]):
         """Do the same as `end_transaction`, one offset in each step. The producer's next
         transaction may only begin after the last step.
 
-        A shard whose log is still being read is left alone: it will read the marker from the log,
-        and its pending offsets may belong to an earlier transaction of the producer, which may have
-        ended differently. A shard that was read to its end may have missed the marker, so the
-        transaction is ended here. If it has read the marker, this changes nothing.
+        A shard whose log is still being read is left alone, since it will read the marker from the
+        log. Its pending offsets may belong to an earlier transaction of the producer, and that
+        transaction may have ended differently. A shard whose log was read to the end may have
+        missed the marker, so the transaction is ended here. If the shard has read the marker, this
+        changes nothing.
         """
         live = self._live.get(partition)
         shard = self._loading.get(partition) if live is None else live.shard

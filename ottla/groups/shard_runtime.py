@@ -7,8 +7,8 @@ gathered into one Result and therefore one batch (`gather`). Any other operation
 appends the gathered commits first. Each commit is encoded before it joins the batch, so that a
 commit that cannot be encoded fails alone.
 
-Reads also wait until the records before them are committed, so that a power cut cannot undo what a
-client has read (a fetched offset never goes back). Heartbeats change nothing and do not wait.
+Reads also wait until the records before them are committed. So a power cut cannot undo what a
+client has read: a fetched offset never goes back. Heartbeats change nothing and do not wait.
 
 In a cluster, another broker may have taken over before this broker learns of it. This broker can
 then commit nothing. Some refusals make a client give up its partitions, its commit or its

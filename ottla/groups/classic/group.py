@@ -10,8 +10,8 @@
                           Stable ---------------------------------->
 
 A GroupMetadata record makes a group Stable or Empty and holds its members, their assignment and
-their leader; only `replay` applies it. A generation that is being formed exists in memory only, as
-the protocol intends: after a restart, the group is in its last recorded generation again. Pending
+their leader; only `replay` applies it. As the protocol intends, a generation that is being formed
+exists in memory only. After a restart, the group is in its last recorded generation again. Pending
 replies and session deadlines are never recorded.
 """
 

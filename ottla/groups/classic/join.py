@@ -128,8 +128,8 @@ def _add(
     group.add(member, request.protocol_type)
     group.last_joined = member_id
     note_joined(group, member, request, result)
-    # A client whose connection broke during the wait does not know its member id and joins as
-    # another member: without this timeout, its attempts would accumulate in the group.
+    # If a client's connection breaks during the wait, the client does not know its member id and
+    # joins as another member. Without this timeout, such members would accumulate in the group.
     arm_session(group, member, result, settings.group_new_member_join_timeout_ms)
     rebalance(group, result, settings)
 

@@ -1,8 +1,8 @@
 """The consumers' embedded protocol: the contents of JoinGroup's metadata and SyncGroup's
 assignment.
 
-Brokers read these contents only if the protocol type is `consumer`: to know which topics a group
-reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members share a group.
+Brokers read these contents only if the protocol type is `consumer`. They need them to know which
+topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members share a group.
 
     subscription   | version i16 | topics [string] | user data bytes?              v0
                    | owned [topic string, partitions [i32]]                        v1+

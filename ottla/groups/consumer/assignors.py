@@ -107,8 +107,8 @@ def _even_out(
 def range_(members: Mapping[str, Subscriber], topics: Mapping[str, Topic]) -> Assignments:
     """Give each subscriber of a topic a run of consecutive partitions.
 
-    The order of the members is the same for every topic, so topics with the same subscribers and
-    the same number of partitions are assigned alike (co-partitioned). Static members are ordered by
+    The order of the members is the same for every topic. So topics are assigned alike if they have
+    the same subscribers and equally many partitions (co-partitioned). Static members are ordered by
     instance id, so that a restart does not move their partitions.
     """
     order = sorted(members, key=lambda m: (members[m].instance_id is None,

@@ -184,8 +184,8 @@ class Draft:
 
     def _own_if_due(self) -> set[str]:
         """The sender's pattern, or nothing if it was resolved with this metadata version already.
-        If it were resolved at every heartbeat, two members with the same pattern but with access
-        to different topics would replace each other's matches each time."""
+        Two members may have the same pattern, but access to different topics. If each heartbeat
+        resolved the pattern, they would replace each other's matches each time."""
         now = self._group.resolved.get(self._own) == self._cluster.version
         return set() if now and self._own in self.patterns else {self._own}
 

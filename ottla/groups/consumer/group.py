@@ -85,8 +85,8 @@ class ConsumerGroup:
     static_members: dict[str, str] = field(default_factory=dict)
     patterns: dict[str, RegularExpressionValue] = field(default_factory=dict)
     early: dict[str, CurrentMemberValue] = field(default_factory=dict)
-    """The assignments of members whose descriptions come later in the log: compaction keeps the
-    newest record of each key, so a member's description may follow its assignment."""
+    """The assignments of members whose descriptions come later in the log. If a description was
+    recorded again after the assignment, compaction keeps only the later description."""
     seen_version: int = -1
     """The version of the cluster's metadata that the group's topics were last read from."""
     resolved: dict[str, int] = field(default_factory=dict)

@@ -461,7 +461,7 @@ def arm_all(
             timeout_ms = max(member.value.rebalance_timeout_ms, 0)
             result.set_timer(REBALANCE, group.group_id, member.member_id, after_ms=timeout_ms)
     # The last KIP-848 member may have left just before this broker stopped, or before the group
-    # moved here: then the group still has to become classic.
+    # moved here. If so, the group still has to become classic.
     values = {member_id: member.value for member_id, member in group.members.items()}
     offer_downgrade(group.group_id, values, result)
 

@@ -54,9 +54,11 @@ def upgrade(
 ) -> None:
     """Record a classic group with members as a KIP-848 group.
 
-    Raises GroupIdNotFound, and leaves the group as it is, if the policy, the protocol type or the
-    size forbids it, if a member's bytes cannot be parsed, or if the members' assignor adds user
-    data, which would be lost.
+    Raises GroupIdNotFound, and leaves the group as it is:
+
+    - if the policy, the protocol type or the size forbids it;
+    - if a member's bytes cannot be parsed; or
+    - if the members' assignor adds user data, since these data would be lost.
     """
     if settings.group_consumer_migration_policy not in ("upgrade", "bidirectional"):
         raise GroupIdNotFound(

@@ -41,8 +41,8 @@ def _compared(pattern: str) -> _Compared:
 def matching(pattern: str, names: Iterable[str]) -> frozenset[str]:
     """The names that match the whole pattern; an empty pattern subscribes to nothing.
 
-    Only names that are new since the previous call with this pattern are compared: 10,000 names
-    take 30 ms, and groups call this at each change of the metadata.
+    Groups call this at each change of the metadata, and comparing 10,000 names takes 30 ms. So only
+    names that are new since the previous call with this pattern are compared.
     """
     if not pattern:
         return frozenset()

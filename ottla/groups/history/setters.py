@@ -13,8 +13,9 @@ from typing import NamedTuple
 QUIET_MS = 600_000
 """After this time without a commit, a client's next commit is news."""
 BACK_MS, BACK_MAX = 3_600_000, 5
-"""Within BACK_MS, only a client's first BACK_MAX commits that set offsets back are news: two
-consumers that commit the same partitions set each other's offsets back all the time."""
+"""A commit that sets offsets back is news, but only the first BACK_MAX of a client within BACK_MS.
+The limit exists since two consumers that commit the same partitions set each other's offsets back
+all the time."""
 SETTERS_MAX = 10_000
 
 

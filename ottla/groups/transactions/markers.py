@@ -47,8 +47,8 @@ WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 MarkerWritten."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Errors after which no marker is needed: the partition was deleted, or it knows a newer epoch of
-the producer, so this marker was written before."""
+"""Errors after which no marker is needed. Either the partition was deleted; or it knows a newer
+epoch of the producer, which shows that this marker was written before."""
 
 
 AT_ONCE_MAX = 50

@@ -1,8 +1,8 @@
 """The transactional ids of one partition of `__transaction_state`.
 
-Nothing here touches a log: requests put records, replies, timers and the markers that become due
-into a `Result`, and `replay` applies the records once they are appended. `runtime` writes the
-markers once the end of a transaction is durably recorded, and calls `complete` or `try_again`.
+Nothing here touches a log. A request puts records, replies, timers and the markers that become due
+into a `Result`. `replay` applies the records once they are appended. `runtime` writes the markers
+once the end of a transaction is durably recorded, and calls `complete` or `try_again`.
 """
 
 from __future__ import annotations

@@ -274,10 +274,10 @@ def _cannot_end(value: TransactionValue, commit: bool) -> InvalidTransactionStat
 def _ended_otherwise(value: TransactionValue, commit: bool) -> ProtocolError:
     """The error for a producer whose transaction has ended otherwise than the producer requests.
 
-    If a producer requests a commit but the transaction was aborted, the coordinator has aborted it,
-    usually because it was open for too long: no client requests both. The error is PRODUCER_FENCED,
-    from which Streams and Connect recover (KAFKA-20785). Apache Kafka before that fix returns
-    INVALID_TXN_STATE, which terminates them.
+    No client requests both a commit and an abort. So if a producer requests a commit of an aborted
+    transaction, the coordinator has aborted it, usually because it was open for too long. The error
+    is then PRODUCER_FENCED, from which Streams and Connect recover (KAFKA-20785). Apache Kafka
+    before that fix returns INVALID_TXN_STATE, which terminates them.
     """
     if commit:
         reached("a commit met the abort of its transaction")
@@ -291,10 +291,10 @@ def aborted(
     """Prepare an open transaction to be aborted by the coordinator: it was open for too long, or an
     InitProducerId requests the transactional id.
 
-    The epoch grows, so requests with the old epoch are refused. But the producer can continue: if
-    it sends an abort, or an InitProducerId with its old epoch, the coordinator treats the request
-    as a repetition and replies with the new epoch. An InitProducerId of another client gets the
-    epoch after the new epoch. No client gets the last epoch of a producer id: a new producer id
+    The epoch grows, so requests with the old epoch are refused. But the producer can continue with
+    an abort, or with an InitProducerId that has its old epoch. The coordinator treats such a
+    request as a repetition and replies with the new epoch. An InitProducerId of another client gets
+    the epoch after the new epoch. No client gets the last epoch of a producer id: a new producer id
     replaces the exhausted id, at once if `new_producer_id` is given.
     """
     assert value.state is TransactionState.ONGOING, "the transaction to abort is not open"

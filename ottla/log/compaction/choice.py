@@ -40,10 +40,13 @@ def cleanable(
 ) -> Cleanable | None:
     """The part of a log that may be cleaned now.
 
-    None if the log is not compacted, has no sealed segments, or is offline. These are never
-    cleaned: the active segment, an open transaction and everything after it, records that are not
-    committed or not durable yet, and records younger than min.compaction.lag.ms. With `patient`,
-    raises RebuildNeeded if a thread has to read the log or rebuild an index first.
+    None if the log is not compacted, has no sealed segments, or is offline. With `patient`, raises
+    RebuildNeeded if a thread has to read the log or rebuild an index first. A pass never cleans:
+
+    - the active segment;
+    - an open transaction and everything after it;
+    - records that are not yet committed or not yet durable; and
+    - records younger than min.compaction.lag.ms.
     """
     log.wake(patient)
     sealed = log.segments[:-1]

@@ -1,13 +1,13 @@
 """Compacts a log: keeps the newest record of each key, at its old offset.
 
 A pass first fills a table with the keys and offsets of the records that no pass has cleaned. It
-then rewrites every segment from the log's beginning to the last of these records, leaving out
+then rewrites every segment from the log's beginning to the last of these records. It leaves out
 records for which the table has a newer one. If the table fills up, the pass stops adding records to
 it and cleans the log only up to the last added record; the next pass begins after that record.
 
-A pass is a generator. It yields None when the event loop may do other work. It yields a task when a
-thread has to call the task's `run`: to read and check batches, sync files, rebuild indexes, or
-process large batches without the interpreter lock. Between two steps the log may change: if a
+A pass is a generator. It yields None when the event loop may do other work. It yields a task if a
+thread has to call the task's `run`. Such tasks read and check batches, sync files, rebuild indexes,
+or process large batches without the interpreter lock. Between two steps the log may change: if a
 segment of the pass is gone, the pass ends and leaves the log as it is.
 """
 

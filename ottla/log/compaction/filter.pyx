@@ -268,10 +268,10 @@ cdef class CleanerPass:
         """Filters the batches in `scan` and writes them to `target`, for a slice of time.
 
         Returns True at the end of the scan. The last batch of the last source is always kept, if
-        necessary without records: the target then ends at the same offset as its sources, and
-        recovery sees from the target alone which segments the target replaces. If `due` is set
-        afterwards, the caller must run that task and call `put` before the next call. Raises
-        CorruptMessage, OSError.
+        necessary without records. So the target ends at the same offset as its sources, and the
+        target alone shows recovery which segments it replaces. If `due` is set afterwards, the
+        caller must run that task and call `put` before the next call. Raises CorruptMessage,
+        OSError.
         """
         cdef const uint8_t *batch
         cdef Slice slice = Slice(clock, seconds)
@@ -286,8 +286,9 @@ cdef class CleanerPass:
         return False
 
     cdef bint must_stay(self, const uint8_t *batch) except -1:
-        """Whether a batch is needed to restore the state of its producer: as the last data batch of
-        the producer or, if it has no data batch, as a control batch of its current epoch."""
+        """Whether a batch is needed to restore the state of its producer. The last data batch of a
+        producer is needed. If the producer has no data batch, the control batches of its current
+        epoch are needed."""
         cdef tuple last
         if fields.producer_id(batch) < 0:
             return False

@@ -1,9 +1,9 @@
 """The expected sizes of sealed segments' transaction indexes, in a file for the next start.
 
-If an index were lost, or truncated between two entries, its segment would seem to have fewer
-aborted transactions than it has, and read_committed consumers would get aborted records. The
-checkpoint file `.ottla-aborted-sizes` has the sizes: version, number of entries, then one entry per
-line.
+After a crash, an index may be missing, or cut off between two entries. If a start did not notice
+this, the segment would seem to have fewer aborted transactions than it has. Then read_committed
+consumers would get aborted records. The checkpoint file `.ottla-aborted-sizes` has the sizes:
+version, number of entries, then one entry per line.
 
     0
     1

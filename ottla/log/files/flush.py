@@ -81,9 +81,9 @@ class FlushTask:
     def run(self) -> None:
         """Syncs the task's files and directories.
 
-        An OSError is kept in `error` for `end_flush`, and no sync is retried. If a temporary error,
-        such as a full disk, prevents writing the leader epochs, it is kept in `refused`, and the
-        other files are synced: another flush may succeed in writing the epochs.
+        An OSError is kept in `error` for `end_flush`, and no sync is retried. A temporary error,
+        such as a full disk, may prevent writing the leader epochs. It is kept in `refused`, and the
+        rest is synced: another flush may succeed in writing the epochs.
         """
         try:
             for file in self.files:

@@ -157,8 +157,8 @@ cdef class Producers:
         written.
 
         The client sends the unwritten batch again. That batch must be appended before any later
-        batch. If a later batch came first, the unwritten one would be appended in the wrong order
-        under a new epoch, or be taken for a duplicate. Apart from that, an unknown producer may
+        batch. If a later batch came first, the unwritten batch would be taken for a duplicate or,
+        under a new epoch, be appended in the wrong order. Apart from that, an unknown producer may
         begin at any sequence.
         """
         cdef int32_t first = fields.base_sequence(batch)

@@ -3,8 +3,8 @@
     x.log.cleaned  →  x.log.swap  →  x.log      and x.txnindex, x.index, x.timeindex beside it
 
 A `.cleaned` file may be incomplete and is removed at the next start. A `.log.swap` file is complete
-and durable: once it exists, the next start removes the segments whose offsets the file covers, and
-puts the file in their place. Reference: the files of the same names in Apache Kafka.
+and durable. If one exists, the next start removes the segments whose offsets it covers, and puts it
+in their place. Reference: the files of the same names in Apache Kafka.
 """
 
 from ottla.log.files.batch_scan import BatchScan
@@ -42,10 +42,10 @@ def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
             continue
         final = name.removesuffix(SWAP)
         # If the loop above has put the cleaned log file in place, it has also removed the old
-        # index, so the new index takes the name. If the crash came earlier, before the cleaned log
-        # file became a `.swap` file, the old segments stay. An old index of this name then stays
-        # too. If there is no old index, the new index takes the name: its entries about later
-        # segments do no harm.
+        # index. The new index then takes the name. If the crash came before the cleaned log file
+        # became a `.swap` file, the old segments stay. An old index of this name then stays, too.
+        # If there is no old index, the new index takes the name: its entries about later segments
+        # do no harm.
         if final in left:
             disk.unlink(f"{directory}/{name}")
         else:

@@ -2,8 +2,8 @@
 
 A segment's entries are read once and cached in the segment. An entry is trusted only if its marker
 exists. The first batch of the transaction must exist too, unless compaction removed it. If an entry
-is not trusted, the whole index is rebuilt from the batches: an index with a wrong entry may also
-lack entries, which would make aborted records look committed.
+is not trusted, the whole index is rebuilt from the batches. The reason: an index with a wrong entry
+may also lack entries. Aborted records would then look committed.
 """
 
 from __future__ import annotations

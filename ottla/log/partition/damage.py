@@ -149,8 +149,8 @@ def handle_fault(
     # log then looks sound, but is too short.
     disk.write_atomically(segment.path(CUT), f"{position} {reason}\n".encode())
     copy_tail(disk, path, aside, position, size)
-    # Later segments are moved first, beginning with the last, then the fault is cut off: if a crash
-    # interrupts this, the next recovery still finds the fault.
+    # Later segments are renamed first, beginning with the last. Only then is the fault cut off. So
+    # if a crash interrupts this, the next recovery still finds the fault.
     for later in reversed(segments[number + 1 :]):
         later.close()
         disk.rename(later.path(".log"), later.path(".0.quarantine"))

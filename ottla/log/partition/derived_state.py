@@ -19,9 +19,9 @@ from ottla.log.partition.trust import epochs_fit, snapshot_fits
 from ottla.wire.marks import reached
 
 REREAD_MAX = 4096
-"""A log of at most this many bytes gets no file for its leader epochs, and no snapshot if it has no
-producers: reading its batches is quick enough. With 100,000 small partitions, most files on the
-disk would be of these two kinds."""
+"""A log of at most this many bytes gets no file for its leader epochs. If it has no producers, it
+gets no snapshot either. Reading its batches is quick enough. With 100,000 small partitions, most
+files on the disk would be of these two kinds."""
 OFFSET_MAX = (1 << 63) - 1
 
 
@@ -73,8 +73,8 @@ def planned_reread(
         reread.add_epochs(segments)
     else:
         reread.epochs = epochs
-    # The factor is 2 because a small log has no snapshot and no epoch file, so each of its bytes
-    # counts twice, once for the producers and once for the epochs.
+    # A small log has no snapshot and no epoch file. So each of its bytes counts twice, once for the
+    # producers and once for the epochs. That is why the factor is 2.
     if patient and reread.size > 2 * REREAD_MAX:
         raise RebuildNeeded(reread)
     return reread

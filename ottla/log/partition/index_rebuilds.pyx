@@ -133,8 +133,9 @@ cdef class IndexRebuild:
     cdef int index_upto(self, int64_t size) except -1:
         """Indexes the batches up to a position of the file.
 
-        Unless the transaction index is rebuilt too, checksums are not checked: readers of a batch
-        check them, and an index that ended at a damaged batch would hide the batches after it.
+        Checks checksums only if the transaction index is rebuilt too. Otherwise readers of a batch
+        check its checksum. If they were checked here, the index would end at a damaged batch, and
+        hide the batches after it.
         """
         problem = self.built.take_in(
             self.built.size, size, self.producers, None, self.aborted.append, self.log is not None)

@@ -1,8 +1,8 @@
 """Finds the batch of an offset in a segment's file: reads batch by batch, from an index entry on.
 
-The segment passes its file, the size of its whole batches and its index to each call, because it
-may close and reopen its files between two calls (`open_files`). Without an index a search begins at
-the first batch.
+Each call gets the segment's file, the size of the segment's whole batches, and the segment's index.
+They are not kept, since the segment may close and reopen its files between two calls
+(`open_files`). Without an index a search begins at the first batch.
 """
 
 cimport cython

@@ -1,8 +1,8 @@
 """Puts the damaged end of a log aside, so that a replica can fetch its records from the leader.
 
-No record is deleted: the damaged segment and all after it are renamed to `.quarantine` files, which
-stay in the directory until an operator removes them. If a crash interrupts this, the next start
-either finds the same damage, or finds a log that ends before the damaged segment.
+No record is deleted: the damaged segment and all later segments are renamed to `.quarantine` files.
+These stay in the directory until an operator removes them. If a crash interrupts this, the next
+start either finds the same damage, or finds a log that ends before the damaged segment.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
     """Rename the damaged segment of a log and all later segments.
 
     Returns the base offset of the damaged segment, and the new paths. If compaction has cleaned
-    that segment, all segments are renamed and the base offset is EVERYTHING: other replicas may no
-    longer have the tombstones that delete records of earlier segments. Raises StorageFailed; the
-    caller may try again.
+    that segment, all segments are renamed, and EVERYTHING is returned as the base offset. The
+    damaged segment may have tombstones that delete records of earlier segments, and other replicas
+    may no longer have these tombstones. Raises StorageFailed; the caller may try again.
     """
     assert log.damage is not None, "the log is not damaged"
     damaged = log.damage.path.rpartition("/")[2]

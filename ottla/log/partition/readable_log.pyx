@@ -1,8 +1,8 @@
 """One partition's log as readers see it: its offsets, its segments and their contents.
 
-A caller that can wait for a thread passes `patient=True`. RebuildNeeded is then raised if an index
-must be rebuilt first, or if the files of a log at rest take long to read (`index_rebuilds`,
-`reread`).
+A caller that can wait for a thread passes `patient=True`. RebuildNeeded is then raised in two
+cases: if an index must be rebuilt first (`index_rebuilds`); or if the files of a log at rest take
+long to read (`reread`).
 
 After a clean stop a log is at rest: its offsets are known (`closed_logs`), and its files are read
 when they are needed. This makes a start with 100,000 partitions a matter of seconds.
@@ -104,8 +104,8 @@ cdef class ReadableLog:
             loaded.rebuilt)
         if loaded.recovery_point < loaded.log_end_offset or (
                 not clean and self.chain.active is not None and not self.chain.active.size):
-            # The names of the active segment and its directory, and the topic id in the directory,
-            # may not be durable: the next flush must sync them, too.
+            # Three things may not be durable: the name of the active segment, the name of its
+            # directory, and the topic id in the directory. So the next flush must sync them, too.
             self.unflushed.note_names(self.directory)
             path = f"{self.directory}/{PARTITION_METADATA}"
             if self.disk.exists(path):
@@ -358,7 +358,8 @@ cdef class ReadableLog:
 
     def producers_before(self, Segment segment not None):
         """Returns what a thread needs to compute the producers before a segment: the producers of
-        the newest snapshot, its offset, and scans of the batches after it. Raises OSError."""
+        the newest snapshot, the snapshot's offset, and scans of the later batches. Raises OSError.
+        """
         before = self.chain.segments[:self.chain.segments.index(segment)]
         producers, known = derived_state.newest_snapshot(
             self.disk, self.directory,

@@ -1,8 +1,8 @@
 """Reads a log's producers and leader epochs again from its batches.
 
-A clean stop writes both to files. If a file is missing or wrong, the batches are read. A log may
-have many gigabytes: a patient caller lets a thread read them and then repeats its call, as for
-a rebuild of an index (`index_rebuilds`).
+A clean stop writes both to files. If a file is missing or wrong, the batches are read. These may be
+many gigabytes. So a patient caller lets a thread read them and then repeats its call, as for a
+rebuild of an index (`index_rebuilds`).
 """
 
 from __future__ import annotations

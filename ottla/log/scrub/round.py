@@ -2,9 +2,9 @@
 
 A round goes through all logs, each from its oldest segment on, limited to a number of bytes per
 second. The next round begins when an interval has passed since the current round began. The
-progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. The file has the
-version, the time when the round began (ms since 1970), then an offset for each log, in the form of
-an offset checkpoint. Everything below a log's offset has been checked.
+progress is kept in `ottla-scrub-checkpoint`, from which a restart continues. The file begins with
+its version and the time when the round began (ms since 1970). Then follows an offset for each log,
+in the form of an offset checkpoint. Everything below a log's offset has been checked.
 
 A segment that looks wrong is read a second time, from the disk instead of the page cache. If the
 fault persists, the log handles it like damage below the recovery point.

@@ -152,8 +152,8 @@ class Deletions:
 def remove_directory(disk: Disk, directory: str) -> None:
     """Deletes a partition's directory with all files in it; a missing one is not an error.
 
-    The file with the topic id is removed last, so that after a crash the directory cannot be taken
-    for a directory of a new topic.
+    The file with the topic id is removed last. So if a crash interrupts this, the directory cannot
+    be taken for a directory of a new topic.
     """
     try:
         names = disk.listdir(directory)

@@ -182,9 +182,9 @@ class LogDirectory:
     def identify(self, node_id: int, cluster_id: str | None, clustered: bool = False) -> None:
         """Checks the owner in `meta.properties`; writes that file if it is missing.
 
-        Raises StorageRefused if the directory belongs to another node or cluster, if the file is
-        damaged, or if a standalone broker owned the directory and this broker is in a cluster, or
-        vice versa.
+        Raises StorageRefused if the file is damaged, if the directory belongs to another node or
+        cluster, if it has the wrong mode (`check_mode`), or if the file is missing but another log
+        directory is inside this one.
         """
         known = self.known_ids()
         if not known:
@@ -323,8 +323,9 @@ class LogDirectory:
 
 
 def check_mode(path: str, known: Mapping[str, str], clustered: bool) -> None:
-    """Raise StorageRefused if a conversion of the directory was interrupted, or if it is of a
-    standalone broker and this broker is clustered, or vice versa."""
+    """Raise StorageRefused if the directory belongs to a standalone broker and this broker is
+    clustered; if it belongs to a clustered broker and this broker is standalone; or if a conversion
+    of the directory was interrupted."""
     if UNFINISHED in known:
         raise StorageRefused(
             f"`ottla cluster create` was interrupted while it converted {path}. Run it"

@@ -300,8 +300,8 @@ class Move:
 
     def seal(self) -> None:
         """Writes everything pending to the log's files. If the source's disk is too full for the
-        active segment's indexes, they are deleted and rebuilt later: a move must be possible on a
-        full disk, in order to free space. Raises OSError, StorageFailed."""
+        active segment's indexes, they are deleted and rebuilt later. A move must be possible on a
+        full disk, since it frees space there. Raises OSError, StorageFailed."""
         log = self.log
         try:
             log.seal()

@@ -79,8 +79,8 @@ class Placement:
         ]
 
     def refuse_vanished(self, key: Partition, topic_id: bytes | None) -> None:
-        """Raises StorageFailed if the directory of a partition's only replica is gone: an empty log
-        in its place would assign the same offsets to other records."""
+        """Raises StorageFailed if the directory of a partition's only replica is gone. An empty log
+        in its place would assign offsets again that records of the old log had."""
         for home in self.vanished(key, topic_id):
             start, end = home.log_starts.get(key, 0), home.recovery_points[key]
             raise StorageFailed(
@@ -104,9 +104,9 @@ class Placement:
 
     def choose(self, key: Partition, topic_id: bytes | None) -> LogDirectory:
         """The log directory for a new log: the online one with the fewest partitions. A cordoned or
-        full one is chosen only if no other is online. A directory whose checkpoint has a log start
-        for the partition is chosen before all others: a power cut has removed the log's files
-        there, and the log's offsets must not be reused."""
+        full one is chosen only if no other is online. If a directory's checkpoint has a log start
+        for the partition, this directory is chosen before all others. A power cut has removed the
+        log's files there, and the log's offsets must not be reused."""
         online = [directory for directory in self.directories if directory.offline is None]
         if len(online) == 1:
             return online[0]

@@ -2,8 +2,8 @@
 
 `Storage.recoveries` lists these logs. `LogRecovery.run` opens and recovers one log, in any thread:
 the expensive parts, reading and checksums, run without the interpreter lock. `Storage.end_recovery`
-keeps the result until `get_or_create` asks for that log: logs are returned and errors reported in
-the order of these requests, whichever recovery ends first.
+keeps the result until `get_or_create` asks for that log. So logs are returned, and errors reported,
+in the order of these calls, whichever recovery ends first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Disk space that is reserved for operations that free disk space.
 
 On a full disk nothing can be written, not even the record that deletes a topic. A file of zeros
-reserves some space. It is shortened, a portion at a time, when a record that frees space must be
-written, and filled again once the disk has plenty of space.
+reserves some space. If the disk is too full for a record that frees space, the file is shortened, a
+portion at a time, until the record fits. Once the disk has plenty of space, the file is filled
+again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much space a log directory has, and whether it is full.
 
-A directory is full from the first write that the disk refuses for lack of space (or quota) until
-test files (probes) can be written again. If plenty of space is free, one successful probe is
+A directory becomes full when the disk refuses a write for lack of space or quota. It stays full
+until test files (probes) can be written again. If plenty of space is free, one successful probe is
 enough. If less is free (some file systems never have plenty), probes must succeed for a minute.
 Without this delay, replicas would leave and rejoin the ISR with each deleted segment. If a write is
 refused again soon after this delay, the next delay is twice as long.

@@ -1,8 +1,8 @@
 """All logs of a broker, in all its log directories.
 
 A log is opened when `get_or_create` asks for it. The directories' checkpoints and clean-shutdown
-markers are read once at the start: after a clean stop no log's own files are read before they are
-needed.
+markers are read once, at the start. After a clean stop these are enough: a log's own files are read
+only when they are needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Remembers which log directories were missing when a partition's log was begun.
 
 While a log directory is missing or has failed, a replica in it may be removed from the broker and
-assigned to the broker again: a new log begins in another directory. Once the directory works again,
-it still has the former copy. The file `.ottla-begun-without` beside the new log shows that the
+assigned to the broker again. The new log then begins in another directory. Once the missing
+directory works again, it still has the former copy. The file `.ottla-begun-without` beside the new log shows that the
 former copy is void. The file has the ids of the directories that were missing, one on each line.
 """
 

@@ -12,9 +12,9 @@ Then epochs and ids continue above all reported ones.
                  ──► ProducerIdsTaken and BackupAdopted
 
 A broker sends a report if its metadata checkpoint is missing, as after `ottla cluster
-accept-backup`, or if the image awaits its report. If a broker is registered when the first
-report arrives, it sent no report: the cluster already works with the backup's metadata, so no
-other broker is awaited.
+accept-backup`, or if the image awaits its report. A broker may be registered already when the first
+report arrives. It registered without a report, so the cluster already works with the backup's
+metadata. In this case, no other broker is awaited.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The controller's decisions about brokers: which brokers belong to the cluster, and how partitions
 change when brokers come and go.
 
-A broker that returns as another process is first removed (BrokerGone), then registered, so that the
+A broker that returns as another process is first removed (BrokerGone), then registered. So the
 partitions that it led always get a new leader epoch. If all in-sync replicas of a partition are
 gone, they stay in the in-sync set, since each of them has all committed records. Then the partition
 has no leader until one of them is back, or another replica may be elected (`elections`).
@@ -141,8 +141,8 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
     is needed for the rest.
     """
     first: list[MetadataRecord] = [
-        # The brokers recorded as recently gone may include others of `gone`: those were gone a
-        # short time ago, came back, and may not have been in sync again since.
+        # Other brokers of `gone` may be among the recently gone. Such a broker went a short time
+        # ago and came back, but may not have been in sync again since then.
         BrokerGone(node_id, tuple(sorted(image.recently_gone - {node_id})))
         for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch
@@ -214,8 +214,8 @@ def distrust(
 
     `stop` is how the broker's last run ended (`log/storage/run_record`). `lost` are the partitions
     whose logs on the broker are missing, damaged or outdated. `adopts` says that the cluster
-    adopts a backup of ZooKeeper: the image may be older than the logs, so its in-sync sets may be
-    outdated, and any replica may have the longest log. Nothing happens if the broker's last
+    adopts a backup of ZooKeeper. The image may then be older than the logs. So its in-sync sets may
+    be outdated, and any replica may have the longest log. Nothing happens if the broker's last
     registration is of the same process, which only has a new session. Returns whether there is
     more to do.
     """

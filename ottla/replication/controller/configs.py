@@ -117,8 +117,8 @@ def _alter(
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
     rules.check(name, after, changed)
-    # A broker setting that is set to its present value is recorded too: if the value names a file,
-    # the broker then reads the file again, for example a renewed certificate (KAFKA-14136).
+    # A broker setting is recorded even if it is set to its present value. If the value names a
+    # file, such as a renewed certificate, the broker then reads the file again (KAFKA-14136).
     again = changed - {MIN_ISR} if kind == "broker" else frozenset()
     return [
         *(ConfigSet(kind, name, key, None) for key in before if key not in after),

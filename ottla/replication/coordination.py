@@ -9,8 +9,8 @@ An implementation promises:
 - A request made while the session is not connected raises NotConnected: it is never sent.
 - When the connection breaks, requests in flight fail with ConnectionLost. The outcome of a write is
   then unknown; no request is ever sent twice.
-- A watch is called once: when the watched node changes, or after a reconnect, since the node may
-  have changed meanwhile. One call may report several changes, so the watch has to read the node.
+- A watch is called once: when the watched node changes, or after a reconnect. By then the node may
+  be unchanged, or may have changed several times, so the watch has to read it.
 - Watches and listeners are called on the event loop, each after the answers that arrived before it.
 """
 

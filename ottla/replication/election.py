@@ -2,7 +2,7 @@
 
 The same multi that creates `/controller` increments `/controller_epoch`. Every later write of the
 controller checks the version of `/controller_epoch`. So a deposed controller can change nothing,
-even if its machine was suspended during the election: safety depends neither on time nor on the
+even if its machine was suspended during the election. Safety depends neither on time nor on the
 state of a session.
 """
 

@@ -129,8 +129,9 @@ class FirstSnapshot:
         """Write the snapshot, which no broker reads before `commit`. Raises CoordinationError."""
         await self.store.prepare()
         # Change the version of /controller_epoch, as an election does. From now on, ZooKeeper
-        # refuses the writes of a controller that was elected in this root, of another process that
-        # has called `prepare`, and of an earlier attempt whose commit is still in flight.
+        # refuses writes that check the former version. They may come from a controller that was
+        # elected in this root, from another process that has called `prepare`, or from an earlier
+        # attempt whose commit is still in flight.
         data, stat = await self.coordination.get(CONTROLLER_EPOCH)
         await self.coordination.multi([Set(CONTROLLER_EPOCH, data, stat.version)])
         self.fence = Check(CONTROLLER_EPOCH, stat.version + 1)

@@ -6,11 +6,11 @@ that are proposed for it (the maximal ISR, KIP-497). A follower that was caught 
 replica.lag.time.max.ms counts as well: otherwise it could never reach the high watermark while
 producers continue.
 
-The lag clock: a fetch in a session names only partitions that changed, so the leader hears nothing
-of a follower that is at the end of an idle partition. Such a follower is taken as caught up until
-the next append, which starts its clock. If a follower fetches from the offset that was the log's
-end at the time of its previous fetch, it had caught up at that time, and its clock is set to that
-time.
+The lag clock: a fetch in a session names only partitions that changed. So the leader gets no report
+from a follower that is at the end of an idle partition. Such a follower is taken as caught up until
+the next append, which starts its clock. A later fetch may begin where the log ended at the time of
+the follower's previous fetch. If so, the follower counts as caught up at that time, and its clock
+is set to it.
 """
 
 from libc.stdint cimport int32_t, int64_t

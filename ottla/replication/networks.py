@@ -1,7 +1,8 @@
 """Networks as the hosts of ACLs, in CIDR notation: `10.0.0.0/8` or `2001:db8::/32`.
 
-They are parsed and compared as in Apache Kafka 4.4: the address before the slash may be any address
-of the network, a netmask is refused, and an IPv6 network contains no IPv4 clients.
+They are parsed and compared as in Apache Kafka 4.4. The address before the slash may be any address
+of the network. A netmask instead of the prefix length is refused. An IPv6 network contains no IPv4
+clients.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ acknowledgements that are pending. A ReplicaRole implements what depends on the 
 `roles/` has the roles of a sole replica, a leader and a follower.
 
 A batch that was sent with acks=all is neither acknowledged nor readable before it is durable. While
-this broker is the only in-sync replica, a batch counts as durable once it has been flushed to disk,
-or at once if `ottla.acks.all.flush` is false. Until then, the high watermark stops before the
-batch, so that no client reads data that a power cut could remove.
+this broker is the only in-sync replica, a batch is durable once it has been flushed to disk. Until
+then, the high watermark stops before the batch, so that no client reads data that a power cut could
+remove. With `ottla.acks.all.flush=false`, a batch counts as durable at once.
 
 With several replicas in sync, a batch is committed once each of them has it in memory. When the
 in-sync set shrinks to this broker, batches have to be flushed to disk before they are committed.
@@ -73,10 +73,10 @@ cdef class ReplicaRole:
         self, Partition partition, int32_t node_id, int64_t broker_epoch, int64_t offset,
         int64_t log_start
     ) except -1:
-        """A replica fetches from `offset`, so it has all records below `offset`: the fetch has
-        passed the checks of epoch and divergence. Returns False if the fetch does not count: the
-        node has no replica, it is not registered under `broker_epoch`, or the replica's log
-        directory has failed."""
+        """A replica fetches from `offset`. The fetch has passed the checks of epoch and divergence,
+        so the replica has all records below `offset`. Returns False if the fetch does not count: if
+        the node has no replica; if it is not registered under `broker_epoch`; or if the replica's
+        log directory has failed."""
         return False
 
     cdef int check_min_isr(self, Partition partition) except -1:

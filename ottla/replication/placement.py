@@ -30,10 +30,10 @@ class InvalidReplicaAssignment(ProtocolError):
 class Rotation:
     """The order in which brokers get the replicas of consecutive partitions.
 
-    Leaders rotate. The other replicas follow at a distance that grows with each round, so that the
-    partitions of a lost leader do not all move to the same broker. Each replica goes to the next
-    broker whose rack has the fewest replicas of the partition (KIP-36). Brokers without a rack
-    count as one rack.
+    Leaders rotate. The distance from the leader to the other replicas grows with each round. So if
+    a broker fails, the partitions that it led do not all move to the same broker. Each replica goes
+    to the next broker whose rack has the fewest replicas of the partition (KIP-36). Brokers without
+    a rack count as one rack.
     """
 
     __slots__ = ("nodes", "racks", "several")
@@ -111,8 +111,8 @@ def spread(
     image: MetadataImage, count: int, replication_factor: int, start: int
 ) -> tuple[PartitionState, ...]:
     """Place `count` new partitions. `start` is the position in the rotation to begin at. If too few
-    brokers are live, the remaining replicas go to brokers that are away but were not unregistered,
-    as in Apache Kafka, so that topics can be created during a rolling restart."""
+    brokers are live, the remaining replicas go to absent brokers that were not unregistered. So
+    topics can be created during a rolling restart, as in Apache Kafka."""
     closed = cordoned(image)
     brokers = {node: each for node, each in image.brokers.items() if node not in closed}
     size = len(brokers)
@@ -149,9 +149,9 @@ def spread(
 
 
 def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
-    """The state of a partition at its creation: every live replica is in sync. A broker that is
-    shutting down is in sync, and leads, only if all other live replicas are shutting down too: it
-    may be gone before it learns of the partition."""
+    """The state of a partition at its creation. Its live replicas are in sync, and the first of
+    them leads. Brokers that are shutting down are left out, because they may be gone before they
+    learn of the partition. If all live replicas are shutting down, none is left out."""
     live = tuple(node for node in replicas if node in image.brokers)
     isr = tuple(node for node in live if node not in image.leaving) or live
     assert len(set(replicas)) == len(replicas), "a broker is listed twice"

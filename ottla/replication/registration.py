@@ -44,10 +44,12 @@ class UnreadableRegistration(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's description of itself. `features` are the levels that its code supports, `stop`
-    is how its last run ended (`log/storage/run_record`), and `lost` are the partitions whose logs
-    are missing, damaged or outdated. If `held` is set, it reports what the broker's logs have, and
-    the broker accepts metadata that are older than its logs, such as those of a restored backup."""
+    """A broker's description of itself. `features` are the levels that its code supports. `stop` is
+    how its last run ended (`log/storage/run_record`). `lost` are the partitions whose logs are
+    missing, damaged or outdated.
+
+    With `held`, the broker accepts metadata that are older than its logs, such as those of a
+    restored backup. `held` has the upper bounds of the ids and epochs in these logs."""
 
     node_id: int
     incarnation: str
@@ -143,9 +145,9 @@ def can_list(lost: Collection[str]) -> bool:
 async def register(coordination: Coordination, registration: Registration) -> int:
     """Create this process's node and return its broker epoch.
 
-    A node of a former process on the same log directories is replaced at once: this process holds
-    the locks of the directories, so the former process is dead, and its session need not end first.
-    Raises DuplicateBroker if the node names none of this process's directories.
+    A node of a former process on the same log directories is replaced at once, without waiting for
+    the end of its session. This process holds the locks of the directories, so the former process
+    is dead. Raises DuplicateBroker if the node names none of this process's directories.
     """
     path, data = path_of(registration.node_id), encode(registration)
     while True:

@@ -62,8 +62,9 @@ class Replicas:
         self.roles_changed = roles_changed
         self.changed: dict[Partition, None] = {}
         self.offline_changed: Callable[[], None] = lambda: None
-        """Called when this broker may have to report replicas to the controller: logs went offline,
-        were found damaged or were opened again, or the space of a log directory has changed."""
+        """Called when this broker may have to report replicas to the controller: if logs went
+        offline, were found damaged or were opened again; or if a log directory's space has
+        changed."""
         self.log_config = log_config
         self.gone = PartitionCounters()
         """The counters of partitions that are deleted, or were moved to other brokers."""
@@ -154,8 +155,8 @@ class Replicas:
     def takes_part(self, image: MetadataImage) -> bool:
         """Whether the image has a registration of this very process.
 
-        In a cluster, this process takes no role from an image in which its node id is not
-        registered, or is still registered for an earlier process. Otherwise it would lead in the
+        In a cluster, an image may lack this node id, or may still register it for an earlier
+        process. This process then takes no role from the image. Otherwise it would lead in the
         leader epoch of the earlier process, whose log may have been longer.
         """
         return self.incarnation is None or image.is_registered(self.node_id, self.incarnation)
@@ -225,7 +226,8 @@ class Replicas:
 
     def _delete(self, topic: str, index: int, topic_stays: bool = False) -> None:
         """Delete a partition's log. If the disk refuses, this only logs the error, so that the
-        topic's other logs are deleted: a new topic of the same name would otherwise get them."""
+        topic's other logs are deleted too. A new topic of the same name would open logs that
+        remain."""
         try:
             self.storage.delete(topic, index, topic_stays)
         except StorageFailed as error:

@@ -1,8 +1,8 @@
 """The metadata log of a standalone broker: an ordinary partition log of its own.
 
-Each append is one record batch, so that a crash leaves all of a decision or none of it. When
-the log has several times as many records as the image needs, the image is written as one batch that
-begins with a snapshot mark, and the log before that batch is deleted.
+Each append is one record batch, so that a crash leaves all of a decision or none of it. When the
+log has several times as many records as the image needs, the image is written as one batch. This
+batch begins with a snapshot mark. Then the log before it is deleted.
 
 On a full disk, a decision that frees space may use the reserve of `log/storage/reserve`.
 """
@@ -76,7 +76,7 @@ METADATA_SIZE_MAX = 1 << 30
 
 def raise_leader_epochs(image: MetadataImage) -> Decision[None]:
     """Begin a new leader epoch of every partition, as Kafka's controller does for a broker that
-    returns: unflushed records may be lost, and clients notice that by the epoch (KIP-320)."""
+    returns. Unflushed records may be lost; clients notice that by the new epoch (KIP-320)."""
     return Decision([EpochsRaised()] if image.topics else (), None)
 
 
@@ -240,8 +240,8 @@ class StandaloneStore:
 
 def image_of(log: Iterable[list[bytes]], cluster_id: str) -> tuple[MetadataImage, int]:
     """The image after all batches of the log, and how many records follow its last snapshot."""
-    # Records before the snapshot are not checked: while their segments are being removed, the log
-    # may begin anywhere, and a record may refer to a record that is gone.
+    # Records before the snapshot are not checked. While their segments are being removed, the log
+    # may begin anywhere, so that a record may refer to a record that is gone.
     last: list[list[bytes]] = []
     for batch in log:
         if batch[0].startswith(SNAPSHOT):

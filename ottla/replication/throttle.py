@@ -1,5 +1,5 @@
-"""Throttles of replication (KIP-73). They limit the bytes per second that a leader sends, or a
-follower fetches, for replicas that are not in sync and are named in the settings of a topic.
+"""Throttles of replication (KIP-73). They limit the bytes per second that a leader sends or a
+follower fetches. A replica is throttled if the topic's settings name it and it is not in sync.
 
 `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list replicas
 as partition:broker, or * for all; a broker's `*.replication.throttled.rate` limits each side. The

@@ -212,9 +212,9 @@ class ZooKeeper:
         self.missed: list[Watch] = []
         """Watches that kazoo forgot: they are called once the connection is back."""
         self.watched: dict[Watch, Callable[[Any], None]] = {}
-        """The function that kazoo calls for each watch. It is the same for all requests: kazoo
-        keeps a set of functions for each path, and with a new function for each request the set
-        would grow until the path changes."""
+        """The function that kazoo calls for each watch, the same for all requests. kazoo keeps a
+        set of functions for each path. With a new function for each request, the set would grow
+        until the path changes."""
         answer_seconds = session_timeout_ms / 1000 * ANSWER_SHARE
         self.handler = Handler(tls, answer_seconds)
         self.client = Client(
@@ -376,8 +376,8 @@ class ZooKeeper:
         if state != KazooState.CONNECTED:
             # When kazoo reconnects, it sends the id of the last transaction that it saw. A server
             # without that transaction, such as one restored from a backup, closes the connection
-            # without an error, and kazoo would retry for ever with no reason in the log. So the id
-            # is reset; `sync` prevents reads of old data instead.
+            # without an error. kazoo would then retry for ever, with no reason in the log. So the
+            # id is reset; `sync` prevents reads of old data instead.
             self.client.last_zxid = 0
         self._call_on_loop(self._enter, STATES[state])
 

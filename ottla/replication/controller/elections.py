@@ -1,23 +1,23 @@
 """Which replica leads a partition, which are in sync, and which others may be elected.
 
 A replica is *trusted* unless it is doubtful or lost. It is `doubtful` if its machine has stopped
-without warning since the replica was last known to have all committed records: the end of its log
-may be missing. It is `lost` if its log is missing, damaged or outdated. Leaders are elected among
-live replicas, in the order of assignment:
+without warning since the replica was last known to have all committed records. Then the end of its
+log may be missing. It is `lost` if its log is missing, damaged or outdated. Leaders are elected
+among live replicas, in the order of assignment:
 
 1. a trusted member of the in-sync set;
 2. a trusted eligible leader replica (KIP-966): one that left the in-sync set when fewer than
    min.insync.replicas members remained. The high watermark does not move while the set is so small,
    so the replica has all committed records;
-3. the longest log of all live replicas, if there is no eligible leader replica, all in-sync
-   replicas are doubtful but live, and all *awaited* replicas are live too (`awaited`: replicas that
-   stopped shortly before a doubtful one);
+3. the longest log of all live replicas, if there is no eligible leader replica, if all in-sync
+   replicas are doubtful but live, and if all *awaited* replicas are live. An awaited replica
+   stopped shortly before a doubtful one;
 4. on request, or where `unclean.leader.election.enable` is set, the longest log of all live
    replicas.
 
 An election removes absent and doubtful members from the in-sync set; they join again like any
-follower. If no trusted member is live and no other replica can be elected, the set stays as it is,
-since one of its members has all committed records.
+follower. If no trusted member is live and no other replica can be elected, the set stays as it is.
+It then still names the replicas that were the last to have all committed records.
 
 Replicas whose power fails at the same moment leave the set one after the other, as their sessions
 end. The last replica remains alone in the set. It never learned that it was alone, so it has not
@@ -171,8 +171,8 @@ def repaired_state(image: MetadataImage, state: PartitionState, wanted: int) -> 
 
 
 def elect(image: MetadataImage, state: PartitionState, isr: Nodes) -> tuple[int, Nodes]:
-    """The new leader and its in-sync set by rules 1 and 2 of this module's docstring, or by rule 3
-    if it has only one candidate; NO_LEADER and `isr` if no replica can lead.
+    """The new leader and its in-sync set, by rules 1 and 2 of this module's docstring. Rule 3 is
+    applied only if it has a single candidate. Returns NO_LEADER and `isr` if no replica can lead.
 
     If no other in-sync replica can lead, a leader that is shutting down leads until it has left.
     """
@@ -340,7 +340,7 @@ def offline_state(
     replica is no longer an eligible leader, and leaves the in-sync set if another trusted member is
     live.
 
-    The leader epoch always changes: when the replica is back, it may have fewer records than it
+    The leader epoch always changes. When the replica is back, it may have fewer records than it
     reported in the present epoch, and the leader must not rely on that report.
     """
     extra = state.extra or NONE

@@ -179,8 +179,11 @@ def _cancelled(image: MetadataImage, state: PartitionState, least: int) -> Parti
 
 def completed(image: MetadataImage, state: PartitionState, least: int) -> PartitionState:
     """Return the state without the replicas to remove if the reassignment is complete, otherwise
-    `state` itself. It is complete if all new replicas and enough target replicas are in sync, and
-    at least one in-sync target replica is live and known to have all committed records."""
+    `state` itself.
+
+    A reassignment is complete if all new replicas are in sync, and if at least `least` target
+    replicas are (all of them if there are fewer). One of these target replicas must be live and
+    known to have all committed records. `least` is min.insync.replicas."""
     extra = state.extra or NONE
     target = tuple(node for node in state.replicas if node not in extra.removing)
     left = tuple(node for node in state.isr if node in target)

@@ -79,8 +79,8 @@ cdef class FollowerReplica(ReplicaRole):
 
         Only a log without epochs is truncated to the high watermark. The next fetch checks again,
         until both logs agree. Returns True if the truncation must be in the checkpoints before the
-        next append, since a restart relies on the checkpoints' recovery point and high watermark.
-        Raises StorageFailed.
+        next append. A restart relies on the recovery point and the high watermark in the
+        checkpoints. Raises StorageFailed.
         """
         cdef PartitionLog log = partition.log
         cdef int64_t cut = min(end, log.log_end_offset)

@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""The role of the leader among several replicas, in one leader epoch: what its followers have,
-which of them are in sync, and therefore where the high watermark is."""
+"""The role of the leader among several replicas, in one leader epoch. It knows what each follower
+has, and which followers are in sync. The high watermark follows from this."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -49,7 +49,7 @@ cdef class LeaderReplica(ReplicaRole):
         self.followers.follow(isr, partition.cluster.broker_epoch_of, partition.offline)
         if partition.must_sync() or self.alone and not was_alone and partition.flush_before_ack:
             # Until now, other replicas' copies made records durable, and the copies on this broker
-            # may not be on disk: pending records must be flushed before they are committed.
+            # may not be on disk. So pending records must now be flushed before they are committed.
             partition.flush_wanted_upto = partition.log.log_end_offset
         elif not self.alone:
             partition.flush_wanted_upto = 0

@@ -3,8 +3,8 @@
     value   | frame version, 1 | type | version | fields of schema/kraft/<type>.txt
               '-------- unsigned varints -----'
 
-Control records of the quorum (a new leader, the voters) have the form of transaction markers: the
-key contains the type, and the value begins with the version of its fields.
+Control records of the quorum (a new leader, the voters) have the form of transaction markers. Their
+key contains the type. Their value begins with the version of its fields.
 """
 
 from __future__ import annotations

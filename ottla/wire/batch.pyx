@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""Validates the record batch that a producer sent, before it becomes part of the log, and
-recompresses it if the topic's compression.type asks for another codec.
+"""Validates the record batch that a producer sent, before the batch becomes part of the log.
+Recompresses the batch if the topic's compression.type asks for another codec.
 
 The checksum only proves that the bytes arrived as the client sent them, not that they are valid.
 Offsets, timestamps and record boundaries are therefore checked record by record, without creating

@@ -1,6 +1,6 @@
-# The primitives for every byte that Ottla reads or writes: a Cursor that checks each step against
-# the end of its bytes, and a Writer that grows. For null strings, bytes and arrays, a value is None
-# and a length is -1.
+# The primitives for every byte that Ottla reads or writes. A Cursor reads bytes, and checks each
+# step against their end. A Writer grows as bytes are written. For null strings, bytes and arrays, a
+# value is None and a length is -1.
 #
 # The functions used for every field of every request are here, so that the compiler can inline
 # them; the rest is in codec.pyx.

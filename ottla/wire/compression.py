@@ -68,8 +68,8 @@ def compress(codec: int, data: Data, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Data, size_max: int) -> bytes:
     """The decompressed records of `data`.
 
-    Raises TooMuchInside if they take more than `size_max` bytes, CorruptMessage if the data are
-    damaged or cut off, UnsupportedCompression for an unknown codec or a package that is not
+    Raises TooMuchInside if they take more than `size_max` bytes; CorruptMessage if the data are
+    damaged or cut off; UnsupportedCompression if the codec is unknown or its package is not
     installed.
     """
     if codec == Codec.NONE:

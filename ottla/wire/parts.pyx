@@ -1,6 +1,6 @@
 # cython: boundscheck=False, wraparound=False
-"""Encodes and decodes long messages a part at a time, so that they do not block the event loop: a
-response about 1,000 topics takes 8 ms."""
+"""Encodes and decodes long messages a part at a time. Otherwise a long message would block the
+event loop: a response about 1,000 topics takes 8 ms."""
 
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject

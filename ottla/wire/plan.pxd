@@ -1,6 +1,6 @@
-# A Plan describes the wire format of one version of a struct: a flat array of operations, which
-# point at the slots of the fields in the struct's objects. A Layout has the data that all versions
-# of a struct share.
+# A Plan describes the wire format of one version of a struct. It has a flat array of operations,
+# one for each field. An operation says where in the struct's objects the slot of its field is. A
+# Layout has the data that all versions of a struct share.
 
 from cpython.object cimport PyObject
 

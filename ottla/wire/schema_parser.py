@@ -387,8 +387,8 @@ def parse_default(text: str | None, field: Field) -> object:
 
 
 def check_types(section: Section) -> None:
-    """Checks that every type is a primitive or a struct of this section, that only fields of
-    flexible versions have tags, and that shared structs do not contain themselves."""
+    """Checks three rules: every type is a primitive or a struct of this section; only fields of
+    flexible versions have tags; no shared struct contains itself."""
 
     def check(fields: list[Field]) -> None:
         for field in fields:

@@ -327,8 +327,8 @@ cdef int write_struct(Writer writer, Plan plan, object struct) except -1:
 
 
 cdef int write_rest(Writer writer, Plan plan, object struct) except -1:
-    """Write the tagged fields, which follow the plain ones. Raise NotInThisVersion if a field is
-    set that the version lacks and that must not be dropped."""
+    """Write the tagged fields, which follow the plain ones. Raise NotInThisVersion if the
+    version lacks a field that is set and must not be dropped."""
     global walking
     cdef Op *op = plan.ops + plan.plain
     cdef Op *end = op + plan.tagged
@@ -480,9 +480,9 @@ cdef class Message(Struct):
     def encode(self, int version):
         """The bytes of this message in one version.
 
-        Raises NotInThisVersion if a field is set that the version lacks and that must not be
-        dropped, UnencodableMessage if a field cannot hold its value, UnsupportedVersion if the
-        message has no such version.
+        Raises NotInThisVersion if the version lacks a field that is set and must not be dropped;
+        UnencodableMessage if a field cannot hold its value; UnsupportedVersion if the message has
+        no such version.
         """
         cdef Writer writer = Writer()
         self.encode_into(writer, version)

@@ -122,8 +122,8 @@ def check_spelling(names: Iterable[str]) -> None:
 
 
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
-    """The names of an entity's settings. If the entity is the default of all brokers, the cluster
-    lists only settings that have been set there, so this adds the settings of one broker."""
+    """The names of an entity's settings. For the default of all brokers, the cluster lists only
+    settings that have been set there. In this case the settings of one broker are added."""
     names = {name} if name else {name, str(min(cluster.live()))}
     return {
         item.name for each in names

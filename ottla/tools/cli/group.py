@@ -27,8 +27,8 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def lag_of(cluster: ClusterClient, group: groups.Group) -> list[dict[str, Any]]:
-    """A row for each partition that is assigned to a member or has a committed offset, and a row
-    for each other partition of the same topics."""
+    """A row for each partition that is assigned to a member or has a committed offset. The other
+    partitions of the same topics have a row, too."""
     committed = groups.committed(cluster, group.id)
     owners = {
         (topic, index): member

@@ -248,8 +248,8 @@ def give_http(cluster: LocalCluster) -> None:
 
 
 def check_free(cluster: LocalCluster) -> None:
-    """Raises ClientError if this cluster is running, if brokers of a killed command still run, or
-    if another program listens on one of the cluster's ports."""
+    """Raises ClientError if this cluster is running; if its command was killed, but its brokers
+    still run; or if another program listens on one of the cluster's ports."""
     directory = cluster.directory
     if pid := holder_of(directory):
         raise ClientError(

@@ -14,8 +14,9 @@ NUMBER = re.compile("[+-]?[0-9]+")
 
 
 def check_offset(text: str, flag: str, words: tuple[str, ...], signs: str = "-") -> None:
-    """Raises WrongUsage unless a flag's value is one of `words`, a name of the beginning or the
-    end, a time, or a number that an offset can have. The number may have one of `signs`."""
+    """Checks the value of a flag. It may be one of `words`, a name of the beginning or the end, a
+    time, or a number that an offset can have. The number may have one of `signs`. Raises WrongUsage
+    for any other value."""
     if text in words or text in (*BEGINNING, *END):
         return
     if text.startswith(("@", "s@")):

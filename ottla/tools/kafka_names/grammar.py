@@ -96,7 +96,7 @@ class Options:
 
     def only_flags(self, hint: str = "") -> None:
         """Raises UsageError for words that belong to no flag, as argparse4j does. joptsimple
-        ignores such words, so the tools that use it in Kafka ignore them here, too."""
+        ignores such words. So a tool that uses joptsimple in Kafka ignores them here, too."""
         if self.positional:
             words = " ".join(self.positional)
             raise UsageError(f"unrecognized arguments: {words}{hint and '; '}{hint}")

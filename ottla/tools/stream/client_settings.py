@@ -201,8 +201,8 @@ def is_of_streams(name: str) -> bool:
 
 
 def why_unknown(entries: Mapping[str, str]) -> list[str]:
-    """The warnings about entries of a file that no client of Kafka knows: first those that say what
-    may be meant, then one about all others."""
+    """The warnings about entries of a file that no client of Kafka knows. First come the
+    warnings that say what may be meant, then one warning about all other entries."""
     from ottla.broker.settings.config import shown
     from ottla.broker.settings.declaration import did_you_mean
 

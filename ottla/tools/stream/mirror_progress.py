@@ -1,10 +1,10 @@
 """The progress of a mirror: how far each partition is copied, and how offsets are translated.
 
-The mirror commits the source's next offset in the target cluster, for the group `ottla-mirror-…`,
-with the target's next offset in the metadata of the commit. If a mirror is killed, the target may
-have records after the committed position. The next mirror counts them, and skips the same number of
-records of the source. It skips none if the target has refused a record, since later records may
-have been written without the refused one.
+The mirror commits its progress in the target cluster, for the group `ottla-mirror-…`. The committed
+offset is the source's next offset; the metadata of the commit has the target's next offset. If a
+mirror is killed, the target may have records after the committed position. The next mirror counts
+them, and skips the same number of records of the source. It skips none if the target has refused a
+record, since later records may have been written without the refused one.
 
 Records keep their order, so between two gaps in the offsets, source and target offsets differ by
 a constant. The offsets between two gaps are called a run.

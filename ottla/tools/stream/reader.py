@@ -1,10 +1,10 @@
 """Prints records of topics to standard output, with a group or without one.
 
-Without a group, the reader assigns partitions itself, so that the first record arrives within
-milliseconds, and commits nothing. (librdkafka still looks for a coordinator, so a broker creates
+Without a group, the reader commits nothing. It assigns partitions itself, so that the first record
+arrives within milliseconds. (librdkafka still looks for a coordinator. So a broker creates
 `__consumer_offsets`, as it does for Kafka's console consumer.) Records are written and flushed
-before the group's offsets are committed (`consumer`), and before the reader waits for the next
-records.
+before the group's offsets are committed (`consumer`). They are also flushed before the reader waits
+for the next records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds out whether a reader gets no records because its brokers refuse to serve them.
 
-librdkafka repeats a Fetch that was refused with a retriable error (a disk that failed, a partition
-whose leader is being elected), and does not report the error. So a reader that gets no records
-sends a Fetch to the brokers itself.
+If a Fetch is refused with a retriable error, librdkafka repeats the Fetch and does not report the
+error. (Examples: a disk has failed; the leader of a partition is being elected.) So a reader that
+gets no records sends a Fetch to the brokers itself.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ FATAL_SECONDS = 1.0
 CLOSE_SECONDS = 60
 STALL_SECONDS = 5.0
 """After this time without an acknowledgement, the writer prints which command shows the reason.
-librdkafka retries records that a broker refuses, for example because the broker's disk is full, and
-does not report the reason."""
+librdkafka does not report it: if a broker refuses records, for example because its disk is full,
+librdkafka only sends them again."""
 SERVE_EVERY = 1000
 """After every 1000 queued records, the acknowledgements that have arrived are processed. librdkafka
 queues up to 100,000 records."""

@@ -23,5 +23,5 @@ class KeptAnswers:
     """The settings of a new topic that is created without settings of its own, and the layers of
     configuration from which these settings were read."""
     warned_of_factors: set[tuple[str, int]] = field(default_factory=set)
-    """The warnings that this broker has logged about replication factors above the number of
-    brokers: for each, the name of the setting and the factor that is used instead."""
+    """The warnings that this broker has logged because a replication factor is above the number of
+    brokers. Each is the name of the setting and the factor that is used instead."""

@@ -1,5 +1,5 @@
-"""Log lines about events that repeat, such as clients' retries: each event is logged once, and
-again if its text has changed or a minute has passed."""
+"""Log lines about events that repeat, such as clients' retries. If an event happens again, it is
+logged again only if its text has changed, or if its last line is a minute old."""
 
 from __future__ import annotations
 

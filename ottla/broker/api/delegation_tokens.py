@@ -1,8 +1,8 @@
 """Delegation tokens (KIP-48): CreateDelegationToken (key 38), RenewDelegationToken (39),
 ExpireDelegationToken (40), DescribeDelegationToken (41).
 
-Only clients that have authenticated without a token may use these APIs: a client that has
-logged in with a token, or not at all, can neither create nor see tokens.
+Only clients that have authenticated without a token may use these APIs. A client that has logged
+in with a token, or has not logged in, can neither create nor see tokens.
 """
 
 from __future__ import annotations

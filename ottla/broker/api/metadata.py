@@ -222,8 +222,8 @@ def _controller_id(image: MetadataImage) -> int:
 class _View:
     """The image as one client sees it, for the client's listener and version of Metadata.
 
-    The entry of a topic stays the same until the topic or the brokers change, so it is cached: with
-    ten thousand partitions, building entries is most of the work.
+    The entry of a topic stays the same until the topic or the brokers change, so it is cached. With
+    ten thousand partitions, building entries would be most of the work.
     """
 
     def __init__(

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     Begun = tuple[
         WriteTxnMarkersResponse.Marker, str, list[int], list[asyncio.Future[ErrorCode]]
     ]
-    """One transaction's markers for one topic: the part of the response about the transaction, the
-    topic, its partitions, and a future with the outcome for each partition."""
+    """The markers of one transaction for one topic: the transaction's part of the response, the
+    topic, its partitions, and for each partition a future with the outcome."""
 
 
 @handles(ApiKey.WRITE_TXN_MARKERS, access=by_item)

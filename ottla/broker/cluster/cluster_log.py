@@ -2,8 +2,8 @@
 entry, and the controller also writes it.
 
 The controller writes one entry at a time, and does not read its own entries. If it does not learn
-whether a write succeeded, it resigns, and the callers that wait for the write are answered when the
-log shows its outcome.
+whether a write succeeded, it resigns. The callers that wait for this write are answered once the
+log shows whether it succeeded.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class ClusterLog(Metadata):
             self.store.last = write.number, write.batch
             self.decided = replace(image, entry=write.number)
             # If a write of an earlier term for this entry number is still pending, that write has
-            # failed. Its callers usually get the error when the entry with this number is read, but
-            # this broker does not read the entries that it has written itself.
+            # failed. Its callers usually get the error when this broker reads the entry with this
+            # number. But this broker does not read the entries that it has written itself.
             self._give_up(write.number)
             return self.decided
 

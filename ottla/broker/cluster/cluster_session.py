@@ -2,7 +2,7 @@
 ZooKeeper has the id of the cluster that they must belong to. It ends after everything else.
 
 When the session with ZooKeeper ends, the broker keeps serving clients under the leader epochs that
-it last read, and reads the metadata log again as soon as it can.
+it last read. It reads the metadata log again as soon as it can.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ class ClusterSession:
         self.coordination, self.marks, self.failed = store.coordination, marks, failed
         self.features = SUPPORTED_FEATURES
         self.adopts = adopts
-        """Whether this broker reports the highest producer id and leader epoch in its logs, because
-        an operator has removed the metadata checkpoint to accept a restored ZooKeeper, or because
-        the cluster waits for the report."""
+        """Whether this broker reports the highest producer id and leader epoch in its logs. It does
+        if an operator has removed the metadata checkpoint to accept a restored ZooKeeper, or if the
+        cluster waits for the report."""
         self.changes: Counter[SessionState] = Counter()
         """How often the session with ZooKeeper has entered each state."""
         self.stopping = self.broken = False

@@ -12,9 +12,9 @@ AGAIN_SECONDS = 5.0
 
 
 async def lasting(work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` until it returns or is cancelled. After an unexpected error, start it again:
-    otherwise no leaders would be elected, or lagging followers would hold up writes, until the next
-    term or start."""
+    """Run `work` until it returns or is cancelled. After an unexpected error, start it again.
+    Otherwise, until the next term or start, no leaders would be elected, or lagging followers would
+    hold up writes."""
     while True:
         try:
             return await work()

@@ -7,7 +7,7 @@ each write to it is tried.
 
 A damaged log accepts no writes. Its replica is reported as if its directory had failed, if another
 in-sync replica can lead. Once the image shows that the replica neither leads nor is in sync, the
-files with the damage are renamed, the replica is reported as working again, and it fetches the
+files with the damage are renamed. The replica is then reported as working again, and fetches the
 records from its leader. A partition's only copy is not reported: it is served up to the damage. If
 the other replicas leave the in-sync set while the report is on its way, the report is withdrawn.
 
@@ -75,9 +75,9 @@ class DirectoryReports:
         self.look()
 
     def look(self) -> None:
-        """Begin to send reports if any may be due. Called when a log directory has failed or its
-        space has changed, a log is damaged, a log could be opened after all, or the image is new.
-        """
+        """Begin to send reports if any may be due. Called if a log directory has failed; if its
+        space has changed; if a log is damaged, or could be opened after all; or if the image is
+        new."""
         replicas = self.replicas
         some = replicas.offline or replicas.damaged or self.marked or replicas.full()
         if self.task is None and not self.closed and some:

@@ -2,9 +2,10 @@
 adopts another backup of ZooKeeper.
 
 An adoption assigns leader epochs and producer ids. Some of them never get into a log, for example
-because nobody writes to the partition. If the same backup were restored again, and brokers reported
-only what is in their logs, the cluster would assign the same epochs and ids again. So before a
-broker reports, it writes its report into this file, raised by the margin that the controller adds.
+because nobody writes to the partition. The same backup may later be restored again. If brokers then
+reported only what is in their logs, the cluster would assign the same epochs and ids again. So
+before a broker reports, it writes its report into this file, raised by the margin that the
+controller adds.
 """
 
 from __future__ import annotations

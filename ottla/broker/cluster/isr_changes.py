@@ -6,8 +6,8 @@ a proposal ends when its partition has a newer partition epoch, or when the cont
 refused it. Until then it is sent again, unchanged. A lost answer does no harm: meanwhile, both
 joining and leaving replicas count as in sync.
 
-A leader whose log has failed or is damaged removes no follower from the in-sync set: the followers
-lag only because they cannot read from this leader, and one of them is to become the next leader.
+A leader whose log has failed or is damaged removes no follower from the in-sync set. The followers
+lag only because they cannot read from this leader. One of them is to become the next leader.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ metadata log."""
 AWAITED = frozenset({
     ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID,
 })
-"""Errors after which a proposal is not sent again: the image has, or will get, a newer epoch of the
-partition, possibly because an earlier attempt succeeded."""
+"""Errors after which a proposal is not sent again. Either the topic was deleted, or the image has,
+or will get, a newer epoch of the partition. An earlier attempt may have succeeded."""
 
 Row = tuple[Partition, AlterPartitionRequest.Topic.Partition]
 

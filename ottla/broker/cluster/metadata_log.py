@@ -2,9 +2,9 @@
 
 A decision is a pure function from the image to records and a result. Decisions are made one after
 the other, each on the image to which the previous decision led. Decisions that arrive during a sync
-share the next sync. An image becomes visible once its records are durable: the functions that
-subscribed to the metadata are called, the image replaces the previous one, and the results are
-returned. Further decisions are made meanwhile, so `decided` may be ahead of `image`.
+share the next sync. Once the records of an image are durable, the functions that subscribed to the
+metadata are called. The image then replaces the previous one, and the results are returned. Further
+decisions are made meanwhile, so `decided` may be ahead of `image`.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Metadata:
         function: Decide[Result],
         *arguments: Any,
     ) -> Result:
-        """Do the same as `decide`, for an API without a top-level error code: an error of the
-        store, such as a full disk or an entry that is too large, becomes an error of each item."""
+        """Do the same as `decide`, for an API without a top-level error code. If the decision
+        cannot be written, for example because the disk is full, each item gets the error."""
         try:
             return await self.decide(function, *arguments)
         except (StorageFailed, NotController, EntryTooLarge) as error:

@@ -52,7 +52,7 @@ class ProducerIds:
 
     async def take(self) -> int:
         """An id that no producer has had before. If a request for a block fails, all callers that
-        wait for it get the same NoProducerIds, so no client waits longer than the first one."""
+        wait for it get the same NoProducerIds. So no client waits longer than the first one."""
         while True:
             for producer_id in self.block:
                 return producer_id

@@ -2,15 +2,15 @@
 
 If two machines lose power at the same moment, their sessions with ZooKeeper end one after the
 other. The broker whose session ends last remains alone in in-sync sets without learning of it. So
-the record of its removal names the brokers that were gone shortly before. If its machine has lost
-the end of a log, the broker must not lead that partition until the named brokers are asked for
-the ends of their logs (`replication/controller/elections`).
+the record of its removal names the brokers that were gone shortly before. The removed broker's
+machine may have lost the end of a log. The broker must then not lead that partition until the named
+brokers have been asked for the ends of their logs (`replication/controller/elections`).
 
-Two brokers whose ends are noticed far apart may have stopped together. Broker A has
-outlived the end of broker B if ZooKeeper still lists A in an answer that was requested long enough
-after the end of B. Once all live brokers have outlived an end, the controller writes that this end
-is no longer recent. The list of recent ends is in the metadata, so that a controller whose process
-has just started knows the list, too.
+Even two brokers whose ends are noticed far apart may have stopped together. Long enough after the
+end of broker B, the controller asks ZooKeeper which brokers are there. If broker A is still listed,
+A has outlived the end of B. Once all live brokers have outlived an end, the controller writes that
+this end is no longer recent. The list of recent ends is in the metadata, so that a controller whose
+process has just started knows the list, too.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ class Registrar:
 
     async def _register_once_free(self, registration: Registration) -> None:
         """Register. If a process with this node id and other log directories has a session, wait
-        for the session's end: that process may be a former one of this broker, whose disk was
-        replaced. If the connection to ZooKeeper breaks, wait for the next one.
+        for the session's end. That process may be an earlier one of this broker, from before its
+        disk was replaced. If the connection to ZooKeeper breaks, wait for the next one.
 
         Waits at most as long as the session of a dead process lasts, or
         initial.broker.registration.timeout.ms if that is longer. After this time, raises

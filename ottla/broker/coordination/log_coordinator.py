@@ -70,8 +70,8 @@ class LogCoordinator(Generic[S]):
         """The leader epoch in which each partition is coordinated: each epoch has its own shard."""
         self._topic_id = b""
         """The id of the topic that the shards belong to. Leader epochs do not show that the topic
-        was created again: they begin at the same number, and its deletion and creation may both lie
-        between two images."""
+        was created again, since they begin at the same number. Its deletion and its creation may
+        both lie between two images."""
         self._reading = asyncio.Lock()
         self._closed = False
 
@@ -184,7 +184,7 @@ class LogCoordinator(Generic[S]):
                 # Load one shard after the other: clients are served in between.
                 async with self._reading:
                     # A power failure may still lose records that a crash left unflushed. Flush them
-                    # before anything is answered or written elsewhere because of them: a marker for
+                    # before anything is answered or written elsewhere because of them. A marker for
                     # a lost commit would leave a transaction committed in only one partition.
                     await self.flusher.make_durable(partition)
                     await self.read_log(partition, shard)

@@ -143,8 +143,8 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def check_batch(
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
-        """Check that the partition is in the producer's open transaction (KIP-890), and has no
-        marker of a later coordinator: such a marker has ended the transaction.
+        """Check that the partition is in the producer's open transaction (KIP-890). It must have no
+        marker of a later coordinator, since such a marker has ended the transaction.
 
         `version` is the version of the Produce request; the error code depends on it.
         """

@@ -32,9 +32,9 @@ LANE = "transactions"
 VERIFY_VERSION, ADD_VERSION = 4, 5
 REQUEST_SECONDS = 10.0
 _UNHEARD = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED)
-"""Errors of a coordinator for partitions that are led here: the coordinator does not know a topic
-of the request yet, or this broker does not know yet that the topic was deleted. The coordinator has
-then neither checked nor added any of the request's partitions."""
+"""Errors of a coordinator for partitions that are led here. Either the coordinator does not know a
+topic of the request yet, or the topic was deleted and this broker does not know that yet. In both
+cases the coordinator has neither checked nor added any of the request's partitions."""
 
 
 class Guard(NamedTuple):

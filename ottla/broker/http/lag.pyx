@@ -38,8 +38,8 @@ class Lag(NamedTuple):
 
 
 cdef class Place:
-    """Where the record with `offset` is: the segment, the position of the record's batch in it, and
-    the record's timestamp in ms, -1 if it has none."""
+    """Where the record with `offset` is: its segment, and the position of its batch in the segment.
+    `timestamp` is the record's, in ms; -1 if it has none."""
     cdef int64_t offset, position, timestamp
     cdef Segment segment
 

@@ -56,9 +56,9 @@ class Monitor:
         self.audit = AuditLines()
         self._asked_lags, self._round_at = Lags(broker), loop.time()
         self.counted: tuple[object, tuple[int, int, int, int]] = None, (0, 0, 0, 0)
-        """The image's topics when partitions were last counted, and the four results: the number of
-        all partitions, of those without a leader, of those whose leader is not the preferred one,
-        and of those that are being reassigned."""
+        """The image's topics when partitions were last counted, and the four results: how many
+        partitions there are, how many have no leader, how many have a leader that is not the
+        preferred one, and how many are being reassigned."""
         self.rates: dict[ClientConnection, tuple[float, float]] = {}
         self.opened_rate = self.closed_rate = 0.0
         """Connections opened and closed per second."""

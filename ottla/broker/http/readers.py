@@ -1,13 +1,13 @@
 """Who may read what on the HTTP port, which has no login.
 
 - Health, metrics and /api/v1/status are open to everyone who can reach the port. The metrics
-  contain names of groups, clients and users, as those of Kafka's exporters do:
-  docs/decisions/open_metrics.md says why.
+  contain names of groups, clients and users, as the metrics of Kafka's exporters do.
+  docs/decisions/open_metrics.md gives the reasons.
 - Everything else under /api/v1 contains names of users, clients or groups. Only clients on this
   machine, or in a network of `ottla.http.networks`, may read it.
-- The Host header of a request must be a name of this broker or an address, unless the request is
-  for /healthz or /readyz. So a web page of another site cannot read anything by DNS rebinding,
-  that is by making its own name resolve to this broker's address.
+- The Host header of a request must be a name of this broker or an address. Only requests for
+  /healthz and /readyz may have any other. So a web page of another site cannot read anything by
+  DNS rebinding, that is by making its own name resolve to this broker's address.
 """
 
 from __future__ import annotations

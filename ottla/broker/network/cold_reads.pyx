@@ -135,8 +135,8 @@ cdef Py_ssize_t read_now(
 cdef int bring(int fd, int64_t position, Py_ssize_t size) noexcept nogil:
     """Read a range into the page cache, wait for it, and start readahead; returns 0 or an errno.
 
-    It reads only one byte of each PROBE_STEP: the disk reads the pages in order, many at a time,
-    and copying all bytes would cost CPU time.
+    It reads only one byte in each PROBE_STEP bytes. This suffices, since the disk reads the pages
+    in order, many at a time. Copying all bytes would cost CPU time.
     """
     cdef char byte
     cdef Py_ssize_t got

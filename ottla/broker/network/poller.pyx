@@ -1,11 +1,11 @@
 """asyncio's event loop with a selector that serves the sockets of connections itself.
 
-With the plain loop a ready socket costs some four microseconds of Python before its callback runs,
-as much as a small request costs in all. Here the selector calls the connection itself and, while
-nothing is scheduled on the loop, continues to wait in C. Calls that a connection defers to the end
-of the turn (`later`) do not need asyncio either, and timers that are set anew with each request
-(`MovableTimer`) seldom need it. Everything else (timers, tasks, calls from threads, other
-descriptors) is asyncio's and works as usual.
+With the plain loop a ready socket costs some four microseconds of Python before its callback runs.
+All the work of a small request takes about as long. Here the selector calls the connection itself.
+While nothing is scheduled on the loop, the selector continues to wait in C. Calls that a connection
+defers to the end of the turn (`later`) do not need asyncio either. Timers that are set anew with
+each request (`MovableTimer`) seldom need it. Everything else (timers, tasks, calls from threads,
+other descriptors) is asyncio's and works as usual.
 """
 
 import asyncio
@@ -80,8 +80,8 @@ cdef class Poller:
         """Serve ready sockets until asyncio has work; returns asyncio's ready descriptors with
         their events.
 
-        Asyncio has work once the timeout is over, a descriptor that is not watched here is ready,
-        or a callback or timer was added to the loop.
+        Asyncio has work if the timeout is over; if a descriptor is ready that is not watched here;
+        or if a callback or timer was added to the loop.
         """
         cdef list others = []
         cdef int count, i, fd

@@ -1,11 +1,11 @@
 """Requests that only the controller may decide: clients' requests, which any broker forwards to it
 (KIP-590), and this broker's own.
 
-A client's request is sent in an Envelope with the client's principal and address; the controller
-authorizes that principal, decides and answers, and the response is passed on unchanged. If the
+A client's request is sent in an Envelope with the client's principal and address. The controller
+authorizes that principal, decides and answers. The response is passed on unchanged. If the
 controller changes meanwhile, the request is sent to the next one. Once the request times out, each
 of its items is answered with REQUEST_TIMED_OUT. As in Apache Kafka, a request whose outcome is
-unknown is sent again, so a topic that the first attempt created may be reported as already
+unknown is sent again. So a topic that the first attempt created may be reported as already
 existing.
 """
 
@@ -150,8 +150,8 @@ class Forwarding:
         self, request: Message, version: int, deadline: float, lane: str
     ) -> Any | None:
         """Ask the broker that seems to be the controller; returns its response. Returns None if no
-        other broker seems to be the controller, if the broker answers that it is not, if it does
-        not answer, or if there is no time to ask."""
+        other broker seems to be the controller; if there is no time to ask; if the broker does not
+        answer; or if it answers that it is not the controller."""
         node_id = self.controller_id()
         seconds = min(ATTEMPT_SECONDS if lane == CONTROL else REQUEST_SECONDS,
                       deadline - self.loop.time())
@@ -171,9 +171,9 @@ class Forwarding:
         return answer
 
     async def while_controller(self, node_id: int, asked: Coroutine[Any, Any, Any]) -> Any:
-        """Wait for the answer of broker `node_id` only as long as that broker is the controller: if
-        its machine has failed silently, the request would otherwise wait until it times out. Raises
-        PeerUnavailable."""
+        """Wait for the answer of broker `node_id` only as long as that broker is the controller.
+        Otherwise, if its machine has failed silently, the request would wait until it times out.
+        Raises PeerUnavailable."""
         asking = self.loop.create_task(asked)
         # No caller awaits this task after `cancel`, but it may still fail instead of being
         # cancelled.

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False
-"""The connection on which the partitions of one leader are fetched: it sends requests, and passes
+"""The connection on which the partitions of one leader are fetched. It sends requests, and passes
 the bytes of replies to the `Fetcher` as they arrive.
 
 The fetcher appends whole batches of records to the logs, straight from the receive buffer. What

@@ -11,9 +11,9 @@ from ottla.broker.network.transport import Transport
 
 NOTHING_AFTER_CLOSE = struct.pack("ii", 1, 0)
 """For SO_LINGER: when the socket is closed, the kernel drops the bytes that it has not sent.
-Otherwise it would try to send them for minutes while the network is broken. If a request is sent
-again on another connection, the first copy could then arrive much later: for instance a transaction
-marker during the producer's next transaction."""
+Otherwise it would try to send them for minutes while the network is broken. If a request is then
+sent again on another connection, the first copy could arrive much later. For instance, a
+transaction marker could arrive during the producer's next transaction."""
 
 
 class Network(Protocol):

@@ -3,7 +3,7 @@
 There is one connection for each node and lane (kind of request), so that a slow request delays only
 requests of its kind. A connection is made when it is first needed; `keep` makes connections at
 once, and renews them when they end. A connection begins with an ApiVersions request that names the
-cluster and the node (KIP-1242): if another broker answers at the address, the connection is not
+cluster and the node (KIP-1242). If another broker answers at the address, the connection is not
 used.
 """
 

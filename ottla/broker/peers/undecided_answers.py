@@ -1,5 +1,5 @@
-"""The answer to a client's request that the controller has not decided: each item fails, since most
-APIs that are forwarded to the controller have no top-level error code."""
+"""The answer to a client's request that the controller has not decided. Each item has the error,
+since most APIs that are forwarded to the controller have no top-level error code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """How fast clients may connect: to the broker, to a listener, and from one address (KIP-612).
 
 Above `max.connection.creation.rate` the listeners pause accepting, and clients wait; a listener may
-have its own lower rate. A client whose address has exceeded its `connection_creation_rate` is
-accepted, held for the throttle time and then closed, so that it does not try again at once.
+have its own lower rate. If an address has exceeded its `connection_creation_rate`, a connection
+from it is accepted, held for the throttle time and then closed. So the client does not try again at
+once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """The limits on what clients may use: bytes produced and fetched, request time, mutations.
 
 The `ClientQuotas` of a client are cached until the quotas in the metadata change. As in Kafka, a
-client that has exceeded a quota is answered at once, with a throttle time, and its connection is
-not read during that time (KIP-219).
+client that has exceeded a quota is answered at once, with a throttle time. Its connection is not
+read during that time (KIP-219).
 """
 
 from libc.math cimport round

@@ -1,7 +1,7 @@
 """Sets the throttle_time_ms field of every response (KIP-219).
 
-In the response to a forwarded request, the field is set twice: by the controller, and by the
-client's broker, which never lowers the controller's value.
+In the response to a forwarded request, the field is set twice: first by the controller, then by the
+client's broker. The client's broker never lowers the controller's value.
 
 Handlers leave the field 0. It is set in the encoded reply, since replies may be shared between
 clients and are mostly encoded before the throttle time is known. In nearly all responses it is the

@@ -45,8 +45,8 @@ def rules_for(
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
-    `known` has the ids of the brokers whose settings a request may change: only this broker for a
-    client's request, all brokers for a request that another broker has forwarded. Checks that need
+    `known` has the ids of the brokers whose settings a request may change. A client's request may
+    change only this broker's; a request that another broker has forwarded, any. Checks that need
     a broker's own file are only made by that broker, before it forwards the request.
     `check_listeners` raises SettingsError if a listener cannot use the given properties;
     `log_directories` are this broker's.

@@ -492,7 +492,8 @@ def why_unknown(names: Iterable[str]) -> list[str]:
 
 def shown(name: str) -> str:
     """A setting's name for the log. A long name without dots is not shown: it is probably a line of
-    a PEM key, in a file whose lines lack the backslash at their end."""
+    a PEM key. Such a line is taken for a setting if the line before lacks a backslash at its end.
+    """
     if len(name) < KEY_LINE_SIZE_MIN or "." in name:
         return name
     return f"a line of {len(name)} characters (part of a PEM key whose lines do not end in \\?)"

@@ -34,8 +34,8 @@ class Sources(NamedTuple):
     them."""
 
     def details(self, error: Exception) -> str:
-        """The end of an error message about a setting: the value as it was typed, with its unit,
-        and the line of the file or the variable that the value comes from."""
+        """The end of an error message about a setting. It shows the value as it was typed, with its
+        unit, and where the value comes from: the line of the file, or the variable."""
         name = error.name if isinstance(error, SettingsError) else ""
         typed = as_typed(name, self.typed[name]) if name in self.typed else ""
         try:

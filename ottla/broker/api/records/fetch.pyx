@@ -238,10 +238,10 @@ cdef class FetchHandler:
 
     cdef bint has_news(self, Fetch fetch, FetchItem item) except -1:
         """Whether an item without records tells the session's client something new. If not, the
-        item leaves the session's list of changed items until its partition changes, with two
-        exceptions. The item stays on the list if its records did not fit, or if this broker is a
-        follower that has received nothing from the leader yet. In that case the reply
-        at the end of the wait has an error."""
+        item leaves the session's list of changed items until its partition changes. There are two
+        exceptions. If the item's records did not fit, it stays on the list. It also stays if this
+        broker is a follower that has received nothing from the leader yet: at the end of the wait,
+        the reply then has an error."""
         cdef Partition partition = item.partition
         if not (item.error == 0 and item.diverging_epoch < 0 and item.preferred < 0
                 and item.high_watermark == item.sent_high_watermark

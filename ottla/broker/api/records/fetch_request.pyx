@@ -146,7 +146,7 @@ cdef class FetchRequest(Held):
 
     cdef int next_is_here(self) except -1:
         """The client has sent its next request. If the client is a replica, answer the waiting
-        request now: while one request waits, a replica sends another only to report something
+        request now. While one request waits, a replica sends another only to report something
         new, such as a change of leadership."""
         if not self.fetch.reader.consumer and not self.over:
             self.wait.time_up()
@@ -185,9 +185,9 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     if fetch.session is not None:
         fetch.session.wait = wait
         if fetch.session.moved_meanwhile:
-            # A partition changed while `look` went through the items. For example, the fetch offset
-            # of this replica may have committed a record, and a coordinator may then have appended
-            # to a partition that `look` had already checked.
+            # A partition changed while `look` went through the items; `look` may have checked it
+            # before. For example, this replica's fetch offset committed a record. A coordinator
+            # then appended to a partition that `look` had already checked.
             wait.wake()
     else:
         for item in fetch.items:

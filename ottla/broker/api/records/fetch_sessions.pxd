@@ -18,9 +18,9 @@ cdef class FetchItem:
     cdef int64_t follower_start         # the log start of the replica that fetches
     cdef bint uncounted                 # fetch_offset does not count for the high watermark yet
     cdef int32_t size_max
-    # The values that the client has: those in the last answer, or the high watermark that a
-    # replica sent in its request. -1 if the client has none: the next answer then includes the
-    # partition.
+    # The values that the client has: it got them with the last answer. A replica may also send
+    # its high watermark in the request. -1 if the client has none: the next answer then includes
+    # the partition.
     cdef int64_t sent_high_watermark
     cdef int64_t sent_log_start
     # The values for the answer, as the last call of `look` found them.

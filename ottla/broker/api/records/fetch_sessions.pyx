@@ -39,8 +39,8 @@ cdef class FetchSession(Watcher):
 
     cdef int used_by(self, int64_t replica_epoch, double now) except -1:
         """Note that a request uses the session. If the replica's broker epoch has changed, the
-        broker has registered again. Then the fetch offsets of all items of the session count anew
-        for the high watermark, even those of items that the request does not contain."""
+        broker has registered again. Then the fetch offset of each item has to count anew for the
+        high watermark, even if the request does not contain the item."""
         self.used_at = now
         if replica_epoch != self.replica_epoch:
             self.replica_epoch = replica_epoch

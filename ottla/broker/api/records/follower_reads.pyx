@@ -3,8 +3,8 @@
 replica a leader with a replica selector sends consumers.
 
 With or without a selector, a follower serves only records that it knows to be committed. Its log
-may have more records. Until it has compared its log with the current leader's, it may also lack
-records that consumers have read from other replicas, so consumers wait until then.
+may have more records. It may also lack records that consumers have read from other replicas, until
+it has compared its log with the current leader's. Consumers wait until then.
 """
 
 from libc.stdint cimport int64_t

@@ -3,10 +3,10 @@
 and to the topic's codec.
 
 Small batches are prepared on the loop. A thread does whatever may take longer than LOOP_US_MAX
-microseconds: the codecs release the interpreter lock, so other clients are served meanwhile, and
-several cores compress. Passing a batch to a thread and back costs about 100 µs. The uncompressed
-size of a batch is known only during its decompression: if the size reaches the loop's limit, the
-decompression stops, and a thread prepares the batch.
+microseconds. The codecs release the interpreter lock, so other clients are served meanwhile, and
+several cores can compress. Passing a batch to a thread and back costs about 100 µs. The
+uncompressed size of a batch is known only during its decompression. If the size reaches the loop's
+limit, the decompression on the loop stops, and a thread prepares the batch.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t

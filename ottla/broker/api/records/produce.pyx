@@ -443,10 +443,10 @@ cdef class ProduceHandler:
 
 
 cdef int hold_back_later(ProduceState state, Partition partition) except -1:
-    """Note that a batch was refused with a retriable error. If the batch's producer is not known
-    here, a later batch that the client has already sent must not be accepted as the producer's
-    first batch. Without the note it would be accepted if the cause of the error ends before the
-    later batch arrives, for example because the in-sync set grows or this broker begins to lead."""
+    """Note that a batch was refused with a retriable error. The client may already have sent a
+    later batch. If the producer is not known here, that one must not be accepted as its first.
+    Without the note it would be accepted if the cause of the error has ended when it arrives: for
+    example, the in-sync set has grown, or this broker has begun to lead."""
     cdef PartitionLog plog = partition.log
     if (state.size < HEADER_SIZE or magic(state.records) != 2
             or plog.health.offline is not None):

@@ -2,9 +2,9 @@
 """Fetches by replicas: they read to the end of the log, and their fetch offsets move the high
 watermark.
 
-A fetch moves the high watermark only if it has passed the checks of leader epoch and divergence,
-and comes from a replica whose broker epoch is the one in the image (KIP-903). A fetch with another
-broker epoch is served without this effect.
+A fetch moves the high watermark only if it has passed the checks of leader epoch and divergence.
+The replica's broker epoch must also be the one in the image (KIP-903). A fetch with another broker
+epoch is served, but does not move the high watermark.
 """
 
 from libc.stdint cimport int64_t

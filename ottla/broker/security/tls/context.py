@@ -106,8 +106,8 @@ class TlsSettings:
         return self.client.wrap_bio(incoming, outgoing, server_hostname=host)
 
     def check_own_certificate(self, listener: str) -> None:
-        """Raise SettingsError if two brokers with these settings would refuse each other: no
-        authority in the trust store has signed the certificate, or the certificate has expired."""
+        """Raise SettingsError if two brokers with these settings would refuse each other. For
+        example, the certificate has expired, or no authority in the trust store has signed it."""
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = self.accept(to_server, to_client)
         context, before = self.client, self.client.check_hostname

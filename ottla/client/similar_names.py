@@ -52,7 +52,7 @@ def directories_beside(path: str) -> str:
 
 def add_similar_names(cluster: ClusterClient, error: BaseException | None) -> None:
     """Adds suggestions to the message of an error about an unknown topic, partition, group or
-    transactional id. These are similar names, or the partitions that the topic has."""
+    transactional id. They are similar names, or the partitions that the topic has."""
     if not isinstance(error, Refused) or error.code not in KINDS or "; similar:" in str(error):
         return
     if found := KINDS[error.code][0].search(str(error)):

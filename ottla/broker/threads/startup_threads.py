@@ -2,7 +2,8 @@
 threads.
 
 Reading and checksums run without the interpreter lock, so two threads keep two cores busy. If the
-data are not in the page cache, they keep the disk busy. As in Kafka, one thread recovers a log.
+data are not in the page cache, the threads keep the disk busy. As in Kafka, each log is recovered
+by one thread.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Draft:
     def _own_if_due(self) -> set[str]:
         """The sender's pattern, or nothing if it was resolved with this metadata version already.
         Two members may have the same pattern, but access to different topics. If each heartbeat
-        resolved the pattern, they would replace each other's matches each time."""
+        resolved the pattern, these members would replace each other's matches each time."""
         now = self._group.resolved.get(self._own) == self._cluster.version
         return set() if now and self._own in self.patterns else {self._own}
 

@@ -157,9 +157,9 @@ cdef class Producers:
         written.
 
         The client sends the unwritten batch again. That batch must be appended before any later
-        batch. If a later batch came first, the unwritten batch would be taken for a duplicate or,
-        under a new epoch, be appended in the wrong order. Apart from that, an unknown producer may
-        begin at any sequence.
+        batch. If a later batch came first, the unwritten batch would be taken for a duplicate, or
+        it would be appended in the wrong order under a new epoch. Apart from that, an unknown
+        producer may begin at any sequence.
         """
         cdef int32_t first = fields.base_sequence(batch)
         unwritten = self.unwritten.get(fields.producer_id(batch))

@@ -2,8 +2,9 @@
 
 While a log directory is missing or has failed, a replica in it may be removed from the broker and
 assigned to the broker again. The new log then begins in another directory. Once the missing
-directory works again, it still has the former copy. The file `.ottla-begun-without` beside the new log shows that the
-former copy is void. The file has the ids of the directories that were missing, one on each line.
+directory works again, it still has the former copy. The file `.ottla-begun-without` beside the new
+log shows that the former copy is void. The file has the ids of the directories that were missing,
+one on each line.
 """
 
 from __future__ import annotations

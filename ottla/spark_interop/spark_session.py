@@ -67,9 +67,9 @@ def session(
     of partitions after a shuffle, by default the number of processors. `settings` are further
     settings of Spark, which take precedence over those of `session`.
 
-    Raises SparkUnavailable without pyspark or without Java 17 or newer, for a pyspark whose
-    connector is not available, for jars of another version, for an invalid master or memory, and
-    if a session without the connector is already running.
+    Raises SparkUnavailable if pyspark is missing; if Java 17 or newer is missing; if there is no
+    connector for this pyspark; if the jars are of another version; if `master` or `memory` is
+    invalid; or if a session without the connector is already running.
     """
     check_start(master, memory)
     version = spark_version()

@@ -20,8 +20,8 @@ CONFLUENT_PREFIX = 5
 class Format:
     """The format of a topic's values.
 
-    `name` is one of raw, text, json, avro, protobuf. `schema` is a StructType or a DDL text for
-    json, an Avro schema as JSON for avro, or the text of a .proto file for protobuf; it may also
+    `name` is one of raw, text, json, avro, protobuf. `schema` is for json a StructType or a DDL
+    text, for avro an Avro schema as JSON, and for protobuf the text of a .proto file. It may also
     be the path of a file that contains one of these texts. `schemas` is a directory of schemas, or
     the address of a registry. With `schemas`, values are in Confluent's wire format, each with the
     id of its schema; `schema` may then be the one with which all values are read (Avro's reader

@@ -78,9 +78,9 @@ def windows(
 
     Returns {"records" (read), "bad" (not in the format), "without_time", "late" (rows of one task,
     window and group count as one), "written", "watermark" (a time; null if no row has had a time
-    yet), "seconds"}. Raises as `archive` does, and PipelineError for an invalid expression or
-    column, for a lost checkpoint whose windows are already in `to`, for other options than in
-    earlier runs on the same path, and for a path that accepts no more records.
+    yet), "seconds"}. Raises as `archive` does. Also raises PipelineError if an expression or a
+    column is invalid; if the checkpoint is lost, but its windows are already in `to`; if earlier
+    runs on the same path had other options; or if `path` accepts no more records.
     """
     check_options(topic, to, updates, final, every)
     begin = time.monotonic()

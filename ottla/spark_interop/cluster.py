@@ -300,9 +300,9 @@ class Cluster:
         )
 
     def meet(self) -> None:
-        """Raises PipelineError in a few seconds if no broker answers. The error's text gives the
-        reason: another server has the port, TLS or a login is missing, or the password is wrong.
-        librdkafka would give no reason, and wait."""
+        """Raises PipelineError in a few seconds if the broker cannot be used. The error's text
+        gives the reason: for example, another server has the port, or the password is wrong.
+        librdkafka would wait, and give no reason."""
         self.reach()
         if not self.security.keys() <= JAVA_NAMES.keys() | LOGIN:
             return      # only librdkafka knows the other properties

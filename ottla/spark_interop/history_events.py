@@ -11,15 +11,18 @@ process   runs one operation at a time; after an `info` the process gets a new n
 idx       counts the operations of a process
 f         send, poll, txn (`ok` is committed, `fail` aborted), assign, subscribe, seek, init
           (InitProducerId), commit_offsets, fetch_offsets, end_offset, leader
-mops      depending on f: ["send", key, value, offset or null], ["poll", key, [[offset, value], …]]
-          ([offset, value, false] if the value's checksum is wrong), ["assigned", group,
-          generation, member, key], ["commit", group, key, offset], ["committed", group, key,
-          offset] (offset is null or -1 if the group has committed none), ["end", key, epoch,
-          offset], ["leader", key, epoch, broker]
+mops      depending on f:
+            ["send", key, value, offset or null]
+            ["poll", key, [[offset, value], …]], with [offset, value, false] for a wrong checksum
+            ["assigned", group, generation, member, key]
+            ["commit", group, key, offset]
+            ["committed", group, key, offset], with null or -1 if the group has committed none
+            ["end", key, epoch, offset]
+            ["leader", key, epoch, broker]
 key       one topic-partition, any text or number; values are unique within a key
 rebalance keys that a rebalance gave to the process or took from it since its last poll
-final     true if the operation reads the whole key, from the beginning to its end, after all
-          faults have ended; if such a poll has an empty list, the key is empty
+final     true if the operation reads the whole key, after all faults have ended; if such a
+          poll has an empty list, the key is empty
 """
 
 from __future__ import annotations

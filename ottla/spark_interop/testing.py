@@ -7,9 +7,9 @@ In a conftest.py: `pytest_plugins = ["ottla.spark_interop.testing"]`. A test the
         run_available_now(my_job(stream).writeStream.format("parquet"), ottla_checkpoint, path)
         assert_frames_equal(ottla_spark.read.parquet(path), [(1, "a"), (2, "b")])
 
-ottla_spark        one SparkSession for all tests, two threads, UTC, the Kafka and Avro modules
+ottla_spark        one SparkSession for all tests: two threads, UTC, the Kafka and Avro modules
 ottla_broker       a broker that starts in a fraction of a second (`ottla.testing`)
-ottla_checkpoint   an empty directory for each test, named after the test, so its path is the
+ottla_checkpoint   an empty directory for each test; its path has the test's name, and is the
                    same in every run; its former content is deleted
 
 The session's heap is $OTTLA_SPARK_MEMORY, by default 1g; it uses the same jars as `session`.

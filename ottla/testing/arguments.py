@@ -25,8 +25,8 @@ MS_PER = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 
 
 
 def check_broker(settings: Mapping[str, str], log_level: object) -> None:
-    """Raises ValueError for a setting that the test broker chooses itself, and for a `log_level`
-    that is not the name of a level of Python's logging."""
+    """Raises ValueError if the test broker chooses one of the settings itself, or if `log_level` is
+    not the name of a level of Python's logging."""
     for name, instead in OWN_SETTINGS.items():
         if name in settings:
             raise ValueError(f"Broker settings: the test broker chooses {name} itself; {instead}")

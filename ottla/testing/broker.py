@@ -72,8 +72,8 @@ class Broker:
     """A broker for tests. `start` (or `with`) starts it, `close` ends it.
 
     `settings` are Kafka's server properties. With `directory`, the data stay in this directory.
-    Without it, they are in a temporary directory, in memory if possible, which is removed when the
-    test process ends, even if the process is killed. `log_level` is the level of the broker's log,
+    Without it, they are in a temporary directory, in memory if possible. It is removed at `close`,
+    or when the test process ends or is killed. `log_level` is the level of the broker's log,
     `broker.log`.
     """
 

@@ -38,8 +38,8 @@ FAR = 0.6
 
 
 def similar(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: suggests the known names that are near, or those
-    that are less similar if none is near."""
+    """The end of a message about an unknown name. It suggests up to three known names: near ones,
+    or less similar ones if none is near."""
     import difflib
 
     names = {plain(each): each for each in known}

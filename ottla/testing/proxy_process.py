@@ -4,7 +4,8 @@
 
 The proxy's port stays the same when the broker restarts. While the broker is stopped, the port
 refuses connections. When the test process has ended, the proxy kills the broker and removes
-DIRECTORY, which is empty text if the test has chosen the broker's directory.
+DIRECTORY. If the test has chosen the broker's directory, DIRECTORY is empty text, and nothing is
+removed.
 """
 
 from __future__ import annotations

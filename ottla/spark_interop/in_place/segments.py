@@ -2,9 +2,9 @@
 
 A segment does not grow any more once the next one exists. Retention or compaction may delete or
 replace its file at any time. A reader that has opened the file can still read all of it; a missing
-file raises `SegmentGone`. The last segment still grows. All batches below the last stable offset
-that the leader reported are complete in the files of every in-sync replica, so the last segment is
-read up to that offset and no byte further.
+file raises `SegmentGone`. The last segment still grows, so it is read only up to the last stable
+offset that the leader reported. All batches below this offset are complete in the files of every
+in-sync replica.
 
 Kafka's file formats: `.log` has batches; `.index` has pairs of int32 (relative offset, position);
 `.txnindex` has 34 bytes for each aborted transaction (version, producer id, first, last and last
@@ -31,9 +31,9 @@ BATCH_BYTES_MAX = 1 << 30
 
 
 class SegmentGone(Exception):
-    """The file cannot supply offsets that a task is to read from it: it was deleted after the
-    driver had listed it, has batches of an older format, or is on a network file system that does
-    not show the newest batches yet."""
+    """The file cannot supply offsets that a task is to read from it: if it was deleted after the
+    driver had listed it; if it has batches of an older format; or if it is on a network file system
+    that does not show the newest batches yet."""
 
 
 class UnindexedAbort(CorruptMessage):

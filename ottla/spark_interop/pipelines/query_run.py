@@ -350,10 +350,10 @@ def drain(
     `after_loss` says what a user can do if records were deleted before they were read. `reach`
     raises NoBroker if no broker accepts connections; outages are reported while the query runs.
 
-    A batch that a killed run had begun is run first, in a separate query: after partitions were
-    added, Spark refuses to run such a batch with the trigger availableNow. With any trigger, Spark
-    4.1.1 fails to report such a batch after committing it, so the batch's figures are read from the
-    query's plan.
+    A batch that a killed run had begun is run first, in a separate query. With the trigger
+    availableNow, Spark would refuse to run such a batch if partitions were added meanwhile. With
+    any trigger, Spark 4.1.1 fails to report such a batch after committing it, so the batch's
+    figures are read from the query's plan.
 
     KeyboardInterrupt ends a query that runs for ever; for other queries it is raised. If something
     else stops a query inside a batch, PipelineError is raised.

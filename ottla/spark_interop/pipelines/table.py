@@ -8,10 +8,10 @@
     ROOT/_ottla/writer.lock           locked by the one writer (on local disks; see `Files.lock`)
     ROOT/_ottla/checkpoint/           Spark's checkpoint
 
-A batch is written to staging, its files are moved to data/ under names with the batch number, then
-its commit is renamed into place, which makes the batch valid. Files that a killed driver left are
-in no commit, and the next writer deletes them. There must be only one writer at a time: a second
-writer would delete the files that the first is about to commit.
+A batch is written to staging. Then its files are moved to data/, under names with the batch number.
+Last, its commit is renamed into place, which makes the batch valid. Files that a killed driver left
+are in no commit, and the next writer deletes them. There must be only one writer at a time: a
+second writer would delete the files that the first is about to commit.
 """
 
 from __future__ import annotations

@@ -53,9 +53,11 @@ def prepare(
 ) -> None:
     """Creates a topic with these settings, or checks one that exists.
 
-    `has_older` is None for records that get the present time. Raises PipelineError for a topic that
-    is missing (unless `create`), too few partitions, compaction that the source does not have, a
-    retention below the age of the records, and a topic that replaces timestamps.
+    Raises PipelineError if the topic is missing (unless `create`); if it has too few partitions; or
+    if it is compacted although `like` has no compaction.
+
+    `has_older` is None for records that get the present time. For other records, this also raises
+    PipelineError if the retention is below their age, or if the topic replaces timestamps.
     """
     if not cluster.exists(topic):
         if create:

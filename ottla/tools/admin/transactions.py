@@ -140,8 +140,8 @@ def _producers(cluster: ClusterClient, wanted: Sequence[Place]) -> dict[Place, l
 
 
 def hanging(cluster: ClusterClient, places: Iterable[Place], minutes_max: int) -> list[Hanging]:
-    """The hanging transactions: they are open in a partition, have had no new record there for
-    `minutes_max` minutes, and no coordinator lists them as ongoing there."""
+    """The hanging transactions. Each is open in a partition, and has had no new record there for
+    `minutes_max` minutes. No coordinator lists it as ongoing in that partition."""
     now = int(time.time() * 1000)
     old = [
         (place, producer)

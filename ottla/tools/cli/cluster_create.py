@@ -6,7 +6,7 @@ steps are:
 1. A snapshot of the metadata is written to ZooKeeper, where nothing reads it yet.
 2. The log directories are marked as unfinished. From then on, no broker can start on them.
 3. One ZooKeeper transaction makes the snapshot a cluster, which other brokers may then join.
-4. Each directory gets the files of a cluster's member: they record how the broker's last run ended,
+4. Each directory gets the files of a cluster's member. They record how the broker's last run ended,
    and which metadata entry the broker has read.
 5. The former metadata log is renamed.
 6. The directories are marked as a member's, so that the broker can start in the cluster.

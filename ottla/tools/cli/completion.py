@@ -1,7 +1,7 @@
 """`ottla completion SHELL`: scripts that contain the words of the command table.
 
-The scripts ask a broker only for the names of topics and groups. So that the shell does not hang,
-such a request fails if no broker is reached within 0.3 s, and ends after 2 s in any case. bash and
+The scripts ask a broker only for the names of topics and groups. Such a request must not make the
+shell hang. It fails if no broker is reached within 0.3 s, and ends after 2 s in any case. bash and
 zsh use its result for ten seconds.
 """
 

@@ -1,8 +1,8 @@
 """The broker's settings that Ottla uses, declared with Kafka's names, types, defaults and limits.
 
 The defaults of topic settings (`log.retention.ms` and the like) are declared with the topic
-settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, the
-class has a field with the name of the setting's attribute, and that field's default is used.
+settings, in broker/settings/topic.py. If `default` is a class such as GroupSettings, that class
+has a field with the name of the setting's attribute. The default of that field is used.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class BrokerSettings(ListenerSettings):
         help="SO_SNDBUF of a client's socket; -1 leaves the size to the system.")
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes", -1,
-        help="SO_RCVBUF of a client's socket; -1 leaves the size to the system, which lets it grow:"
-        " large batches then cost a fifth less CPU than with Apache Kafka's default of 102400.")
+        help="SO_RCVBUF of a client's socket. -1 leaves the size to the system, which lets it grow."
+        " Large batches then cost a fifth less CPU than with Apache Kafka's default of 102400.")
     max_connections: int = setting(
         "max.connections", INT_MAX, at_least=0, dynamic=True,
         help="Maximum connections over all listeners; the limit of file descriptors applies, too."
@@ -171,10 +171,10 @@ class BrokerSettings(ListenerSettings):
         " this time the client gets a retriable error.")
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes", GroupSettings, at_least=1,
-        help="How long committed offsets that are not in use are kept: all offsets of a group"
-        " without members, and the offsets of topics that a group's members no longer read. The"
-        " time counts from the commit or, for a classic group without members, from when its last"
-        " member left.")
+        help="How long committed offsets that are not in use are kept. Not in use are all offsets"
+        " of a group without members, and those of topics that a group's members no longer read."
+        " The time counts from the commit or, for a classic group without members, from when its"
+        " last member left.")
     offsets_retention_check_interval_ms: Long = setting(
         "offsets.retention.check.interval.ms", GroupSettings, at_least=1,
         help="How often expired offsets are removed.")
@@ -371,9 +371,9 @@ class BrokerSettings(ListenerSettings):
         " ends, by default after 9 s.")
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms", 60_000,
-        help="If a process with the same node.id but other log directories has a ZooKeeper"
-        " session, a starting broker waits this long for the end of that session, but at least one"
-        " and a half session timeouts. This happens when a broker is restarted with a new disk"
+        help="How long a starting broker waits for the end of another process's ZooKeeper session;"
+        " at least one and a half session timeouts. It waits if that process has the same node.id"
+        " but other log directories. This happens when a broker is restarted with a new disk"
         " before the session of its previous process has ended.")
     zookeeper_ssl_client_enable: bool = setting(
         "zookeeper.ssl.client.enable", False,

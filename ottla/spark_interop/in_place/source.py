@@ -80,11 +80,11 @@ def read_in_place(
     `log_dirs` are the brokers' log directories (`log.dirs`), as the executors see them; records
     that are in none of them are fetched from the brokers. `columns` are some of key, value, topic,
     partition, offset, timestamp (ms), timestampType (0 create time, 1 append time), headers; by
-    default all but headers. `since` and `until` are times: in each partition, the range begins
-    with the first record that is not older than `since`, and ends before the first one that
-    is not older than `until`, as with Spark's startingTimestamp and endingTimestamp. `options`
-    are further options of the data source `ottla` (see this module), such as endingOffsets and
-    failOnDataLoss.
+    default all but headers. `since` and `until` are times. In each partition, the range begins
+    with the first record that is not older than `since`. It ends before the first record that is
+    not older than `until`. (Spark's startingTimestamp and endingTimestamp work in the same way.)
+    `options` are further options of the data source `ottla` (see this module), such as
+    endingOffsets and failOnDataLoss.
 
     Raises PipelineError for an unknown column, or if no broker answers. A missing topic, or log
     directories of another cluster, raise PipelineError only when the rows are read. The query

@@ -64,10 +64,10 @@ def archive(
     removed unread records; `verify` then shows the gap. `options` are options of Spark's source.
 
     Returns {"records", "batches", "files", "bytes", "seconds"} of this run, and "whole_archive":
-    {p: {"first", "last", "records"}}: for each partition p the first and last offset and the
-    number of records of all runs. Raises PipelineError for a missing topic, a path that belongs
-    to another topic, or a full disk, and if no broker answers; DataLost if retention removed
-    unread records (unless `allow_gaps`).
+    {p: {"first", "last", "records"}}. "whole_archive" has each partition's first and last offset
+    and number of records, over all runs. Raises PipelineError if the topic is missing, if the path
+    belongs to another topic, if the disk is full, or if no broker answers. Raises DataLost if
+    retention removed unread records (unless `allow_gaps`).
     """
     if by not in GRAINS:
         raise PipelineError(f"{by!r} is not valid for `by`: use hour, date or none")
@@ -217,12 +217,13 @@ def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:
 
     Columns: key binary, value binary, headers array<struct<key string, value binary>>, topic
     string, partition int, offset bigint, timestamp timestamp (UTC, ms), timestampType int (0
-    create time, 1 append time). If the archive has directories by date or hour, their names add
-    the columns date (yyyy-MM-dd) and hour (0 to 23), which are those of the timestamp in UTC.
+    create time, 1 append time). An archive by date also has the column date (yyyy-MM-dd). An
+    archive by hour also has the columns date and hour (0 to 23). Both are taken from the timestamp,
+    in UTC.
 
     `topics.typed` converts the values to typed columns. Raises PipelineError if there is no
-    archive or it has no records, DataLost if a file is missing or has another size than when it
-    was written.
+    archive, or if it has no records. Raises DataLost if a file is missing, or if it has another
+    size than when it was written.
     """
     return Table.open(Files(spark, path), "archive").read(spark)
 
@@ -320,14 +321,14 @@ def verify(
       most the first 32;
     - "gaps": [[first, end]], ranges of offsets that were deleted before they were read; `end` is
       the offset after the last one of a range;
-    - "unreadable_or_gone": how many covered offsets outside the gaps have no record in the archive,
-      such as those of transaction markers, of aborted records, and of records that compaction
-      removed.
+    - "unreadable_or_gone": how many covered offsets outside the gaps have no record in the archive.
+      They are offsets of transaction markers, of aborted records, of records that compaction
+      removed, and the like.
 
     Only runs with `allow_gaps` leave gaps; gaps do not count as problems. Records that are not
     archived yet are a problem only if the archive is empty. Raises PipelineError if there is no
-    archive, the topic does not exist or no broker answers. Missing or damaged files raise nothing:
-    the report lists them as problems.
+    archive, if the topic does not exist, or if no broker answers. Missing or damaged files raise
+    nothing: the report lists them as problems.
     """
     target = Table.open(Files(spark, path), "archive")
     with query_run.telling("verify", progress, bootstrap) as shown, query_run.clock(shown):

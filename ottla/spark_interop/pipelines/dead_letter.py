@@ -61,15 +61,15 @@ def dead_letter(
     reason. Because partitions are kept, `to` and `dead_letters` need at least as many partitions
     as `topic`. If one of the two does not exist yet, it is created with the settings of `topic`
     (`dead_letters` without compaction). Good records, bad records and the progress are written in
-    the same transactions. If the share of bad records in a batch of 100 records or more exceeds
-    `share_max` (0 to 1), the batch is not written and the pipeline ends, because the format or the
-    function may be wrong. `name` is the pipeline's name, by default `dead-letter-TO`. `every` is
-    as in `archive`; `format`, `schema` and `schemas` are as in `read_topic`.
+    the same transactions. `share_max` (0 to 1) limits the share of bad records in a batch of 100
+    records or more. If a batch exceeds it, the batch is not written and the pipeline ends: the
+    format or the function may be wrong. `name` is the pipeline's name, by default `dead-letter-TO`.
+    `every` is as in `archive`; `format`, `schema` and `schemas` are as in `read_topic`.
 
     Returns {"good", "bad", "restamped" (as in `replay`), "seconds"} of this run. Raises as
-    `archive` does, and PipelineError if the name or the checkpoint belongs to other topics,
-    if a destination topic was created again, or if its compaction or (unless `allow_gaps`) its
-    retention would delete the written records.
+    `archive` does. Also raises PipelineError if the name or the checkpoint belongs to other topics;
+    if a destination topic was created again; or if the compaction or (unless `allow_gaps`) the
+    retention of a destination topic would delete the written records.
     """
     check_options(topic, to, dead_letters, share_max)
     begin = time.monotonic()

@@ -1,9 +1,9 @@
 """Mirror: copies a topic into a topic of another cluster, each record exactly once.
 
 Partition, key, value, timestamp and headers are kept. Offsets cannot be kept: the destination
-assigns its own, also to transaction markers. An offset map relates both kinds of offsets: each
-transaction writes a record to the topic `DESTINATION.offsets`, with key `CLUSTER/TOPIC/PARTITION`
-and value `{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
+assigns its own, also to transaction markers. The topic `DESTINATION.offsets` relates both kinds of
+offsets. Each transaction writes a record to it. The record's key is `CLUSTER/TOPIC/PARTITION`. Its
+value is `{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
 
 Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
 A record whose path has the destination's name came from there and is skipped, so two clusters may
@@ -57,9 +57,9 @@ def mirror(
 
     Returns {"written", "already_there", "left_out" (came from the destination), "restamped"
     (as in `replay`), "seconds", "lag": {p: number of source offsets not mirrored yet}}. Raises
-    as `archive` does, and PipelineError if the name or the checkpoint belongs to another topic,
-    if the destination topic was created again, or if its compaction or (unless `allow_gaps`) its
-    retention would delete the written records.
+    as `archive` does. Also raises PipelineError if the name or the checkpoint belongs to another
+    topic; if the destination topic was created again; or if the compaction or (unless `allow_gaps`)
+    the retention of the destination topic would delete the written records.
     """
     target, begin = to or topic, time.monotonic()
     with query_run.telling(f"mirror {topic}", progress, source, destination) as shown:
@@ -210,8 +210,8 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
         "cast(array() AS array<struct<key:string,value:binary>>))"
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
-    # `looped` is computed from the received headers, because this mirror adds the source's name to
-    # the path, and within one cluster that is also the destination's name.
+    # `looped` is computed from the received headers, not from the new path. The new path has the
+    # source's name, which within one cluster is also the destination's name.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

@@ -1,8 +1,8 @@
 """Replay: an archive back into a topic, each record exactly once and unchanged.
 
 Key, value, headers, timestamp and partition are those of the archived record. `transactional` keeps
-the progress under the replay's name: another run with the same name continues where the replay was
-stopped, and does nothing once the replay is complete.
+the progress under the replay's name. Another run with this name continues where the replay was
+stopped. If the replay is complete, the run does nothing.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def replay(
     created with the settings and the number of partitions of the archived topic. With `dry_run`,
     records are counted, but not written.
 
-    Returns {"records", "written", "already_there" (written by an earlier run), "restamped"
-    (written with the present time, because the client cannot send timestamps up to
-    1970-01-01T00:00), "seconds", "partitions": {p: number of records}}. Within a partition,
-    records are written in the order of their offsets. Raises PipelineError for a topic that is
-    missing, has too few partitions, would delete the records, or is the one that was archived;
-    DataLost for missing or damaged files. Records that were written before an error stay; once
-    the cause is repaired, another run writes the rest.
+    Returns {"records", "written", "already_there" (written by an earlier run), "restamped",
+    "seconds", "partitions": {p: number of records}}. "restamped" counts the records with the
+    present time instead of a timestamp up to 1970-01-01T00:00, which the client cannot send. Within
+    a partition, records are written in the order of their offsets. Raises PipelineError if the
+    topic is missing, has too few partitions, would delete the records, or is the one that was
+    archived. Raises DataLost if files are missing or damaged. Records that were written before an
+    error stay; once the cause is repaired, another run writes the rest.
     """
     check_options(rate, timestamps)
     begin = time.monotonic()
@@ -117,8 +117,8 @@ def _write(
 
 
 def growth(to: transactional.Destination, lanes: list[int]) -> Callable[[], int]:
-    """A function that counts the offsets of these partitions that were committed since the call of
-    `growth`: the records of all writers, and one marker for each transaction."""
+    """A function that counts the offsets that were committed in these partitions since the call of
+    `growth`. It counts the records of all writers, and one marker for each transaction."""
     begun = to.cluster.ends(to.topic, committed=False, partitions=lanes)
     asking = replace(to.cluster, patience_seconds=0)
 

@@ -112,9 +112,10 @@ class Destination:
 
 @dataclass(frozen=True)
 class Begun:
-    """The state that a driver read before it wrote: the ids of the topics, the lanes, their
-    positions, the offset in the progress topic up to which it read them, and the smallest and
-    largest `max.message.bytes` of the topics."""
+    """The state that a driver read before it wrote. `topics` has the topics' ids. `positions` has
+    the position of each lane that has one; `read_to` is the offset in the progress topic up to
+    which they were read. `batch_bytes_max` and `record_bytes_max` are the smallest and the largest
+    `max.message.bytes` of the topics."""
 
     topics: dict[str, str]
     lanes: list[int]
@@ -202,10 +203,11 @@ def write(rows: DataFrame, to: Destination, *, in_order: bool = False) -> dict[i
     each lane. Without it, `write` shuffles and sorts the rows.
 
     Returns {lane: {"written" (to both topics), "aside" (to the second topic), "skipped",
-    "transactions", "restamped" (sent with the present time, because librdkafka cannot
-    send timestamps up to 1970-01-01), "position" (the last one that was written)}}. Raises
-    PipelineError if a lane is not a partition of the destination, if the name `to.writer` was used
-    for another source, if a topic was created again, or if the brokers refuse the write.
+    "transactions", "restamped", "position" (the last one that was written)}}. "restamped" counts
+    the rows with the present time instead of a timestamp up to 1970-01-01T00:00, which librdkafka
+    cannot send. Raises PipelineError if a lane is not a partition of the destination, if the name
+    `to.writer` was used for another source, if a topic was created again, or if the brokers refuse
+    the write.
     """
     begun: Begun = _while_away(lambda: begin(to))
     lanes = begun.lanes

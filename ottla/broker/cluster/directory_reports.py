@@ -118,8 +118,8 @@ class DirectoryReports:
         self.fetchers.repaired(partition)
 
     def _replaceable(self, key: Key) -> bool:
-        """Whether a replica on another broker, which is not shutting down, has all committed
-        records of a partition that accepts no writes here."""
+        """For a partition whose replica here accepts no writes: whether an in-sync replica with all
+        committed records is on another broker that is not shutting down, so that it can lead."""
         image, states = self.metadata.image, _states(self.metadata.image, key[0])
         if key[1] >= len(states):
             return False

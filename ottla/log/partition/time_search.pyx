@@ -255,7 +255,8 @@ cdef RecordSearch next_due(BatchScan scan, int64_t timestamp, int64_t start, int
 
 
 cdef bint is_plain(const uint8_t *batch):
-    """Whether the header shows all timestamps: they are equal, and no record was compacted away."""
+    """Whether the header alone answers a search: all records have the same timestamp, and none was
+    compacted away, so that each offset of the batch has a record."""
     return bool(fields.attributes(batch) & fields.LOG_APPEND_TIME) and (
         fields.record_count(batch) == fields.last_offset(batch) - fields.base_offset(batch) + 1)
 

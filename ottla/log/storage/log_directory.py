@@ -230,8 +230,8 @@ class LogDirectory:
             return known
         raise StorageRefused(
             f"{self.file(META)} is damaged: it must contain version=1, node.id and cluster.id. "
-            "Restore it from a backup, or copy it from another log directory without the line"
-            " directory.id."
+            "Restore it from a backup. Or copy this file from another log directory of the broker,"
+            " and delete the line directory.id in the copy."
         )
 
     def expect(self, known: dict[str, str], key: str, value: str) -> None:

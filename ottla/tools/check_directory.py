@@ -157,8 +157,8 @@ def read_directory(path: str, report: Report) -> LogDirectoryCheck:
         report.add(
             Finding(
                 f"{path}/meta.properties", f"it is damaged: {error}",
-                "restore it from a backup, or copy it from another log directory without the line"
-                " directory.id",
+                "restore it from a backup; or copy this file from another log directory of the"
+                " broker, and delete the line directory.id in the copy",
             )
         )
     for name in CHECKPOINTS:

@@ -87,8 +87,8 @@ class Role(Protocol):
         """The replication factor that a new topic gets if `wanted` is configured."""
 
     def without_leader(self, counted: int, replicas: Replicas) -> int:
-        """The number of partitions without a leader; `counted` is the number according to the
-        image."""
+        """The number of partitions without a leader. `counted` is how many the image shows; the
+        image of a single broker does not show the partitions of failed log directories."""
 
     def checkpoint_ms(self, config: BrokerConfig) -> int:
         """How often recovery points and high watermarks are written."""

@@ -217,7 +217,8 @@ def reset(
             places += sorted(topic_admin.leaders(cluster, extra))
         if not places:
             raise BadRequest(
-                f"group {group!r} has no committed offsets: name its topics in the field 'topics'")
+                f"group {group!r} has no committed offsets: list the topics to reset in the field"
+                " 'topics'")
         plan = planned(cluster, to, places, committed, "the field 'to' is")
     ends = offsets.ends(cluster, plan)
     if not dry_run:

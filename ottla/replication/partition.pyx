@@ -27,7 +27,7 @@ cdef int TOO_FEW_AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 cdef class Watcher:
     cdef int moved(self, Partition partition) except -1:
-        raise AssertionError("a subclass of Watcher has to define the method moved")
+        raise AssertionError("a subclass of Watcher must define moved()")
 
     cdef int readable_moved(self, Partition partition) except -1:
         """Called for a watcher of appends (a follower's fetch) when the high watermark has moved.
@@ -37,7 +37,7 @@ cdef class Watcher:
 
 cdef class Promise:
     cdef int kept(self, Partition partition) except -1:
-        raise AssertionError("a subclass of Promise has to define the method kept")
+        raise AssertionError("a subclass of Promise must define kept()")
 
 
 cdef class ReplicaRole:

@@ -171,7 +171,7 @@ cdef class ReadableLog:
 
     @property
     def put_aside(self):
-        """The Damage whose bytes recovery has cut off, or None. The rest of the log is sound."""
+        """The Damage that recovery has cut off the log, or None. The rest of the log is sound."""
         return self.health.put_aside
 
     @property
@@ -221,8 +221,9 @@ cdef class ReadableLog:
         """Up to `size_max` bytes of one segment: batches from `offset` on, up to `upto_offset`.
 
         The first batch is always complete; if it has more than `size_max` bytes, it is returned
-        only with `at_least_one`. Raises OffsetOutOfRange; StorageFailed if the log is damaged at or
-        before `offset`; CorruptMessage if batches are missing or damaged.
+        only with `at_least_one`. Raises OffsetOutOfRange; StorageFailed if damage that is already
+        known begins at or before `offset`; CorruptMessage if this read finds missing or damaged
+        batches.
         """
         cdef LogSlice slice = LogSlice.__new__(LogSlice)
         cdef int64_t readable_end

@@ -35,15 +35,16 @@ from ottla.replication.metadata import (
 
 FIRST = 1
 NO_RUN = 0
-"""The broker epoch of the standalone broker's last run; every registration has a higher epoch."""
+"""Stands for the broker epoch of the standalone broker's last run, which was not registered in
+ZooKeeper. Every registration has a higher epoch."""
 
 
 class Root(Enum):
-    """What the root contains before a standalone broker becomes a cluster's first member."""
+    """What `ottla cluster create` finds in ZooKeeper at the path of zookeeper.connect."""
 
     EMPTY = "empty"
     TAKEN_OVER = "taken over"
-    """The root has a cluster with the broker's cluster id."""
+    """The metadata of this broker's cluster: an earlier run of the command has written them."""
 
 
 def as_first_member(

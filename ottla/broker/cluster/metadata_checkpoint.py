@@ -80,8 +80,8 @@ class ReadMarks:
     def remember_lost(self, entry: int) -> None:
         """Record that this broker has read an entry that ZooKeeper no longer has.
 
-        Without this mark, the broker might accept the backup at its next start: the former mark may
-        be older than the backup."""
+        ZooKeeper was then restored from a backup. Without the new mark, the broker might accept the
+        backup at its next start, because the former mark may be older than the backup."""
         self._write(Mark(entry, NO_TRANSACTION))
 
     def _write(self, mark: Mark) -> None:

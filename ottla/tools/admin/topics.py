@@ -179,7 +179,7 @@ def of_all_coordinators(cluster: ClusterClient, name: str, ask: Callable[[], Res
         before = _led_by(cluster, name)
         found = ask()
         if _led_by(cluster, name) != before:
-            raise Refused(ErrorCode.NOT_COORDINATOR, "the coordinators have changed")
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"leaders of {name} have changed meanwhile")
         return found
 
     found: Result = cluster.with_retries(answer)

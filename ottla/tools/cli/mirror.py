@@ -99,8 +99,8 @@ class Copied:
         # After DUPLICATE_SEQUENCE_NUMBER, the record is in the target at an unknown offset.
         if self.offset < 0:
             raise ClientError(
-                "the target already has a record, but its answer does not say at which offset. Run"
-                " the command again: it will find the offset"
+                "the target answered that it already has the record that was sent, but not at which"
+                " offset. Run the command again: it will find the offset"
             )
         return self.offset
 

@@ -72,8 +72,9 @@ def page() -> str:
         "\n## Kafka's properties without effect\n\n",
         "They are accepted so that a broker starts with one of Kafka's property files.\n\n",
         *_table(("property", "type", "default"), map(_bare, without_effect())),
-        "\nA property with the prefix `listener.name.<listener>.` causes a warning if there is no such"
-        "\nlistener, or if the listener does not use the property; the broker starts nevertheless.\n"
+        "\nA property with the prefix `listener.name.<listener>.` causes a warning if there is no"
+        " such\nlistener, or if the listener does not use the property; the broker starts"
+        " nevertheless.\n"
         "Kafka 4.0 removed these properties, and Ottla accepts them without effect:\n",
         _listed(kafka_settings("removed").keys() - BrokerSettings.declared.keys()),
         ".\n",

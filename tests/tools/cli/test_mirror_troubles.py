@@ -253,7 +253,7 @@ def test_a_copy_without_an_offset_is_no_progress(two: tuple[Groups, Mirror]) -> 
     found = mirror.progress["here", 0]
     mirror.waiting.append((found, 100, Copied()))
     mirror.writer = SimpleNamespace(flush=lambda: None)  # type: ignore[assignment]
-    with pytest.raises(ClientError, match="does not say at which offset"):
+    with pytest.raises(ClientError, match="but not at which offset"):
         mirror.settle()
     mirror.give_up()
     assert (found.source, found.target, found.torn) == (100, 100, False)

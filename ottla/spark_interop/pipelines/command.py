@@ -243,7 +243,8 @@ def _told_session(options: argparse.Namespace, step: Step) -> Any:
     print(f"starting Spark: {takes}{first}", file=sys.stderr)
     spark = _session(options)
     seconds = time.monotonic() - begun
-    print(f"Spark started after {seconds:.0f} s; now running {step.name}", file=sys.stderr)
+    print(f"Spark started after {seconds:.0f} s; now running {step.name}, which may take half a"
+          " minute before its first result", file=sys.stderr)
     return spark
 
 

@@ -155,6 +155,24 @@ def test_only_a_query_that_runs_for_ever_has_its_end_in_an_interrupt() -> None:
     assert query.stopped
 
 
+def test_an_interrupt_counts_the_reported_batches_and_says_that_one_more_may_be_stored(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Late(Query):
+        def stop(self) -> None:
+            self.has([report(0, 5)])            # it comes while the query stops
+
+    class Broken(Query):
+        def stop(self) -> None:
+            self._jsq = None                    # the JVM ends, too
+
+    for query, records in ((Late(True, True), 5), (Query(True, True), 0), (Broken(True, True), 0)):
+        with pytest.raises(KeyboardInterrupt):
+            query_run.run(query, query_run.Progress("t", True))
+        last = capsys.readouterr().err.rpartition("\x1b[K")[2]
+        assert last.startswith(f"t: {records} records, ") and last.endswith(f"{query_run.CUT}\n")
+
+
 def test_an_interrupt_in_the_middle_of_a_batch_is_an_end_too() -> None:
     """Spark reports an error for a query that is stopped inside a batch."""
     query: Any = Query(runs=True, interrupted=True)

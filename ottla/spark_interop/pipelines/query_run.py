@@ -34,6 +34,7 @@ AWAY = "no answer from the brokers yet; the pipeline waits for them for up to tw
 BACK = "the brokers answer again"
 ENDING = "Spark is ending the query; while no broker answers, this takes up to half a minute"
 IDLE = "(no new records yet)"
+CUT = "(interrupted: one more batch may be stored)"
 LOST = "Some data may have been lost"
 # Advice after lost records: RUN_AGAIN is for runs without a checkpoint, ALLOW_GAPS for the others.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
@@ -419,13 +420,11 @@ def run(
     after_loss: str = ALLOW_GAPS,
     reach: Callable[[], None] | None = None,
 ) -> int:
-    """Waits until a query ends; returns the number of rows it read.
-
-    `watch`, `after_loss` and `reach` are those of `drain`. `on_progress` gets each batch's
-    StreamingQueryProgress, parsed from its JSON. Raises what `explained` returns for the query's
-    error. KeyboardInterrupt stops the query, and is raised unless the query runs `for_ever`.
-    """
-    rows, seen, news = 0, False, News(query)
+    """Waits until a query ends; returns the number of rows it read. `watch`, `after_loss` and
+    `reach` are those of `drain`. `on_progress` gets each batch's StreamingQueryProgress, parsed
+    from its JSON. Raises what `explained` returns for the query's error. KeyboardInterrupt stops
+    the query, and is raised unless the query runs `for_ever`."""
+    rows, seen, cut, news = 0, False, False, News(query)
     contact = Contact(progress, reach, watch, progress.outage)
 
     def take_news() -> None:
@@ -452,6 +451,9 @@ def run(
     except KeyboardInterrupt:
         if not for_ever:
             query.stop()
+            with suppress(Exception):   # such as errors of the JVM that the interrupt causes
+                take_news()
+            cut = True
             raise
         failed = None if query.isActive else query.exception()
         with progress.explaining(ENDING):
@@ -466,8 +468,8 @@ def run(
             watch()     # raises a clearer error if the topic was created again
         raise explained(error, after_loss) from error
     finally:
-        if not seen:
-            progress.update(rows)
+        if cut or not seen:
+            progress.update(rows, CUT if cut else "")
         progress.earlier += rows
         progress.done()
     if progress.interrupted:

@@ -91,7 +91,7 @@ def test_a_few_bytes_do_not_become_many_fields(schemas: Schemas) -> None:
     (framed(7, b"", b"\x02\x01"), "no message"),
     (framed(8, b""), "8.proto does not compile"),
     (framed(9, b""), "no message"),
-    (framed(10, b""), "no 10.avsc or 10.proto"),
+    (framed(10, b""), "has no file 10.avsc or 10.proto"),
 ])
 def test_what_does_not_fit_is_hex_and_says_why(
     schemas: Schemas, value: bytes, says: str

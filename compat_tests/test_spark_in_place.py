@@ -192,8 +192,9 @@ def test_timestamps_that_the_broker_gave_are_of_type_1(
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"startingOffsets": '{"other":{"0":1}}'}, "startingOffsets names other"),
-        ({"endingOffsets": f'{{"{TOPIC}":{{"0":1}},"other":{{}}}}'}, "endingOffsets names other"),
+        ({"startingOffsets": '{"other":{"0":1}}'}, "startingOffsets has offsets of other"),
+        ({"endingOffsets": f'{{"{TOPIC}":{{"0":1}},"other":{{}}}}'},
+         "endingOffsets has offsets of other"),
         ({"startingOffsets": '{"3":0}'}, r"names partition 3, .* has only \[0, 1, 2\]"),
         ({"startingOffsets": '{"0":"x"}'}, "startingOffsets of partition 0 is 'x', not an"),
         ({"startingOffsets": '{"0":-1}'}, "startingOffsets of partition 0 is -1, not an"),

@@ -108,10 +108,9 @@ class ClassicMemberValue:
     assignment: bytes
 
 
-CONVERTED = -1
+CONVERTED = -2
 """`state_ms` of a KIP-848 group's conversion to a classic group. A coordinator that loads this
-record makes the members join again. A record that Kafka before 2.1 wrote has no time, so it has the
-same effect."""
+record makes the members join again. (-1 is the time of a record that Kafka before 2.1 wrote.)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,9 +166,13 @@ def test_an_interrupt_counts_the_reported_batches_and_says_that_one_more_may_be_
         def stop(self) -> None:
             self._jsq = None                    # the JVM ends, too
 
-    for query, records in ((Late(True, True), 5), (Query(True, True), 0), (Broken(True, True), 0)):
+    class Unreachable(Query):
+        def stop(self) -> None:
+            raise RuntimeError("the JVM has ended")
+
+    for kind, records in ((Late, 5), (Query, 0), (Broken, 0), (Unreachable, 0)):
         with pytest.raises(KeyboardInterrupt):
-            query_run.run(query, query_run.Progress("t", True))
+            query_run.run(kind(True, True), query_run.Progress("t", True))
         last = capsys.readouterr().err.rpartition("\x1b[K")[2]
         assert last.startswith(f"t: {records} records, ") and last.endswith(f"{query_run.CUT}\n")
 

@@ -37,6 +37,8 @@ class Sources(NamedTuple):
         """The end of an error message about a setting. It shows the value as it was typed, with its
         unit, and where the value comes from: the line of the file, or the variable."""
         name = error.name if isinstance(error, SettingsError) else ""
+        if not name:
+            return ""
         typed = as_typed(name, self.typed[name]) if name in self.typed else ""
         try:
             where = self.gather()[1].get(name, "--override")

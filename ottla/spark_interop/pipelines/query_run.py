@@ -450,10 +450,10 @@ def run(
             contact.look()
     except KeyboardInterrupt:
         if not for_ever:
-            query.stop()
-            with suppress(Exception):   # such as errors of the JVM that the interrupt causes
-                take_news()
             cut = True
+            with suppress(Exception):   # such as errors of the JVM that the interrupt causes
+                query.stop()
+                take_news()
             raise
         failed = None if query.isActive else query.exception()
         with progress.explaining(ENDING):

@@ -305,8 +305,9 @@ def start(options: Namespace) -> int:
             try:
                 Upkeep(cluster.processes, say, time.monotonic).run()
             finally:
-                count = cluster.running
-                say(f"stopping {counted(count, 'broker')}{', one after the other' * (count > 1)}")
+                if count := cluster.running:
+                    also = ", one after the other" * (count > 1)
+                    say(f"stopping {counted(count, 'broker')}{also}")
     except KeyboardInterrupt:
         pass
     also = " and ZooKeeper" if cluster.zookeeper is not None else ""

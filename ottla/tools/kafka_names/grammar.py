@@ -95,8 +95,9 @@ class Options:
                 raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
 
     def only_flags(self, hint: str = "") -> None:
-        """Raises UsageError for words that belong to no flag, as argparse4j does. joptsimple
-        ignores such words. So a tool that uses joptsimple in Kafka ignores them here, too."""
+        """Raises UsageError for words that belong to no flag, as Kafka's tools with argparse4j do.
+        Those with joptsimple ignore such words, and most of ours do so too. But kafka-dump-log and
+        kafka-server-stop refuse them: there, a word without its flag would do harm."""
         if self.positional:
             words = " ".join(self.positional)
             raise UsageError(f"unrecognized arguments: {words}{hint and '; '}{hint}")

@@ -167,10 +167,11 @@ def from_file(options: Options) -> dict[str, Plan]:
                     group, topic, index, offset = row if len(row) == 4 else ["", *row]
                     place = (topic.strip(), java_integer(index, INT32_MOST))
                     plans.setdefault(group.strip(), {})[place] = java_integer(offset)
-                except ValueError:
+                except ValueError as wrong:
+                    why = f": {wrong}" if 3 <= len(row) <= 4 else ""
                     raise ClientError(
                         f"{path}: expected lines [GROUP,]TOPIC,PARTITION,OFFSET, but found "
-                        f"{','.join(row)!r}"
+                        f"{','.join(row)!r}{why}"
                     ) from None
     except OSError as failed:
         raise ClientError(reason_of(failed)) from failed

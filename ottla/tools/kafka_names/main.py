@@ -117,7 +117,7 @@ def guarded(name: str, command: table.Command, given: list[str]) -> int:
         complain(name, reason_of(failed))
         return int(kind_of(failed) not in ENDS_WITH_0.get(name, ()))
     except NumberOutOfRange as wrong:
-        complain(name, f"{wrong.sentence}; see {name} --help")
+        complain(name, with_hint(wrong.sentence, name))
         return 1
     except ModuleNotFoundError as missing:
         from ottla.tools.cli.grammar import not_installed

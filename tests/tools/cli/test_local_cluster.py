@@ -52,6 +52,7 @@ def test_a_second_ctrl_c_ends_every_process(
 @pytest.mark.parametrize(("at", "running", "said"), [
     ("run", [1, 2], ["stopping 2 brokers, one after the other", "stopped: 2 brokers"]),
     ("run", [2], ["stopping 1 broker", "stopped: 1 broker"]),
+    ("run", [], ["stopped: 0 brokers"]),
     ("start", [1, 2], ["stopped: 2 brokers"]),
 ])
 def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(

@@ -171,13 +171,12 @@ def _restrict(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     suites = settings.ssl_cipher_suites
     if suites:
         newer = [each for each in suites if each in OF_TLS_1_3]
-        older = [openssl_name(each) for each in suites if each not in OF_TLS_1_3]
+        older = [each for each in suites if each not in OF_TLS_1_3]
         try:
-            context.set_ciphers(":".join(older) if older else "DEFAULT")
+            context.set_ciphers(":".join(map(openssl_name, older)) if older else "DEFAULT")
         except ssl.SSLError as error:
-            unknown = [each for each in suites if each not in OF_TLS_1_3]
             raise SettingsError(
-                "ssl.cipher.suites", f"OpenSSL knows none of {', '.join(unknown)}"
+                "ssl.cipher.suites", f"OpenSSL knows none of {', '.join(older)}"
             ) from error
         if not newer:
             enabled.discard(ssl.TLSVersion.TLSv1_3)

@@ -51,7 +51,8 @@ class Task:
     console: int = field(default_factory=os.getpid)
     """The process id of the console."""
     schemas: str | None = None
-    """The directory or registry of the schemas; the process gets `wanted` without them."""
+    """The directory or registry from which the process loads the schemas: `wanted.schemas` is not
+    sent to it."""
 
 
 class SearchProcesses:

@@ -30,8 +30,8 @@ cdef class Rate:
         cdef Sample *sample
         self.used_at = now
         if self.used > 0:
-            # While all counted values, expired ones included, are within the limit, no sum is
-            # needed.
+            # `total` may still contain expired values. While even `total` is within the limit, the
+            # samples need not be summed.
             sample = &self.samples[self.current]
             self.total += value
             if (now - sample.start < self.seconds

@@ -239,7 +239,7 @@ cdef class Producers:
         state.transaction_start = -1
         del self.open_transactions[state.producer_id]
         if len(self.unreplicated) >= UNREPLICATED_MAX:
-            # Only `first_unstable` shortens the list, and nothing has called it for this log. One
+            # Only `first_unstable` shortens the list, and it was not called for a long time. One
             # pair that covers all these transactions is less precise, but safe.
             self.unreplicated = [(min(pair[0] for pair in self.unreplicated), last)]
         self.unreplicated.append((first, last))

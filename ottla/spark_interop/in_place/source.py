@@ -238,8 +238,8 @@ class InPlaceReader(DataSourceReader):
         lost = {p: o for p, o in starts.items() if o < first[p]}
         if lost and self.fail_on_loss:
             raise DataLost(
-                f"records of {self.topic} were deleted: the query asked for {lost}, but the"
-                f" partitions begin at {first} (partition: offset)"
+                f"records of {self.topic} were deleted. Offsets by partition: the query asked for"
+                f" {lost}, but the first ones are {first}"
             )
         for offsets in (starts, ends) if self.fail_on_loss else ():
             self._check_end(offsets, last)

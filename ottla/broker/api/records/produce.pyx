@@ -390,7 +390,7 @@ cdef class ProduceHandler:
             reply.write_raw(state.reply.data + start, state.reply.size - start)
         else:
             state.pending.move_to(reply, start)
-            state.pending.open_promises += 1          # one more, until the reply is complete
+            state.pending.open_promises += 1          # for the thread: `resume` ends it
         state.reply = reply
         return 0
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class AuthenticationFailed(Exception):
-    """The client is not who it claims to be; the message may be sent to it."""
+    """The client has not proved who it is. The text of this exception may be sent to the client."""
 
 
 class InvalidExchange(AuthenticationFailed):

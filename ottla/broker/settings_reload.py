@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.broker.settings.config import why_unknown
+from ottla.broker.settings.config import has_effect, why_unknown
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import is_secret
 from ottla.broker.threads.slices import in_slices
@@ -49,7 +49,8 @@ async def reload(
             continue
         log.info("reload: %s has changed from %s to %s", name, old or "its default", text)
     for name in reloaded.refused:
-        [reason] = why_unknown([name]) or [f"{name} has changed and needs a restart"]
+        needs = "and needs a restart" if has_effect(name) else "without effect in Ottla"
+        [reason] = why_unknown([name]) or [f"{name} has changed {needs}"]
         log.warning("reload: %s", reason)
     renewed = listeners.renew_security(image)       # the same files may hold new certificates
     if not (reloaded.changed or reloaded.refused or renewed):

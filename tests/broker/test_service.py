@@ -64,10 +64,12 @@ def test_the_log_of_a_start_says_what_starts_and_where(service: Service) -> None
 def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -> None:
     address = service.ready()
     before = service.properties.read_text()
-    service.properties.write_text(before + "log.retention.ms=60000\nnode.id=7\nlog.retention.m=1\n")
+    service.properties.write_text(before + "log.retention.ms=60000\nnode.id=7\n"
+                                  "num.network.threads=9\nlog.retention.m=1\n")
     service.process.send_signal(signal.SIGHUP)
     service.wait_for("reload: log.retention.ms has changed from its default to 60000")
     service.wait_for("reload: node.id has changed and needs a restart")
+    service.wait_for("reload: num.network.threads has changed without effect in Ottla")
     service.wait_for("reload: log.retention.m is not a setting .*; did you mean log.retention.ms")
     service.properties.write_text(before + "log.retention.ms=soon\n")
     service.process.send_signal(signal.SIGHUP)

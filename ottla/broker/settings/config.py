@@ -490,6 +490,11 @@ def why_unknown(names: Iterable[str]) -> list[str]:
     return wrong
 
 
+def has_effect(name: str) -> bool:
+    """Whether a setting of Kafka's or Ottla's brokers has an effect here."""
+    return name in BrokerSettings.declared or name in TOPIC_DEFAULTS or "listener.name." in name
+
+
 def shown(name: str) -> str:
     """A setting's name for the log. A long name without dots is not shown: it is probably a line of
     a PEM key. Such a line is taken for a setting if the line before lacks a backslash at its end.

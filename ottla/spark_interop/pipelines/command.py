@@ -31,7 +31,9 @@ ADDRESSES = ("bootstrap", "source", "destination")
 WITHOUT_PROGRESS = {"compact", "check-history"}
 IN_TRANSACTIONS = (
     "To read the topic that this command writes to, use isolation.level=read_committed (`ottla"
-    " consume --committed`): other readers also see the records of the aborted transaction"
+    " consume --committed`): other readers also see records that were not committed. The next run"
+    " aborts the transaction that this run may have left open; else the broker does, after three"
+    " minutes"
 )
 
 

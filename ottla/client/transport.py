@@ -113,9 +113,9 @@ def check_readable(files: Mapping[str, str | None]) -> None:
             raise ClientError(f"{name}: {reason_of(error)}") from error
 
 
-def _given(properties: Mapping[str, str], *names: str) -> dict[str, str]:
-    """The name and value of the first of these properties that is set, or an empty dict."""
-    return next(({name: properties[name]} for name in names if name in properties), {})
+def _set_one(properties: Mapping[str, str], *names: str) -> str:
+    """The first of these properties that is set; the last one if none is."""
+    return next((name for name in names if name in properties), names[-1])
 
 
 def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
@@ -124,12 +124,12 @@ def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     named = properties.get("ssl.endpoint.identification.algorithm", "https") not in UNNAMED
     context.check_hostname = named
-    trusted = _given(properties, "ssl.truststore.location", "ssl.ca.location")
+    trusted = _set_one(properties, "ssl.truststore.location", "ssl.ca.location")
     inline = properties.get("ssl.truststore.certificates", properties.get("ssl.ca.pem"))
-    chained = _given(properties, "ssl.keystore.location", "ssl.certificate.location")
+    chained = _set_one(properties, "ssl.keystore.location", "ssl.certificate.location")
+    trust, chain = properties.get(trusted), properties.get(chained)
     key = properties.get("ssl.key.location")
-    check_readable(trusted | chained | {"ssl.key.location": key})
-    trust, chain = (next(iter(each.values()), None) for each in (trusted, chained))
+    check_readable({trusted: trust, chained: chain, "ssl.key.location": key})
     try:
         if trust or inline:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -492,7 +492,8 @@ def why_unknown(names: Iterable[str]) -> list[str]:
 
 def has_effect(name: str) -> bool:
     """Whether a setting of Kafka's or Ottla's brokers has an effect here."""
-    return name in BrokerSettings.declared or name in TOPIC_DEFAULTS or "listener.name." in name
+    known = name in BrokerSettings.declared or name in TOPIC_DEFAULTS
+    return known or name.startswith("listener.name.")
 
 
 def shown(name: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ottla.broker.settings import topic
 from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
-from ottla.broker.settings.config import TOPIC_DEFAULTS
+from ottla.broker.settings.config import has_effect
 from ottla.broker.settings.declaration import Setting
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.topic import TopicConfig
@@ -89,7 +89,7 @@ def _listed(names: Iterable[str]) -> str:
 def without_effect() -> Iterator[Setting]:
     """Kafka's broker properties that have no effect here."""
     for name, known in sorted(kafka_settings("broker").items()):
-        if name not in BrokerSettings.declared and name not in TOPIC_DEFAULTS:
+        if not has_effect(name):
             yield known.setting
 
 

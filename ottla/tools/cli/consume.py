@@ -21,6 +21,7 @@ from ottla.tools.stream.client_settings import check_together, librdkafka_settin
 from ottla.tools.stream.json_lines import line_of
 from ottla.tools.stream.reader import Reading, places_of, print_records, read_to_the_end
 from ottla.tools.usage import WrongUsage, one_of, without_effect
+from ottla.wire.wording import counted
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 Show = Callable[[Any], bytes]
 OUTPUTS = ("lines", "jsonl", "json", "hex")
 OFFSETS = ("beginning", "end", "stored")
+NAMED = 3
+"""How many partitions a message names."""
 OFFSET = re.compile("beginning|earliest|start|end|latest|stored|-?[0-9]+|s?@.+")
 
 
@@ -44,6 +47,7 @@ def consume(options: Namespace) -> None:
     until = milliseconds(options.until) if options.until else None
     with connect(options) as cluster:
         committed = properties.get("isolation.level") == "read_committed"
+        written = high_watermarks(cluster, options) if committed and options.exit else {}
         wanted = reading(options, cluster, committed=committed)
         wanted.until, wanted.most = until, options.count
         if options.dry_run and wanted.group:
@@ -53,6 +57,8 @@ def consume(options: Namespace) -> None:
             print_records(cluster, wanted, properties, show, line.add)
         finally:
             line.clear()
+    if options.count is None or wanted.taken < options.count:
+        say_what_is_open(wanted, written)
 
 
 def choose_output(options: Namespace) -> None:
@@ -131,6 +137,33 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
     elif options.exit:
         read_to_the_end(cluster, found, committed=committed)
     return found
+
+
+def high_watermarks(cluster: ClusterClient, options: Namespace) -> dict[Place, int]:
+    """The end of each partition, including open transactions. It must be asked before the last
+    stable offsets: only then does a smaller last stable offset prove that a transaction is open."""
+    asked = Reading(topics=options.topic, partitions=options.partition or None, ends={})
+    return offsets.required(cluster, dict.fromkeys(places_of(cluster, asked), LATEST))
+
+
+def say_what_is_open(wanted: Reading, written: dict[Place, int]) -> None:
+    """Reports on stderr the offsets that an open transaction withholds from this reader."""
+    held: dict[Place, int] = {}
+    for place, end in sorted((wanted.group_ends or wanted.ends or {}).items()):
+        begin = wanted.starts.get(place, wanted.start)
+        if begin == LATEST and not wanted.group:        # this reader begins after them
+            continue
+        if max(begin, end) < written.get(place, 0) and place not in wanted.finished:
+            held[place] = max(begin, end)
+    if not held:
+        return
+    count = sum(written[place] - offset for place, offset in held.items())
+    where = [f"{topic}-{index} from offset {offset}" for (topic, index), offset in held.items()]
+    more = f" and {counted(len(where) - NAMED, 'other partition')}" if len(where) > NAMED else ""
+    print(
+        f"{counted(count, 'offset')} not read because of an open transaction:"
+        f" {', '.join(where[:NAMED])}{more}; to see all transactions: ottla transaction list",
+        file=sys.stderr)
 
 
 def say_where_it_goes_on(cluster: ClusterClient, wanted: Reading, text: str) -> None:

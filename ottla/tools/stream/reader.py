@@ -80,6 +80,8 @@ class Reading:
     up to these offsets."""
     taken: int = 0
     """How many records were printed."""
+    finished: set[Place] = field(default_factory=set)
+    """Partitions that have reached `until`."""
 
     @property
     def is_member(self) -> bool:
@@ -125,8 +127,6 @@ class RecordPrinter:
         self.cluster, self.consumer, self.wanted, self.out = cluster, consumer, wanted, out
         self.ends: dict[Place, int] = {}
         """The end offsets that are not reached yet."""
-        self.finished: set[Place] = set()
-        """Partitions that have reached `until`."""
         self.subscribed: list[str] = []
         self.looked_at = 0.0
         self.since = 0.0
@@ -202,7 +202,7 @@ class RecordPrinter:
         """Prints a message if it is a wanted record. Returns whether it was printed."""
         place, offset = (message.topic(), message.partition()), message.offset()
         consumer, wanted = self.consumer, self.wanted
-        if not consumer.is_next(place, offset) or place in self.finished:
+        if not consumer.is_next(place, offset) or place in wanted.finished:
             return False
         if message.error() is not None:         # the partition's end
             consumer.advance(place, offset)
@@ -212,7 +212,7 @@ class RecordPrinter:
             return False
         record = record_of(message)
         if wanted.until is not None and record.timestamp >= wanted.until:
-            self.finished.add(place)
+            wanted.finished.add(place)
             consumer.pause(place)
             return False
         self.out.write(show(record))
@@ -229,14 +229,14 @@ class RecordPrinter:
             self.since = now        # so writing the output does not count as silence
         if wanted.group_ends and self.consumer.joined != self.joined:
             self.joined, self.since = self.consumer.joined, now
-        if self.finished and self.finished >= positions.keys():
+        if wanted.finished and wanted.finished >= positions.keys():
             return True
         if wanted.ends is not None and not wanted.group:
             for place in list(self.ends):
                 here = positions[place]
                 if here != self.at.get(place):      # positions pass skipped records, too
                     self.at[place], self.since = here, now
-                if here >= self.ends[place] or place in self.finished:
+                if here >= self.ends[place] or place in wanted.finished:
                     del self.ends[place]
             if not self.ends:
                 return True
@@ -300,7 +300,7 @@ class RecordPrinter:
             return "this reader could not join"
         for place, here in self.consumer.positions.items():
             end = self.wanted.group_ends.get(place, 0)
-            if here < end and place not in self.finished:
+            if here < end and place not in self.wanted.finished:
                 return f"records of {place[0]}-{place[1]} before offset {end} have not arrived"
         return ""
 

@@ -185,7 +185,33 @@ def test_a_reader_ends_after_the_marker_of_a_transaction(ottla: Ottla) -> None:
         producer.produce("marked", finish.__name__)
         producer.flush(30)
         finish(30)
-    assert ottla.ok("consume marked -e --committed") == "commit_transaction\n"
+    done = ottla("consume marked -e --committed")
+    assert done == (0, "commit_transaction\n", ""), "no transaction is open"
+
+
+def test_a_reader_says_at_the_end_what_an_open_transaction_withholds(ottla: Ottla) -> None:
+    ottla.ok("topic create withheld --partitions 2")
+    ottla.ok("produce withheld --partition 0", b"1\n")
+    producer = Producer({"bootstrap.servers": ottla.address, "transactional.id": "withheld"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in ("2", "3"):
+        producer.produce("withheld", value, partition=0)
+    producer.flush(30)
+    said = ("2 offsets not read because of an open transaction: withheld-0 from offset 1;"
+            " to see all transactions: ottla transaction list\n")
+    for more in ("", "--group withheld-group"):
+        assert ottla(f"consume withheld -e --committed {more}") == (0, "1\n", said), more
+    one = said.replace("2 offsets", "1 offset").replace("from offset 1", "from offset 2")
+    assert ottla("consume withheld -e --committed --offset 2") == (0, "", one)
+    for others, printed in (
+        ("--partition 1", ""), ("--offset end", ""), ("--until @2001-01-01 --partition 0", ""),
+        ("-n 1", "1\n"),
+    ):
+        done = ottla(f"consume withheld -e --committed {others}")
+        assert done == (0, printed, ""), f"{others}: this reader would not get the records anyway"
+    assert ottla("consume withheld -e").err == ""
+    producer.abort_transaction(30)
 
 
 def test_offsets_are_understood_as_kcat_has_them(ottla: Ottla) -> None:

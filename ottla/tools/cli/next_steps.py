@@ -105,4 +105,9 @@ def _right(failed: Refused, command: str) -> str:
     # Of this command's requests, only DescribeConfigs is refused with a message.
     if command == "topic describe" and failed.said:
         operation = "describe-configs"
-    return allowed_by(resource, operation, failed.user or "")
+    step = allowed_by(resource, operation, failed.user or "")
+    if kind == "topic" and operation == "write":
+        # A broker hides from this user whether the topic exists. Producers create missing topics.
+        create = allowed_by(resource, "create", failed.user or "").partition(": ")[2]
+        step += f"; if the topic does not exist yet, also: {create}"
+    return step

@@ -97,12 +97,16 @@ class Parser(argparse.ArgumentParser):
         return True
 
     def _unrecognized(self, words: Sequence[str]) -> str:
-        from ottla.client.other_words import meant, ours
+        from ottla.client.other_words import meant, ours, with_flag
         from ottla.client.similar_names import similar
 
-        flag = next(filter(_is_flag, words), words[0]).partition("=")[0]
-        near = (ours(flag, self.flags) or similar(flag, self.flags)
-                or ours(meant(flag), self.flags))
+        word = next(filter(_is_flag, words), words[0])
+        flag, _, value = word.partition("=")
+        value = value or next(iter(words[words.index(word) + 1:]), "")
+        near = (ours(flag, self.flags, value) or similar(flag, self.flags)
+                or ours(meant(flag), self.flags, value))
+        if len(words) == 1 and not _is_flag(word):
+            near = with_flag(self.prog, word, self.flags) or near
         return f"unrecognized arguments: {' '.join(words)}{near}"
 
     def error(self, message: str) -> NoReturn:

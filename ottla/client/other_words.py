@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from difflib import get_close_matches
+from shlex import quote
 
 SERVERS = ("--bootstrap-server",)
 BEGINNING = ("--offset beginning", "--to beginning", "--starting earliest")
@@ -34,6 +36,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "--eof": ("--exit",),
     "--execute": ("--yes",),
     "--force": ("--yes",),
+    "--format": ("--input",),
     "--from": ("--offset OFFSET", "--to OFFSET", "--since", "--starting", "--source", "--at"),
     "--from-beginning": BEGINNING,
     "--from-end": END,
@@ -82,18 +85,46 @@ WORDS is suggested only if the command names that value (metavar) by one of thes
 
 def meant(flag: str) -> str:
     """The flag of another program that is most similar to a mistyped one, or ""."""
-    from difflib import get_close_matches
-
     return next(iter(get_close_matches(flag, WORDS, 1, 0.8)), "")
 
 
-def ours(flag: str, known: Mapping[str, argparse.Action]) -> str:
+def ours(flag: str, known: Mapping[str, argparse.Action], given: str | None = None) -> str:
     """For example, returns "; similar: --to beginning" for --to-earliest if the command has --to.
-    Returns "" if the command has no flag for the purpose of `flag`."""
+    Returns "" if the command has no flag for the purpose of `flag`. With `given`, the value of
+    `flag`, also returns the values of a flag that has choices, and which of them is meant."""
     for text in WORDS.get(flag, ()):
         name, _, value = text.partition(" ")
         if name in known and (not value or known[name].metavar in TAKES.get(
             name, (known[name].metavar,)
         )):
-            return f"; similar: {text}"
+            choices = [str(one) for one in known[name].choices or ()]
+            if value or given is None or not choices:
+                return f"; similar: {text}"
+            nearest = get_close_matches(given.lower(), choices, 1)
+            return f"; similar: {' '.join([text, *nearest])} (known values: {', '.join(choices)})"
     return ""
+
+
+NEEDS_FLAG = {
+    "ottla group reset": "--to",
+    "ottla produce": "--file",
+    "ottla reassign plan": "--without",
+    "ottla topic grow": "--partitions",
+    "ottla topic trim": "--before",
+}
+"""Commands whose users forget a flag, and this flag, which the value after the last argument
+belongs to."""
+
+
+def with_flag(command: str, value: str, known: Mapping[str, argparse.Action]) -> str:
+    """Returns "; write it with its flag: --partitions 6" for the value of a forgotten flag. Returns
+    "" if the command has no such flag, or if the flag does not take the value."""
+    if (name := NEEDS_FLAG.get(command, "")) not in known:
+        return ""
+    try:
+        read = known[name].type
+        if callable(read):
+            read(value)
+    except argparse.ArgumentTypeError:
+        return ""
+    return f"; write it with its flag: {name} {quote(value)}"

@@ -11,7 +11,7 @@ import pytest
 
 from ottla.broker import main as server
 from ottla.client.command_line import Parser, decimal
-from ottla.client.other_words import WORDS, meant, ours
+from ottla.client.other_words import NEEDS_FLAG, WORDS, meant, ours
 from ottla.spark_interop.pipelines import command as pipelines
 from ottla.tools.cli.grammar import parser_of
 from ottla.tools.commands import table
@@ -62,6 +62,11 @@ def test_each_word_of_others_leads_to_a_flag_that_a_command_takes() -> None:
             assert not value or action.nargs is None, (parser.prog, found)
             assert not value or not action.choices or value in action.choices, (parser.prog, found)
     assert not unused, "no command answers these words so"
+
+
+def test_each_forgotten_flag_is_a_flag_of_its_command() -> None:
+    flags = {parser.prog: parser.flags for parser in PARSERS}
+    assert not [one for one, flag in NEEDS_FLAG.items() if flag not in flags[one]]
 
 
 def test_every_number_has_a_type_with_a_sentence_of_ours() -> None:

@@ -12,6 +12,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote
 
 from ottla.client.command_line import is_number
 from ottla.tools.batch_reader import DamagedFile
@@ -117,10 +118,12 @@ def _segments(directory: Path) -> list[Path]:
 
 
 def run(options: Namespace) -> int:
-    """Prints the files. Returns 1 if a file could not be read to its end, 2 for wrong flags."""
+    """Prints the files. Returns 1 if a file could not be read to its end, 2 for wrong flags. Also
+    returns 1 if a file is damaged, unless `options.as_kafka` is set: Kafka's tool returns 0."""
     from ottla.tools.dump_indexes import dump_index, dump_time_index
     from ottla.tools.dump_log import dump_log
     from ottla.tools.dump_small import dump_checkpoint, dump_snapshot, dump_transactions
+    from ottla.tools.findings import DumpFindings
 
     try:
         decoder = decoder_of(options)
@@ -128,7 +131,7 @@ def run(options: Namespace) -> int:
         print(f"ottla log dump: {error}", file=sys.stderr)
         return 2
     status = 0
-    findings: list[str] = []            # printed at the end, as Kafka's tool does
+    findings = DumpFindings()
     printers: dict[str, Callable[[str], Iterator[str]]] = {
         ".log": lambda path: dump_log(path, options, decoder, findings),
         ".checkpoint": lambda path: dump_log(path, options, decoder, findings),
@@ -160,6 +163,11 @@ def run(options: Namespace) -> int:
                 raise
             status = report(path, error)
     sys.stdout.flush()
-    for text in findings:
+    for text in findings.texts:
         print(text, file=sys.stderr)
-    return status
+    if options.as_kafka or not findings.damaged:
+        return status
+    for path in findings.damaged:
+        print(f"ottla log dump: {path} is damaged; to see what to do: ottla log verify"
+              f" {quote(path.rpartition('/')[0] or '.')}", file=sys.stderr)
+    return 1

@@ -11,8 +11,12 @@ import struct
 from argparse import Namespace
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ottla.tools.batch_reader import Batch, read_batches
+
+if TYPE_CHECKING:
+    from ottla.tools.findings import DumpFindings
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
@@ -60,7 +64,7 @@ def check_size(path: str, form: struct.Struct) -> None:
         )
 
 
-def dump_index(path: str, options: Namespace, findings: list[str]) -> Iterator[str]:
+def dump_index(path: str, options: Namespace, findings: DumpFindings) -> Iterator[str]:
     """An offset index's entries, each compared with the batch that it points to."""
     base, log = base_offset_of(path), beside(path, ".log")
     entries = read_entries(path, OFFSET_ENTRY)
@@ -91,7 +95,8 @@ def dump_index(path: str, options: Namespace, findings: list[str]) -> Iterator[s
             f"  Index offset: {offset}, log offset: {found}"
             for offset, found in sorted(mismatches.items(), reverse=True)
         ]
-        findings.append("\n".join([f"Mismatches in :{os.path.abspath(path)}", *lines]))
+        findings.damage(
+            path, "\n".join([f"Mismatches in :{os.path.abspath(path)}", *lines]))
 
 
 def batch_at(log: str, position: int, size_max: int) -> Batch | None:
@@ -101,7 +106,7 @@ def batch_at(log: str, position: int, size_max: int) -> Batch | None:
     return next((batch for _, batch in read_batches(log, None, position, size_max)), None)
 
 
-def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Iterator[str]:
+def dump_time_index(path: str, options: Namespace, findings: DumpFindings) -> Iterator[str]:
     """A time index's entries, each compared with the batch that contains the entry's offset."""
     base, log = base_offset_of(path), beside(path, ".log")
     entries = read_entries(path, TIME_ENTRY)
@@ -131,7 +136,8 @@ def dump_time_index(path: str, options: Namespace, findings: list[str]) -> Itera
         if not options.verify_index_only:
             yield f"timestamp: {timestamp} offset: {base + relative}"
         previous = timestamp
-    findings += faults.texts()
+    if texts := faults.texts():
+        findings.damage(path, *texts)
 
 
 class TimeIndexFaults:

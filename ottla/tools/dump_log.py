@@ -18,6 +18,7 @@ from ottla.wire.records import Record, control_type, coordinator_epoch
 
 if TYPE_CHECKING:
     from ottla.tools.decoders import Decoder
+    from ottla.tools.findings import DumpFindings
 
 INT_MAX = 2**31 - 1
 SNAPSHOT_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -35,38 +36,45 @@ def java_optional(value: int | None) -> str:
 
 
 def dump_log(
-    path: str, options: Namespace, decoder: Decoder | None, findings: list[str]
+    path: str, options: Namespace, decoder: Decoder | None, findings: DumpFindings
 ) -> Iterator[str]:
     """A line for every batch. With --deep-iteration or a decoder, also a line for every record.
     Raises OSError, ValueError, DamagedFile, NotDecodable.
 
-    Unreadable batches and offsets that are not consecutive go to `findings`.
+    Damage and offsets that are not consecutive go to `findings`.
     """
     yield first_line(path)
     deep = options.deep_iteration or decoder is not None
     end, previous = 0, -1
+    size = os.stat(path).st_size        # before reading: a broker may append batches meanwhile
     pairs: dict[int, int] = {}
     for position, batch in read_batches(path, options.max_bytes):
         end = position + batch.size
-        yield batch_line(batch, position)
+        is_valid = batch.crc_holds()
+        yield batch_line(batch, position, is_valid)
+        if not is_valid:
+            findings.damage(path)
         if not deep:
             continue
         try:
             records = batch.records()
         except ProtocolError as error:
-            findings.append(f"{path}: the batch at byte {position} cannot be read: {error}")
+            findings.damage(
+                path, f"{path}: the batch at byte {position} cannot be read: {error}")
             continue
         for record in records:
             if record.offset != previous + 1:
                 pairs[previous] = record.offset
             previous = record.offset
             yield record_line(batch, record, options.skip_record_metadata, decoder)
-    trailing = os.stat(path).st_size - end
+    trailing = size - end
     if trailing > 0 and options.max_bytes == INT_MAX:
+        findings.damage(path)
         yield f"Found {trailing} invalid bytes at the end of {os.path.basename(path)}"
     if pairs:
         lines = [f"  {before} is followed by {after}" for before, after in sorted(pairs.items())]
-        findings.append("\n".join([f"Non-consecutive offsets in {os.path.abspath(path)}", *lines]))
+        title = f"Non-consecutive offsets in {os.path.abspath(path)}"
+        findings.texts.append("\n".join([title, *lines]))
 
 
 def first_line(path: str) -> str:
@@ -89,7 +97,7 @@ def first_line(path: str) -> str:
     return f"Log starting offset: {int(base)}"
 
 
-def batch_line(batch: Batch, position: int) -> str:
+def batch_line(batch: Batch, position: int, is_valid: bool) -> str:
     """A batch's header."""
     if isinstance(batch, LegacyBatch):
         front, magic = f"offset: {batch.last_offset}", batch.magic
@@ -108,7 +116,7 @@ def batch_line(batch: Batch, position: int) -> str:
         f"{front} position: {position} {TIMESTAMP_TYPES[batch.timestamp_type]}: "
         f"{batch.max_timestamp} size: {batch.size} magic: {magic} "
         f"compresscodec: {codec_name(batch.codec)} crc: {batch.crc} "
-        f"isvalid: {java_bool(batch.crc_holds())}"
+        f"isvalid: {java_bool(is_valid)}"
     )
 
 

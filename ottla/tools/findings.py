@@ -24,6 +24,21 @@ CREATED_AGAIN = "start the broker: a start rebuilds the file from the segments"
 PROGRESS_SECONDS = 5.0
 
 
+@dataclass
+class DumpFindings:
+    """What `ottla log dump` found besides the lines that it prints."""
+
+    texts: list[str] = field(default_factory=list)
+    """They are printed at the end, as by Kafka's tool."""
+    damaged: dict[str, None] = field(default_factory=dict)
+    """The damaged files. Offsets that are not consecutive are no damage: compaction leaves gaps."""
+
+    def damage(self, path: str, *texts: str) -> None:
+        """Adds texts about damage. Without a text, the damage is in the printed lines."""
+        self.texts += texts
+        self.damaged[path] = None
+
+
 class ImportRefused(Exception):
     """The import is not possible as requested; the text says what to do."""
 

@@ -4,6 +4,7 @@ the command line names the action."""
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from importlib import import_module
 
 from ottla.client.command_line import Parser
@@ -16,8 +17,9 @@ ACTIONS = {
 }
 
 
-def main(arguments: list[str]) -> int:
-    """Run one action; `arguments` begin with "log". Returns the exit status."""
+def main(arguments: list[str], *, as_kafka: bool = False) -> int:
+    """Run one action; `arguments` begin with "log". Returns the exit status; with `as_kafka`, the
+    status that Kafka's tool would have."""
     if len(arguments) == 1:
         print("usage: ottla log COMMAND …")
         for name, (_, what) in ACTIONS.items():
@@ -30,7 +32,7 @@ def main(arguments: list[str]) -> int:
         action = actions.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
         if name == given:
             import_module(module).add_arguments(action)
-    options = root.parse_args(arguments[1:])
+    options = root.parse_args(arguments[1:], Namespace(as_kafka=as_kafka))
     with interruptible():
         status: int = import_module(ACTIONS[options.action][0]).run(options)
         sys.stdout.flush()

@@ -139,8 +139,10 @@ def test_indexes_are_compared_with_their_log(tmp_path: Path, capsys: Capture) ->
     data = bytearray(index.read_bytes())
     data[3] = 1
     index.write_bytes(data)
-    assert run("dump", "--files", index) == 0
-    assert capsys.readouterr().err == f"Mismatches in :{index}\n  Index offset: 1, log offset: 2\n"
+    assert run("dump", "--files", index) == 1
+    assert capsys.readouterr().err == (
+        f"Mismatches in :{index}\n  Index offset: 1, log offset: 2\n"
+        f"ottla log dump: {index} is damaged; to see what to do: ottla log verify {files}\n")
     index.write_bytes(data + b"\xff\xff")
     assert run("dump", "--index-sanity-check", "--files", index) == 1
     assert "neither positive nor a multiple of 8" in capsys.readouterr().err
@@ -150,7 +152,7 @@ def test_damage_is_told_and_what_can_be_read_is_shown(tmp_path: Path, capsys: Ca
     path = write_log(tmp_path) / f"{FIRST}.log"
     whole = path.read_bytes()
     path.write_bytes(whole[:62] + bytes([whole[62] ^ 1]) + whole[63:-1])
-    assert run("dump", "--print-data-log", "--files", path) == 0
+    assert run("dump", "--print-data-log", "--files", path) == 1
     seen = capsys.readouterr()
     assert "isvalid: false" in seen.out
     assert "the batch at byte 0 cannot be read" in seen.err
@@ -163,6 +165,43 @@ def test_damage_is_told_and_what_can_be_read_is_shown(tmp_path: Path, capsys: Ca
     assert run("dump", "--files", f"{missing},{path.with_suffix('.index')}") == 1
     seen = capsys.readouterr()
     assert str(missing) in seen.err and "offset: 2" in seen.out
+
+
+def test_the_status_tells_a_damaged_file_from_a_sound_one(tmp_path: Path, capsys: Capture) -> None:
+    """Kafka's tool ends with 0 after it has reported damage."""
+    files = write_log(tmp_path)
+    log, index, times = (files / f"{FIRST}.{kind}" for kind in ("log", "index", "timeindex"))
+    checked = ["--deep-iteration", str(log)], [str(log)], [str(index)], [str(times)]
+    flipped = log.read_bytes()
+    flipped = flipped[:62] + bytes([flipped[62] ^ 1]) + flipped[63:]
+    for path, damage, found in (
+        (log, log.read_bytes(), []),
+        (log, flipped, [checked[0], checked[1]]),
+        (log, log.read_bytes()[:-1], [checked[0], checked[1]]),
+        (index, b"\0\0\0\1" + index.read_bytes()[4:], [checked[2]]),
+        (times, bytes(7) + b"\1" + times.read_bytes()[8:], [checked[3]]),
+    ):
+        sound = path.read_bytes()
+        path.write_bytes(damage)
+        for words in checked[:2] if path == log else checked:
+            assert run("dump", *words) == (words in found), (path, words)
+            said = capsys.readouterr().err.count(f"{words[-1]} is damaged; to see what to do: ")
+            assert said == (words in found), (path, words)
+            assert main("kafka-dump-log", [*words[:-1], "--files", words[-1]]) == 0
+            assert "is damaged" not in capsys.readouterr().err
+        path.write_bytes(sound)
+
+
+def test_gaps_between_offsets_are_no_damage(tmp_path: Path, capsys: Capture) -> None:
+    """Compaction leaves them."""
+    log = open_log(tmp_path)
+    log.append_bytes(some(b"a", b"b"), 0)
+    log.close()
+    path = tmp_path / "t-0" / f"{FIRST}.log"
+    data = path.read_bytes()
+    path.write_bytes(data + (7).to_bytes(8, "big") + data[8:])
+    assert run("dump", "--deep-iteration", path) == 0
+    assert "1 is followed by 7" in capsys.readouterr().err
 
 
 MISSING = "No such file or directory"

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Passes the whole command line to `ottla log dump`."""
+    """Passes the whole command line to `ottla log dump`. Damage does not change the status, as in
+    Kafka's tool."""
     options.needs("files")
     options.only_flags()                # `ottla log dump` would take other words for files
-    return log_command.main(["log", "dump", *options.arguments])
+    return log_command.main(["log", "dump", *options.arguments], as_kafka=True)

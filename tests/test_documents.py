@@ -293,6 +293,17 @@ def test_the_compiler_may_be_a_command_of_several_words(compiler: str, fits: boo
     assert ("a C compiler is needed" in done.stdout) != fits
 
 
+def test_make_says_what_it_installs_for_spark_and_how_large_it_is_before_it_does() -> None:
+    planned = subprocess.run(
+        ["make", "-n", "-W", "pyproject.toml", ".venv/.compat"], cwd=ROOT, capture_output=True,
+        text=True, check=True).stdout
+    before, installs, _ = planned.partition("pip install -r .venv/compat.txt")
+    said = [line for line in before.splitlines() if line.startswith("echo ")][-1]
+    assert installs
+    for what in ("about 1.2 GB in .venv", "pyspark", "Playwright", "JDK"):
+        assert what in said, said
+
+
 def test_make_help_names_every_target_that_somebody_calls() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)

@@ -388,6 +388,10 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
         line = process.stdout.readline()
         bootstrap, _, where = line.removeprefix("ottla cluster ready: ").partition(", data in ")
         assert where.strip() == str(tmp_path / "data"), line
+        following = process.stdout.readline().partition("terminal: ")[2].partition(";")[0]
+        assert len(subprocess.run(
+            [sys.executable, "-m", "ottla", *shlex.split(following)[1:], "-o", "name"],
+            stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()) == 3
         admin = AdminClient({"bootstrap.servers": bootstrap})
         assert len(admin.describe_cluster().result(30).nodes) == 3
         killed = holder_of(tmp_path / "data" / "broker-2")

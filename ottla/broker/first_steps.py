@@ -1,4 +1,5 @@
-"""What to type once the broker serves, for `ottla server start --first-steps` and `make run`."""
+"""What to type once the broker or the cluster serves, for `ottla server start --first-steps`, `make
+run` and `ottla cluster start`."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from shlex import quote
 
 USUAL = "localhost:9092"
 
@@ -31,6 +33,14 @@ def first_steps(address: str) -> str:
         ["", "Next, in a second terminal in the same directory:", "", *shown, "",
          "Ctrl-C here stops the broker; it keeps the records. More: docs/quick_start.md"]
     )
+
+
+def program() -> str:
+    """How a user calls `ottla` in another terminal in the same directory."""
+    if shutil.which("ottla", path=path_of_another_terminal()) is not None:
+        return "ottla"
+    own = Path(sys.prefix) / "bin" / "ottla"
+    return quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
 
 
 def path_of_another_terminal() -> str:

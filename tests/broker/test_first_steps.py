@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker import first_steps as steps
 from ottla.broker.first_steps import first_steps
 
 HINT = "puts ottla on the PATH"
@@ -29,8 +30,10 @@ def test_a_second_terminal_is_told_to_activate_what_only_the_first_has_activated
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}/nowhere")
     monkeypatch.setenv("VIRTUAL_ENV", str(own.parent))
     assert ". .venv/bin/activate" in first_steps("localhost:9092")
+    assert steps.program() == ".venv/bin/ottla"
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{system}")
     assert HINT not in first_steps("localhost:9092")
+    assert steps.program() == "ottla"
     monkeypatch.delenv("VIRTUAL_ENV")
     monkeypatch.setenv("PATH", str(own))        # as a container's image sets it for every process
     assert HINT not in first_steps("localhost:9092")

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from ottla.broker.first_steps import program
 from ottla.broker.lock_holder import holder_of
 from ottla.client.errors import ClientError
 from ottla.client.frames import Frames
@@ -301,7 +302,10 @@ def start(options: Namespace) -> int:
     try:
         with cluster:
             where = cluster.directory.absolute()
-            print(f"ottla cluster ready: {cluster.bootstrap}, data in {where}", flush=True)
+            print(f"ottla cluster ready: {cluster.bootstrap}, data in {where}")
+            first = cluster.bootstrap.partition(",")[0]
+            print(f"next, in another terminal: {program()} cluster info -b {first};"
+                  " Ctrl-C here stops the cluster, which keeps its records", flush=True)
             try:
                 Upkeep(cluster.processes, say, time.monotonic).run()
             finally:

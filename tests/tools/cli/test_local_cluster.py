@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from ottla.broker import first_steps
 from ottla.tools.cli import local_cluster
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 from ottla.tools.zookeeper import local
@@ -75,6 +76,12 @@ def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(
     monkeypatch.setattr(LocalBroker, "kill", lambda broker: ended.append(broker.node_id))
     monkeypatch.setattr(local_cluster, "Upkeep", interrupt)
     done = Ottla("")(f"cluster start {tmp_path} --brokers 2 --port 0 --zookeeper 127.0.0.1:1/x")
+    if at == "run":
+        ready, following = done.out.splitlines()
+        first = ready.removeprefix("ottla cluster ready: ").partition(",")[0]
+        assert following == (
+            f"next, in another terminal: {first_steps.program()} cluster info -b {first};"
+            " Ctrl-C here stops the cluster, which keeps its records")
     lines = [line.partition(" ")[2] for line in done.err.splitlines()]
     assert done.status == 0 and ended == [1, 2]
     assert lines[-len(said):] == said, done.err

@@ -391,10 +391,10 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
     ("slice --topic six --format avro --schemas {new}",
      "`schemas` is {new}, which is not a directory"),
-    ("windows --topic six --path {new} --window 1h --aggregates n=count(*)",
+    ("windows --topic six --path {new} --window 1hour --aggregates n=count(*)",
      "`schema` is missing: the format json"),
-    ("windows --topic six --path {new} --window 1h --aggregates n=count(*) --format raw --updates",
-     "`updates` (--updates) needs a topic"),
+    ("windows --topic six --path {new} --window 1hour --aggregates n=count(*) --format raw"
+     " --updates", "`updates` (--updates) needs a topic"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
@@ -416,19 +416,22 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for `every`"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
      "'1dya' is not valid for `window`: write a number and a unit"),
+    ("windows --topic none --path {file}/x --window 1dya --aggregates n=count(*) --schemas {new}",
+     "'1dya' is not valid for `window`"),      # and not what is missing
+    ("slice --topic none --format json --since yesterday", "'yesterday' is not a time"),
     ("windows --topic six --path {new} --window 1hour --watermark 10 --aggregates n=count(*)"
      " --format raw", "'10' is not valid for `watermark`: write a number and a unit"),
     ("archive --topic six --path {new} --every 1",
      "'1' is not valid for `every`: write a number and a unit"),
-    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=avg(dep_dela)",
+    ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=avg(dep_dela)",
      "aggregates, n = avg(dep_dela): there is no column dep_dela; the columns are carrier, "
      "dep_delay; did you"),
-    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
+    ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=count(*)"
      " --by carier",
      "by: there is no column carier; the columns are carrier, dep_delay; did you mean carrier"),
-    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
+    ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=count(*)"
      " --time-column time", "time_column: there is no column time; the columns are carrier"),
-    ("windows --topic six --path {new} --window 1h --schema {ddl} --aggregates n=count(*)"
+    ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=count(*)"
      " --time-column carrier", "time_column: carrier is of type STRING, but the event time must be"
      " a TIMESTAMP: declare carrier as TIMESTAMP in the schema"),
     ("slice --topic six --format json --schema at:TIMESTMP",
@@ -545,6 +548,17 @@ def test_a_count_in_a_file_is_at_least_1(
     step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"\nrecords_per_batch = -5'
     said = refusal(capfd, "run", file_of(broker, tmp_path, step))
     assert "-5 is not valid for `records_per_batch`: use 1 or more" in said
+
+
+def test_a_wrong_value_in_a_later_step_is_reported_before_any_broker_is_asked(
+    broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A file has the names of the functions' arguments, not those of flags."""
+    first = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"'
+    second = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/b"\nby = "dat"'
+    file = file_of(broker, tmp_path, first, second)
+    said = refusal(capfd, "run", file, "-b", "127.0.0.1:1")
+    assert said.startswith(f"{file}, step 2 (archive): 'dat' is not valid for `by`: use hour or")
 
 
 def test_a_missing_directory_of_jars_is_refused_before_a_jvm_starts(

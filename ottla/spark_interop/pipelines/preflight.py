@@ -1,4 +1,5 @@
-"""Checks before a JVM starts: brokers, topics, rights and paths of each step, in the steps' order.
+"""Checks before a JVM starts: the options of all steps, then the brokers, topics, rights and paths
+of each step, in the steps' order.
 
 A step may read what an earlier step writes, so topics and paths that an earlier step will create
 count as existing. Spark checks paths on other file systems than the local one.
@@ -65,18 +66,21 @@ def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> 
     """Raises PipelineError for the first step that cannot run. If `where`, the name of the file of
     steps, is given, the error also names the file and the step's number."""
     made = Made()
-    for number, (step, given) in enumerate(todo, 1):
-        try:
-            _check_step(step, given, made)
-        except PipelineError as error:
-            if where is None:
-                raise
-            raise PipelineError(f"{where}, step {number} ({step.name}): {error}") from None
+    checks: tuple[Callable[[Step, Mapping[str, Any], Made], None], ...] = (
+        _check_values, _check_files, _check_formats, _check_step)
+    for check_one in checks:        # wrong options are reported before anything is looked for
+        for number, (step, given) in enumerate(todo, 1):
+            try:
+                check_one(step, given, made)
+            except PipelineError as error:
+                if where is None:
+                    raise
+                raise PipelineError(f"{where}, step {number} ({step.name}): {error}") from None
 
 
 def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
-    _check_files(given)
-    _check_values(step, given)
+    if given.get("topic") and (given.get("format") or step.name == "windows"):
+        _format_of(given).at(given["topic"])    # loads schemas from their directory or registry
     for name in ("bootstrap", "source", "destination"):
         if given.get(name):
             cluster = Cluster.of(given[name])
@@ -98,20 +102,8 @@ def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
                        partitions, made)  # fmt: skip
 
 
-def _check_values(step: Step, given: Mapping[str, Any]) -> None:
-    zone = given.get("time_zone") or "UTC"
-    for name in ("since", "until"):
-        if given.get(name) is not None:
-            milliseconds(given[name], zone)
-    if given.get("lateness"):
-        duration_ms(given["lateness"])
-    if (check_options := CHECKS.get(step.name)) is not None:
-        check_options(**{name: given.get(name) for name in signature(check_options).parameters})
-    if given.get("format") or step.name == "windows":
-        format = Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
-        _check_columns(given, format)
-        if given.get("topic"):
-            format.at(given["topic"])   # loads schemas from their directory or registry
+def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
+    """Checks the options alone."""
     for option in step.options:
         value = given.get(option.name)
         if option.kind == "count" and value is not None and value < 1:
@@ -124,6 +116,24 @@ def _check_values(step: Step, given: Mapping[str, Any]) -> None:
     for name in INTERVALS:
         if given.get(name):
             _check_interval(name, str(given[name]))
+    zone = given.get("time_zone") or "UTC"
+    for name in ("since", "until"):
+        if given.get(name) is not None:
+            milliseconds(given[name], zone)
+    if given.get("lateness"):
+        duration_ms(given["lateness"])
+    if (check_options := CHECKS.get(step.name)) is not None:
+        check_options(**{name: given.get(name) for name in signature(check_options).parameters})
+
+
+def _check_formats(step: Step, given: Mapping[str, Any], _: Made) -> None:
+    """Checks the format, and the columns of its schema."""
+    if given.get("format") or step.name == "windows":
+        _check_columns(given, _format_of(given))
+
+
+def _format_of(given: Mapping[str, Any]) -> Format:
+    return Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
 
 
 def _check_columns(given: Mapping[str, Any], format: Format) -> None:
@@ -151,7 +161,7 @@ def _check_interval(name: str, text: str) -> None:
         )
 
 
-def _check_files(given: Mapping[str, Any]) -> None:
+def _check_files(_: Step, given: Mapping[str, Any], __: Made) -> None:
     schema, schemas = given.get("schema"), given.get("schemas")
     if isinstance(schema, str) and schema.endswith(SCHEMA_FILES) and not Path(schema).is_file():
         raise PipelineError(

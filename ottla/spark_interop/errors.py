@@ -7,6 +7,22 @@ class PipelineError(Exception):
     """A pipeline cannot start or continue; the text is for its user."""
 
 
+class WrongOption(PipelineError):
+    """An option of a pipeline is wrong or missing. The text has the names of these options in
+    backquotes, as in `time_column`."""
+
+    def __init__(self, text: str, *names: str) -> None:
+        super().__init__(text)
+        self.names = names
+
+    def with_flags(self) -> str:
+        """The text for the command line, where `time_column` is --time-column."""
+        text = str(self)
+        for name in self.names:
+            text = text.replace(f"`{name}`", f"--{name.replace('_', '-')}")
+        return text
+
+
 class SparkUnavailable(PipelineError):
     """No SparkSession with the Kafka connector is available."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.spark_interop import schemas as schema_store
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 
 FORMATS = ("raw", "text", "json", "avro", "protobuf")
 MODES = ("permissive", "failfast")
@@ -41,15 +41,18 @@ class Format:
             raise PipelineError(
                 f"{self.name!r} is not a format; the formats are {', '.join(FORMATS)}")
         if self.name in ("raw", "text") and (self.schema or self.schemas):
-            raise PipelineError(
-                f"the format {self.name} has no schema: leave out `schema` and `schemas`"
+            raise WrongOption(
+                f"the format {self.name} has no schema: leave out `schema` and `schemas`",
+                "schema", "schemas",
             )
         if self.name == "json" and self.schema is None:
-            raise PipelineError(
-                "`schema` is missing: the format json needs one, e.g. 'carrier STRING, delay INT'")
+            raise WrongOption(
+                "`schema` is missing: the format json needs one, e.g. 'carrier STRING, delay INT'",
+                "schema")
         if self.name in ("avro", "protobuf") and self.schema is None and self.schemas is None:
-            raise PipelineError(
-                f"the format {self.name} needs `schema`, or `schemas` (a directory or a registry)"
+            raise WrongOption(
+                f"the format {self.name} needs `schema`, or `schemas` (a directory or a registry)",
+                "schema", "schemas",
             )
 
     def at(self, topic: str) -> Format:

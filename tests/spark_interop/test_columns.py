@@ -65,6 +65,6 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(PipelineError) as refused:
         check_expressions([*COLUMNS, *OWN], {"n": "sum(nonsense)"}, "aggregates")
     assert str(refused.value) == (
-        "aggregates, n = sum(nonsense): there is no column nonsense; the columns are carrier,"
+        "`aggregates`, n = sum(nonsense): there is no column nonsense; the columns are carrier,"
         " dep_delay, odd name, time_hour")
     check_columns(COLUMNS, ["carrier", "`odd name`.a", "odd name"], "by")

@@ -110,14 +110,14 @@ def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
              tmp_path, "--aggregates", "n=count(*)", "--format", "raw", "--window"]
     kept = ["--watermark", "10 minutes", "--to", "t", "--name", "n"]
     assert refusal(capsys, *words, "2 hours", *kept) == (
-        f"{tmp_path} was written with `window` 1 hour, but this run has `window` 2 hours: give"
-        " `window` 1 hour again, or name another path")
+        f"{tmp_path} was written with --window 1 hour, but this run has --window 2 hours: give"
+        " --window 1 hour again, or name another path")
     said = refusal(capsys, *words, "1 hour", *kept, "--watermark", "1 minute")
-    assert "with `watermark` 10 minutes, but this run has `watermark` 1 minute: give" in said
+    assert "with --watermark 10 minutes, but this run has --watermark 1 minute: give" in said
     said = refusal(capsys, *words, "1 hour")
-    assert "with `watermark` 10 minutes, but this run has `watermark` 1 hour (the default)" in said
+    assert "with --watermark 10 minutes, but this run has --watermark 1 hour (the default)" in said
     said = refusal(capsys, *words, "1 hour", *kept, "--name", "another")
-    assert "with `name` n, but this run has `name` another" in said
+    assert "with --name n, but this run has --name another" in said
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main(["pipeline", *map(str, words), "1 hour", *kept])
 
@@ -139,11 +139,11 @@ def test_an_archive_by_another_grain_is_refused_before_a_jvm_starts(
     words = ["archive", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
              tmp_path]  # fmt: skip
     assert refusal(capsys, *words, "--by", "hour") == (
-        f"{tmp_path} was written with `by` date, but this run has `by` hour: give `by` date again,"
+        f"{tmp_path} was written with --by date, but this run has --by hour: give --by date again,"
         " or name another path")
-    assert "but this run has `by` hour (the default): give" in refusal(capsys, *words)
+    assert "but this run has --by hour (the default): give" in refusal(capsys, *words)
     said = refusal(capsys, *words, "--by", "date", "--isolation", "read_uncommitted")
-    assert "with `isolation` read_committed, but this run has `isolation` read_uncommitted" in said
+    assert "with --isolation read_committed, but this run has --isolation read_uncommitted" in said
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main(["pipeline", *map(str, words), "--by", "date"])
 
@@ -163,12 +163,12 @@ def test_a_topic_that_was_created_again_is_refused_before_a_jvm_starts(
 
 @pytest.mark.parametrize(("more", "said"), [
     ("--aggregates m=count(*)",
-     "with `aggregates` n = count(*), but this run has `aggregates` m = count(*): give"),
+     "with --aggregates n = count(*), but this run has --aggregates m = count(*): give"),
     ("--by carrier",
-     "with `by` dep_delay, but this run has `by` carrier: give `by` dep_delay again"),
-    ("--slide 1minute", "with no `slide`, but this run has `slide` 1minute: leave `slide` out, or"),
+     "with --by dep_delay, but this run has --by carrier: give --by dep_delay again"),
+    ("--slide 1minute", "with no --slide, but this run has --slide 1minute: leave --slide out, or"),
     ("--session-gap",
-     "with no `session_gap`, but this run has `session_gap`: leave `session_gap` out"),
+     "with no --session-gap, but this run has --session-gap: leave --session-gap out"),
     ("--schema dep_delay:INT", "with the schema carrier string, dep_delay int, but this run has "
      "dep_delay:INT: give the same schema again, or name another path"),
     ("", None),
@@ -363,7 +363,7 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("archive --topic sx --path {new}", "topic sx not found at {at}; did you mean six?"),
     ("archive --topic six --path {file}/a", "{file} is not a directory"),
     ("archive --topic six --path {new} --starting latests",
-     "'latests' is not valid for `starting`: use earliest, latest, or an offset for each"),
+     "'latests' is not valid for --starting: use earliest, latest, or an offset for each"),
     ('archive --topic six --path {new} --starting {{"one":{{"0":1}}}}', "'{{\"one\""),
     ('archive --topic six --path {new} --starting {{"six":{{"0":"1"}}}}', "'{{\"six\""),
     ('archive --topic six --path {new} --starting {{"six":{{"0":-3}}}}', "'{{\"six\""),
@@ -390,50 +390,50 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("slice --topic six --output {file}", "{file} already exists: name another"),
     ("slice --topic six --format json --schema {new}.ddl", "the schema {new}.ddl cannot be read"),
     ("slice --topic six --format avro --schemas {new}",
-     "`schemas` is {new}, which is not a directory"),
+     "--schemas is {new}, which is not a directory"),
     ("windows --topic six --path {new} --window 1hour --aggregates n=count(*)",
-     "`schema` is missing: the format json"),
+     "--schema is missing: the format json"),
     ("windows --topic six --path {new} --window 1hour --aggregates n=count(*) --format raw"
-     " --updates", "`updates` (--updates) needs a topic"),
+     " --updates", "--updates needs a topic: name one with --to. Without --to, only"),
     ("slice --topic six --lateness 1", "'1' is not a duration"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
      "the schema registry does not answer at http://127.0.0.1:1"),
     ("replay --path {archive} --topic six --timestamps old",
-     "`timestamps` must be original or now"),
-    ("replay --path {archive} --topic six --rate 0", "`rate` (records per second) must be above 0"),
+     "--timestamps must be original or now"),
+    ("replay --path {archive} --topic six --rate 0", "--rate (records per second) must be above 0"),
     ("dead-letter --topic six --to x --dead-letters x --checkpoint {new}",
      "good and bad records would both go to x: name two topics"),
     ("dead-letter --topic six --to six --dead-letters x --checkpoint {new}",
      "six would be both read and written"),
     ("dead-letter --topic six --to x --dead-letters y --checkpoint {new} --share-max 5",
-     "share_max=5.0: expected a share from 0 to 1, such as 0.05"),
+     "5.0 is not valid for --share-max: use a share from 0 to 1, such as 0.05"),
     ("mirror --topic six --checkpoint {new}", "six would be mirrored into itself"),
-    ("quality-report", "name a `topic` and its cluster's address (`bootstrap`), or an `archive`"),
+    ("quality-report", "give --topic and its cluster's address (--bootstrap), or --archive"),
     ("quality-report --archive {archive} --since 2013-06-01",
-     "a report about an archive covers all of its records: leave out `since` and"),
-    ("archive --topic six --path {new} --by dat", "'dat' is not valid for `by`: use hour or date"),
-    ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for `every`"),
+     "a report about an archive covers all of its records: leave out --since and"),
+    ("archive --topic six --path {new} --by dat", "'dat' is not valid for --by: use hour or date"),
+    ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for --every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
-     "'1dya' is not valid for `window`: write a number and a unit"),
+     "'1dya' is not valid for --window: write a number and a unit"),
     ("windows --topic none --path {file}/x --window 1dya --aggregates n=count(*) --schemas {new}",
-     "'1dya' is not valid for `window`"),      # and not what is missing
+     "'1dya' is not valid for --window"),      # and not what is missing
     ("slice --topic none --format json --since yesterday", "'yesterday' is not a time"),
     ("windows --topic six --path {new} --window 1hour --watermark 10 --aggregates n=count(*)"
-     " --format raw", "'10' is not valid for `watermark`: write a number and a unit"),
+     " --format raw", "'10' is not valid for --watermark: write a number and a unit"),
     ("archive --topic six --path {new} --every 1",
-     "'1' is not valid for `every`: write a number and a unit"),
+     "'1' is not valid for --every: write a number and a unit"),
     ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=avg(dep_dela)",
-     "aggregates, n = avg(dep_dela): there is no column dep_dela; the columns are carrier, "
+     "--aggregates, n = avg(dep_dela): there is no column dep_dela; the columns are carrier, "
      "dep_delay; did you"),
     ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=count(*)"
      " --by carier",
-     "by: there is no column carier; the columns are carrier, dep_delay; did you mean carrier"),
+     "--by: there is no column carier; the columns are carrier, dep_delay; did you mean carrier"),
     ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=count(*)"
-     " --time-column time", "time_column: there is no column time; the columns are carrier"),
+     " --time-column time", "--time-column: there is no column time; the columns are carrier"),
     ("windows --topic six --path {new} --window 1hour --schema {ddl} --aggregates n=count(*)"
-     " --time-column carrier", "time_column: carrier is of type STRING, but the event time must be"
-     " a TIMESTAMP: declare carrier as TIMESTAMP in the schema"),
+     " --time-column carrier", "--time-column: carrier is of type STRING, but the event time must"
+     " be a TIMESTAMP: declare carrier as TIMESTAMP in the schema"),
     ("slice --topic six --format json --schema at:TIMESTMP",
      "the schema's column at: there is no type TIMESTMP; did you mean TIMESTAMP?"),
 ])  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster, offsets_json
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.files import Files, Readable
 from ottla.spark_interop.pipelines.table import CHECKPOINT, SETTINGS, Table
@@ -70,7 +70,7 @@ def archive(
     retention removed unread records (unless `allow_gaps`).
     """
     if by not in GRAINS:
-        raise PipelineError(f"{by!r} is not valid for `by`: use hour, date or none")
+        raise WrongOption(f"{by!r} is not valid for `by`: use hour, date or none", "by")
     check_options(topic, starting)
     with query_run.telling(f"archive {topic}", progress, bootstrap) as shown:
         cluster = Cluster.begun(bootstrap)
@@ -241,10 +241,10 @@ def check_options(topic: str, starting: str | None) -> None:
     except (ValueError, TypeError, KeyError, AttributeError):
         valid = False
     if not valid:
-        raise PipelineError(
+        raise WrongOption(
             f"{starting!r} is not valid for `starting`: use earliest, latest, or an offset for"
             f' each partition, such as {{"{topic}": {{"0": 17}}}}. Offset -2 means earliest, and'
-            " offset -1 means latest"
+            " offset -1 means latest", "starting"
         )
 
 

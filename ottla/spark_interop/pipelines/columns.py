@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.topics import OWN
 from ottla.spark_interop.value_format import Format
 
@@ -74,8 +74,9 @@ def type_in(given: Format, name: str) -> str | None:
     return None
 
 
-def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
-    """Raises PipelineError for the first name that is not a column; its text lists the columns."""
+def check_columns(known: list[str], names: Iterable[str], option: str, where: str = "") -> None:
+    """Raises WrongOption for the first name in an option that is not a column. The error's text
+    lists the columns. `where` is the part of the option's value that has the names."""
     lower = {name.lower(): name for name in known}
     for name in names:
         whole = name.strip("`").lower()
@@ -83,19 +84,21 @@ def check_columns(known: list[str], names: Iterable[str], what: str) -> None:
             near = get_close_matches(name.lower(), lower, 1, NEAR)
             hint = f"; did you mean {lower[near[0]]}?" if near else ""
             there = ", ".join(each for each in known if each not in OWN)
-            raise PipelineError(f"{what}: there is no column {name}; the columns are {there}{hint}")
+            raise WrongOption(
+                f"`{option}`{where}: there is no column {name}; the columns are {there}{hint}",
+                option)
 
 
-def check_expressions(known: list[str], expressions: Mapping[str, str], what: str) -> None:
-    """Raises PipelineError for a column that SQL expressions use but `known` lacks, and for a
+def check_expressions(known: list[str], expressions: Mapping[str, str], option: str) -> None:
+    """Raises WrongOption for a column that SQL expressions use but `known` lacks, and for a
     function whose name looks misspelt."""
     for name, sql in expressions.items():
-        where = f"{what}, {name} = {sql}"
+        where = f", {name} = {sql}"
         columns, functions = _named(sql)
         if "->" not in sql:             # a lambda has its own names
-            check_columns(known, columns, where)
+            check_columns(known, columns, option, where)
         for function in functions:
-            _check_function(function, where)
+            _check_function(function, option, where)
 
 
 def _named(sql: str) -> tuple[list[str], list[str]]:
@@ -111,7 +114,7 @@ def _named(sql: str) -> tuple[list[str], list[str]]:
     return columns, functions
 
 
-def _check_function(name: str, where: str) -> None:
+def _check_function(name: str, option: str, where: str) -> None:
     if name in WORDS or find_spec("pyspark") is None:
         return
     from pyspark.sql import functions
@@ -120,7 +123,8 @@ def _check_function(name: str, where: str) -> None:
     if name in map(str.lower, known):
         return
     if near := get_close_matches(name, filter(str.islower, known), 1, NEAR):
-        raise PipelineError(f"{where}: there is no function {name}; did you mean {near[0]}?")
+        raise WrongOption(
+            f"`{option}`{where}: there is no function {name}; did you mean {near[0]}?", option)
 
 
 def _names_of_json(text: str) -> list[str] | None:

@@ -16,7 +16,7 @@ from typing import Any
 from ottla.client.command_line import Parser, count, decimal
 from ottla.client.interrupts import Interrupts, handled, status_of
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError, SparkUnavailable
+from ottla.spark_interop.errors import PipelineError, SparkUnavailable, WrongOption
 from ottla.spark_interop.pipelines import preflight, query_run, steps
 from ottla.spark_interop.pipelines.steps import BY_NAME, STEPS, Option, Step
 from ottla.spark_interop.spark_session import (
@@ -149,7 +149,11 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
             raise
     except PipelineError as error:
         _print(reports, is_file)
-        print(f"ottla pipeline: {error}", file=sys.stderr)
+        # The options in a file of steps have the names of the functions' arguments.
+        text = str(error)
+        if isinstance(error, WrongOption) and not is_file:
+            text = error.with_flags()
+        print(f"ottla pipeline: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as ended:
         _print(reports, is_file)
@@ -228,6 +232,8 @@ def _run(
             with clock:
                 report = step.run(spark, given)
         except PipelineError as error:
+            if not where:
+                raise
             raise PipelineError(f"{where}{error}") from error
         except Exception as error:  # unexpected errors of Spark and the JVM
             raise PipelineError(f"{where}{query_run.explained(error)}") from error

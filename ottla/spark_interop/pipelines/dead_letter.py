@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.pipelines import query_run, table, targets, transactional
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.topics import stream_topic
@@ -113,7 +113,9 @@ def check_options(topic: str, to: str, dead_letters: str, share_max: float | Non
     if topic in (to, dead_letters):
         raise PipelineError(f"{topic} would be both read and written: name other topics")
     if share_max is not None and not 0 <= share_max <= 1:
-        raise PipelineError(f"share_max={share_max}: expected a share from 0 to 1, such as 0.05")
+        raise WrongOption(
+            f"{share_max} is not valid for `share_max`: use a share from 0 to 1, such as 0.05",
+            "share_max")
 
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ottla.client.similar_names import beside, similar
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.pipelines import (
     archive,
     columns,
@@ -107,11 +107,12 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
     for option in step.options:
         value = given.get(option.name)
         if option.kind == "count" and value is not None and value < 1:
-            raise PipelineError(f"{value} is not valid for `{option.name}`: use 1 or more")
+            raise WrongOption(
+                f"{value} is not valid for `{option.name}`: use 1 or more", option.name)
         if option.choices and value is not None and value not in option.choices:
-            raise PipelineError(
+            raise WrongOption(
                 f"{value!r} is not valid for `{option.name}`: use {' or '.join(option.choices)}"
-                f"{similar(str(value), option.choices)}"
+                f"{similar(str(value), option.choices)}", option.name
             )
     for name in INTERVALS:
         if given.get(name):
@@ -155,9 +156,9 @@ def _check_interval(name: str, text: str) -> None:
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     without_unit = re.search(r"\d(?!\w)\s*($|[\d+-])", text)
     if unknown or without_unit or not re.search(r"\d", text):
-        raise PipelineError(
+        raise WrongOption(
             f"{text!r} is not valid for `{name}`: write a number and a unit, such as '10 minutes'"
-            " or '1 day'"
+            " or '1 day'", name
         )
 
 
@@ -167,7 +168,7 @@ def _check_files(_: Step, given: Mapping[str, Any], __: Made) -> None:
         raise PipelineError(
             f"the schema {schema} cannot be read: no such file{_near(Path(schema))}")
     if schemas is not None and "://" not in str(schemas) and not Path(schemas).is_dir():
-        raise PipelineError(f"`schemas` is {schemas}, which is not a directory")
+        raise WrongOption(f"`schemas` is {schemas}, which is not a directory", "schemas")
     output = given.get("output")
     if output not in (None, "-"):
         if Path(output).exists():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop import topics
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import WrongOption
 from ottla.spark_interop.pipelines import query_run
 from ottla.spark_interop.pipelines.archive import read_archive
 from ottla.spark_interop.value_format import Format
@@ -81,8 +81,9 @@ def quality_report(
                 spark, Cluster.begun(bootstrap), topic, format=given, since=since, until=until
             )
         else:
-            raise PipelineError(
-                f"the address of the cluster that has topic {topic} is missing: give `bootstrap`")
+            raise WrongOption(
+                f"the address of the cluster that has topic {topic} is missing: give `bootstrap`",
+                "bootstrap")
         try:
             report = {"source": str(of), **measure(frame)}
         except Exception as error:
@@ -98,12 +99,13 @@ def check_options(
     """Raises PipelineError if neither a topic nor an archive is given, and for `since` or `until`
     with an archive."""
     if topic is None and archive is None:
-        raise PipelineError(
-            "name a `topic` and its cluster's address (`bootstrap`), or an `archive`")
+        raise WrongOption(
+            "give `topic` and its cluster's address (`bootstrap`), or `archive`",
+            "topic", "bootstrap", "archive")
     if archive is not None and not (since is None and until is None):
-        raise PipelineError(
+        raise WrongOption(
             "a report about an archive covers all of its records: leave out `since` and `until`,"
-            " or name the topic instead"
+            " or name the topic instead", "since", "until"
         )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.offsets import offsets_from_checkpoint
 from ottla.spark_interop.pipelines import (
     archive,
@@ -104,9 +104,10 @@ def _check_options(
     for name, value in wanted.items():
         if name in known and known[name] != value:
             default = "" if given.get(name) is not None or not value else " (the default)"
-            raise PipelineError(
+            raise WrongOption(
                 f"{place} was written with {_named(name, known[name])}, but this run has "
-                f"{_named(name, value)}{default}: {_again(name, known[name])}, or name another path"
+                f"{_named(name, value)}{default}: {_again(name, known[name])}, or name another"
+                " path", name,
             )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.pipelines import query_run, targets, transactional
 from ottla.spark_interop.pipelines.archive import read_archive, read_offsets
 from ottla.spark_interop.pipelines.files import Files
@@ -132,9 +132,10 @@ def growth(to: transactional.Destination, lanes: list[int]) -> Callable[[], int]
 def check_options(rate: float | None, timestamps: str | None) -> None:
     """Raises PipelineError for a rate or a choice of timestamps that is not valid."""
     if timestamps not in (None, "original", "now"):
-        raise PipelineError(f"`timestamps` must be original or now, not {timestamps!r}")
+        raise WrongOption(
+            f"`timestamps` must be original or now, not {timestamps!r}", "timestamps")
     if rate is not None and not rate > 0:
-        raise PipelineError("`rate` (records per second) must be above 0")
+        raise WrongOption("`rate` (records per second) must be above 0", "rate")
 
 
 def destination(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ottla.client.addresses import DEFAULT_ADDRESS, VARIABLE, default_addresses
 from ottla.client.similar_names import similar
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 
 KINDS = {
     "text": str, "path": str, "count": int, "number": float, "flag": bool, "list": list,
@@ -204,11 +204,11 @@ def check_options(step: Step, given: Mapping[str, Any], where: str) -> dict[str,
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             continue
         if value is not None and (not isinstance(value, kind) or (kind is int and value is True)):
-            raise PipelineError(f"{where}: `{key}` must be a {known[key].kind}, not {value!r}")
+            raise WrongOption(f"{where}: `{key}` must be a {known[key].kind}, not {value!r}", key)
     missing = [o.name for o in step.options if o.required and given.get(o.name) is None]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
-        raise PipelineError(f"{where}: {step.name} needs {names}")
+        raise WrongOption(f"{where}: {step.name} needs {names}", *missing)
     if "bootstrap" in known and given.get("topic") is not None:
         return {**given, "bootstrap": given.get("bootstrap") or default_addresses()}
     return dict(given)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop import formats
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import PipelineError, WrongOption
 from ottla.spark_interop.pipelines import query_run, transactional
 from ottla.spark_interop.pipelines.archive import read_offsets
 from ottla.spark_interop.pipelines.files import Files, Readable
@@ -214,10 +214,10 @@ def known_watermark(files: Readable) -> str | None:
 def check_time_column(name: str, kind: str) -> None:
     """Raises PipelineError unless a column of this Spark type can be the event time."""
     if not kind.lower().startswith("timestamp"):
-        raise PipelineError(
-            f"time_column: {name} is of type {kind.upper()}, but the event time must be a"
+        raise WrongOption(
+            f"`time_column`: {name} is of type {kind.upper()}, but the event time must be a"
             f" TIMESTAMP: declare {name} as TIMESTAMP in the schema, or name another column;"
-            " without --time-column, the event time is the record's timestamp"
+            " without `time_column`, the event time is the record's timestamp", "time_column"
         )
 
 
@@ -226,11 +226,13 @@ def check_options(
 ) -> None:
     """Raises PipelineError for options that contradict each other."""
     if updates and to is None:
-        raise PipelineError("`updates` (--updates) needs a topic: name one with `to` (--to)."
-                            " Without `to`, only final windows are written, as Parquet files")
+        raise WrongOption(
+            "`updates` needs a topic: name one with `to`. Without `to`, only final windows are"
+            " written, as Parquet files", "updates", "to")
     if final and every is not None:
-        raise PipelineError("with `final` (--final), the run ends at the end of the topic: leave"
-                            " out `every` (--every)")
+        raise WrongOption(
+            "with `final`, the run ends at the end of the topic: leave out `every`", "final",
+            "every")
     if to == topic:
         raise PipelineError(f"{topic} would be both read and written: name another topic")
 

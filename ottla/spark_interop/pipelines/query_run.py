@@ -297,14 +297,20 @@ def clock(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def counting(progress: Progress, records: Callable[[], int]) -> Iterator[None]:
-    """On a terminal, shows how many records the block has written, as far as `records` can tell."""
+    """On a terminal, shows how many records the block has written, as far as `records` can tell.
+    Shows the time until there is a record."""
 
     def tick(ended: threading.Event) -> None:
         with suppress(PipelineError):   # no broker answers: `looking` reports that
             done = records()
-            if not ended.is_set():
+            if ended.is_set():
+                return
+            if done:
                 progress.update(done, "(estimated)")
+            else:
+                progress.tick(time.monotonic() - begun)
 
+    begun = time.monotonic()
     progress.restart()
     with _ticking(progress, tick):
         yield

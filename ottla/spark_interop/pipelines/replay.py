@@ -117,13 +117,14 @@ def _write(
 
 
 def growth(to: transactional.Destination, lanes: list[int]) -> Callable[[], int]:
-    """A function that counts the offsets that were committed in these partitions since the call of
-    `growth`. It counts the records of all writers, and one marker for each transaction."""
+    """A function that counts the offsets that were written in these partitions since the call of
+    `growth`. It counts the records of all writers, also those of open and aborted transactions, and
+    one marker for each transaction."""
     begun = to.cluster.ends(to.topic, committed=False, partitions=lanes)
     asking = replace(to.cluster, patience_seconds=0)
 
     def grown() -> int:
-        ends = asking.ends(to.topic, partitions=lanes)
+        ends = asking.ends(to.topic, committed=False, partitions=lanes)
         return sum(max(end - begun[lane], 0) for lane, end in ends.items())
 
     return grown

@@ -315,6 +315,7 @@ class Story:
                 raise Violation(f"partition {partition!r} cannot be read: {answer}") from answer
             except Broken:
                 continue
+        raise Violation(f"partition {partition!r} cannot be read: five links broke in turn")
 
 
 async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -325,6 +326,7 @@ async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
             return
         except Broken:
             continue
+    raise Violation("a check at the end cannot run: five links broke in turn")
 
 
 def _places(task: asyncio.Task[None]) -> str:

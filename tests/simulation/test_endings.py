@@ -122,7 +122,6 @@ class Scene:
     async def start_and_lose_power(self, operations: int) -> None:
         """Start a process, which begins to complete the end, and cut the power after so many
         operations of the disk."""
-        disk = self.world.disk
         self.world.begin_broker()
         disk = self.world.disk
         disk.stop_at = disk.operations + operations

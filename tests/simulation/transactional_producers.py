@@ -180,7 +180,7 @@ class Transactional(Producer):
             producer_epoch=self.epoch, committed=commit,
         )
         version = 5 if self.second else 3
-        epoch, self.answer = self.epoch, None
+        epoch = self.epoch
 
         def code(answer: Any) -> int:
             if version >= 5 and answer.error_code == 0:

@@ -176,8 +176,8 @@ def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
                 _check_record(part, record, at, newest)
                 by_offset[record.offset] = record.value or b""
         for value, offset in part.acked.items():
-            if value not in at and offset < part.deleted_below:
-                continue                    # deleted, or (-1) its offset is not known
+            if value not in at and max(offset, 0) < part.deleted_below:
+                continue    # it was deleted; if its offset is not known (-1), it may have been
             if value not in at:
                 raise Violation(
                     f"partition {part}: record {value[:20]!r} was acknowledged at offset {offset},"

@@ -1,4 +1,4 @@
-"""One question a file. SIGTERM ends a benchmark as Ctrl-C does, and its brokers with it."""
+"""Each file answers one question. SIGTERM ends a benchmark and its brokers, as Ctrl-C does."""
 
 from __future__ import annotations
 

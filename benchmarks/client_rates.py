@@ -1,8 +1,8 @@
 """How fast are stock clients with either broker?
 
-The same client, with the same arguments, on a new topic each time; the brokers alternate.
-Data on tmpfs; acks=all is not flushed, as in Kafka. Client and broker share the machine,
-so a rate depends on both: a broker that uses less CPU leaves more of it to the client.
+Each client runs with the same arguments against both brokers in turn, on a new topic each time.
+Data are on tmpfs. With acks=all, Ottla answers before it flushes, as Kafka does. Client and broker
+share the machine, so a rate depends on both: a broker that uses less CPU leaves more to the client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Runner = Callable[[str, str, int, int], float]
 
 
 def tool(*arguments: str) -> str:
-    """The output of one of Kafka's own tools."""
+    """Run one of Kafka's own tools; returns its output."""
     environment = os.environ | {"PORT": "0", "CPORT": "0"}
     done = subprocess.run(
         [TOOL, *arguments], capture_output=True, text=True, timeout=300, env=environment
@@ -39,7 +39,7 @@ def tool(*arguments: str) -> str:
 
 
 def java_producer(bootstrap: str, topic: str, size: int, count: int) -> float:
-    """Records a second of ProducerPerformance with acks=all, as it reports itself."""
+    """Records a second that ProducerPerformance reports, with acks=all."""
     printed = tool(
         "producer-perf", "--topic", topic, "--num-records", str(count), "--record-size", str(size),
         "--throughput", "-1", "--producer-props", f"bootstrap.servers={bootstrap}", "acks=all",
@@ -48,7 +48,7 @@ def java_producer(bootstrap: str, topic: str, size: int, count: int) -> float:
 
 
 def java_consumer(bootstrap: str, topic: str, size: int, count: int) -> float:
-    """Records a second of ConsumerPerformance, the time to join its group left out."""
+    """Records a second that ConsumerPerformance reports, without the time to join its group."""
     printed = tool(
         "consumer-perf", "--bootstrap-server", bootstrap, "--topic", topic,
         "--num-records", str(count), "--timeout", "60000",
@@ -129,11 +129,11 @@ CLIENTS: dict[str, tuple[Runner, Runner]] = {
 
 
 def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[float]]]:
-    """By client and record size and broker, records a second of each round."""
+    """Records a second in each round, by figure (client, direction and record size) and broker."""
     results: dict[str, dict[str, list[float]]] = {}
     settings = ("group.initial.rebalance.delay.ms=0",)
     with load.both_brokers(*settings, kafkas_flush=True) as brokers:
-        brokers["ottla"].stop()  # only the Ottla that flushes as Kafka does is measured
+        brokers["ottla"].stop()  # it flushes before it answers, so it is not measured
         for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
             for client, (produce, consume) in CLIENTS.items():
                 for size, count in sizes.items():
@@ -155,7 +155,7 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
 
 
 def led_offset(broker: load.AnyBroker, topic: str) -> int:
-    """The number of records that were written to the topic to find out whether it has a leader."""
+    """The number of records in the topic: they were written to find out whether it has a leader."""
     from confluent_kafka import TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "rates"})

@@ -1,9 +1,9 @@
 """What does compacting a gigabyte cost, in CPU, memory, and other clients' latency?
 
-A topic is filled with cleanup.policy=delete, then switched to compact. CPU is what the broker used
-until its cleaner's checkpoint reached the last sealed segment, including child processes and all
-threads, less what it uses when idle. On the ordinary disk; the brokers alternate. Then, on tmpfs, a
-produce of 48 MB/s in batches of 60 KB runs with and without a concurrent compaction.
+A topic is filled with cleanup.policy=delete, then switched to compact. The CPU is what all threads
+of the broker use until its cleaner's checkpoint has passed the last sealed segment, minus what the
+broker uses when idle. Data are on the ordinary disk, and the brokers alternate. Then, on tmpfs, a
+client of Ottla produces 48 MB/s in batches of 60 KB, with and without a compaction beside it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ CLEANED_WITHIN_SECONDS = 600.0
 
 
 class Load(NamedTuple):
-    """Number and size of records, and number of keys; keys are in order if all differ."""
+    """The number and the size of records, and the number of keys. If each record has its own key,
+    the keys are in order."""
 
     records: int
     size: int
@@ -78,7 +79,7 @@ LOADS = {
 
 
 def fill(broker: load.AnyBroker, topic: str, wanted: Load) -> None:
-    """Writes a topic of one partition, with sealed segments and an active segment."""
+    """Write a topic of one partition, with sealed segments and an active segment."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"cleanup.policy": "delete", "segment.bytes": str(SEGMENT_BYTES)}
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(60)
@@ -112,7 +113,8 @@ def begin_compaction(broker: load.AnyBroker, topic: str) -> None:
 
 
 def cleaned_up_to(directory: Path, topic: str) -> int:
-    """The offset in the cleaner's checkpoint, which has the same format in both brokers."""
+    """The topic's offset in the cleaner's checkpoint, which has the same format in both brokers; 0
+    if the topic is not in it."""
     for path in directory.rglob("cleaner-offset-checkpoint"):
         for line in path.read_text().splitlines()[2:]:
             name, partition, offset = line.rsplit(" ", 2)
@@ -149,7 +151,7 @@ def compact(broker: load.AnyBroker, topic: str) -> dict[str, float]:
 
 
 def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """By load and broker, one result for each round."""
+    """The result of each round, by load and broker."""
     results: dict[str, dict[str, list[dict[str, float]]]] = {}
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         brokers: dict[str, load.AnyBroker] = {
@@ -172,10 +174,11 @@ def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict
 
 
 def measure_neighbour(rounds: int) -> dict[str, list[float]]:
-    """A paced produce to Ottla with and without a concurrent compaction, the scrub always on.
+    """Produce to Ottla at a steady rate, alone and beside a compaction, with the scrub enabled.
 
-    Returns its p99 in microseconds, and the broker's CPU-µs per request. From the CPU beside a
-    compaction, the cost of an equal compaction alone is subtracted.
+    Returns the p99 of the produce requests in µs, and the broker's CPU µs per request. The CPU
+    beside a compaction does not include the compaction's own CPU, which an equal compaction has
+    shown before.
     """
     results: dict[str, list[float]] = {
         name: [] for name in ("p99 alone", "p99 beside", "CPU alone", "CPU beside")

@@ -1,8 +1,9 @@
 """What do many, slow and short connections cost, and how do they affect other clients?
 
-One load after the other; with each, the probe of `fairness` produces a small record every 3 ms.
-Its 99th percentile may be at most 1.5 times the value just before, without load (the median of
-several rounds), and the broker's memory must stay within the limits of its settings. Data on tmpfs.
+The loads run one after the other. Beside each load, the probe of `fairness` produces a small record
+every 3 ms. The probe's 99th percentile may be at most 1.5 times the value that it had just before
+the load (this is the median of several rounds). The broker's memory must stay within the limits of
+its settings. Data are on tmpfs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def connect(port: int, count: int) -> list[RawClient]:
 
 @contextlib.contextmanager
 def idle(port: int) -> Iterator[None]:
-    """Idle connections."""
+    """Hold idle connections for the block."""
     clients = connect(port, IDLE)
     yield
     for client in clients:
@@ -66,7 +67,7 @@ def in_background(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def busy(port: int) -> Iterator[None]:
-    """Connections that send a small produce twice a second, nearly two thousand requests in all."""
+    """Connections that each send a small produce request about twice a second."""
     clients = connect(port, BUSY)
     made = ProduceRequest.TopicData
     batch = build_batch([Record(timestamp=NOW_MS, value=bytes(100))])
@@ -98,7 +99,7 @@ def storm(port: int) -> Iterator[None]:
     def work(stop: threading.Event) -> None:
         while not stop.is_set():
             socket.create_connection(("127.0.0.1", port)).close()
-            time.sleep(0.001)  # some thousand a second
+            time.sleep(0.001)  # nearly a thousand a second
 
     with in_background(work):
         yield
@@ -106,7 +107,7 @@ def storm(port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def slow_readers(port: int) -> Iterator[None]:
-    """Clients that request 50 MB, ten times, and do not read."""
+    """Clients that each send ten fetches of 50 MB and do not read the replies."""
     clients = connect(port, READERS)
     made = FetchRequest.Topic
     wanted = made.Partition(partition=0, fetch_offset=0, partition_max_bytes=50 << 20)
@@ -133,7 +134,7 @@ def slow_writers(port: int) -> Iterator[None]:
         while not stop.is_set():
             for number, client in enumerate(clients):
                 client.socket.sendall(bytes(1000))
-                if number % 25 == 24:  # 500 of them in 0.1 s, and not all at the same instant
+                if number % 25 == 24:  # all 500 in 0.1 s, but not at the same instant
                     time.sleep(0.005)
 
     with in_background(work):
@@ -158,7 +159,7 @@ class Round(NamedTuple):
     beside: float
     median: float
     cores: float
-    """CPU seconds a second that the broker took, the probe's share included."""
+    """CPU seconds that the broker used per second, including the cost of the probe's requests."""
     mib: float
     descriptors: int
 
@@ -186,7 +187,7 @@ def measure(rounds: int, seconds: float) -> dict[str, list[Round]]:
 
 
 def one_round(broker: OttlaBroker, load: Load, seconds: float) -> Round:
-    """The probe alone, then together with the load."""
+    """Run the probe alone, then beside the load; returns the figures of both."""
     with probe(broker.port) as alone:
         time.sleep(seconds)
     with load(broker.port), probe(broker.port) as beside:

@@ -2,14 +2,17 @@
 
     python -m benchmarks.console [--topics 10000] [--groups 1000] [--members 100]
 
-One broker has topics of ten partitions, and groups whose members send heartbeats. Measured of
-`ottla console`: the time until it is ready, its memory, the CPU of an open page, and how long the
-overview and the list of topics take. The overview is read in two ways. A page's stream is opened as
-soon as the console is ready; its first event has the brokers, a later event the unhealthy topics,
-the last event all sums. A plain request waits for everything. In Chromium: the time from the
-console's start until the overview is painted, the time from the topics' data to the list on the
-screen, and the cost of scrolling the list. Meanwhile a request that needs no cluster is repeated:
-its longest time shows how long the console's event loop was blocked.
+One broker has topics of ten partitions, and groups whose members send heartbeats. The benchmark
+measures the time until `ottla console` is ready, its memory, the CPU of an open page, and how long
+the overview and the list of topics take. It reads the overview in two ways. The first way is a
+page's stream, opened as soon as the console is ready: the first event has the brokers, a later
+event has the unhealthy topics, and the last event has all sums. Beside this stream, the benchmark
+repeats a request that needs no cluster; its longest time shows how long the console's event loop
+was blocked. The second way is a plain request, whose reply has everything.
+
+In Chromium it measures the time from the console's ready line until the overview is painted, the
+time from the arrival of the topics' data until the list is on the screen, and the cost of scrolling
+the list.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ FRAMES = 180
 
 @contextlib.contextmanager
 def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A command of `ottla` that has printed its ready line."""
+    """Run a command of `ottla` for a block, which begins when the command prints its ready line."""
     made = subprocess.Popen(
         [sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL)
@@ -70,7 +73,7 @@ def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def memory_mib(pid: int, name: str = "VmRSS") -> float:
-    """Resident memory; with the name VmHWM, its maximum so far."""
+    """The resident memory of a process in MiB; with the name VmHWM, its maximum so far."""
     text = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in text.splitlines() if line.startswith(name))
     return int(line.split()[1]) / 1024
@@ -124,7 +127,7 @@ def until_stopped(work: Any, stop: threading.Event) -> None:
 
 
 def asked(port: int, path: str) -> tuple[float, int]:
-    """How long an answer takes, and its size."""
+    """Request a path; returns the seconds until the answer is complete, and its size in bytes."""
     connection = http.client.HTTPConnection("localhost", port, timeout=300)
     began = time.perf_counter()
     connection.request("GET", path)
@@ -160,8 +163,8 @@ def cost_of_viewers(pid: int, port: int, viewers: int, seconds: float) -> float:
 
 
 def first_overview(port: int) -> dict[str, float]:
-    """The seconds until the stream of an overview has the brokers, the unhealthy topics, and all
-    sums; and the longest time for which the console's loop was blocked meanwhile."""
+    """The seconds until the stream of an overview has shown the brokers, the unhealthy topics, and
+    all sums; also the longest time for which the console's loop was blocked meanwhile."""
     stop, beats = threading.Event(), [0.0]
     beating = threading.Thread(target=beat, args=(port, stop, beats), daemon=True)
     beating.start()
@@ -188,7 +191,7 @@ def first_overview(port: int) -> dict[str, float]:
 
 
 def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
-    """Repeats a request that needs no cluster; adds the seconds of each answer to `beats`."""
+    """Repeats a request that needs no cluster; appends the seconds of each answer to `beats`."""
     connection = http.client.HTTPConnection("localhost", port, timeout=300)
     while not stop.wait(BEAT_SECONDS):
         began = time.perf_counter()
@@ -199,7 +202,7 @@ def beat(port: int, stop: threading.Event, beats: list[float]) -> None:
 
 
 def painted(playwright: Any, words: list[str], port: int) -> float:
-    """The seconds from a console's start until the screen shows the overview with the brokers."""
+    """The seconds from a console's ready line until the screen shows the overview with brokers."""
     with opened(playwright) as page, process(*words):
         began = time.perf_counter()
         page.goto(f"http://localhost:{port}/")
@@ -208,8 +211,8 @@ def painted(playwright: Any, words: list[str], port: int) -> float:
 
 
 def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
-    """The time until a new console's overview is painted; and, for a console that runs already, how
-    long the list of topics takes from its data to the screen, and what scrolling it costs."""
+    """For new consoles, the time until the overview is painted. For the console at `port`, the time
+    from the topics' data until their list is on the screen, and what scrolling the list costs."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -223,7 +226,7 @@ def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
 
 
 def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
-    """All figures."""
+    """Measure everything; returns the values of each figure, by its name."""
     broker_port, port, http_port = free_port(), free_port(), free_port()
     address = f"localhost:{broker_port}"
     words = ["console", "--bootstrap-server", address, "--listen", f"localhost:{port}",

@@ -3,11 +3,11 @@
     python -m benchmarks.console_lists [--rows 100000] [--frames 180] [--rounds 3]
 
 Chromium shows the list of topics; this program sends the rows in place of a broker. The list is
-scrolled by two screens in every frame, then by two rows in every frame. Measured for each frame:
-how long it took, how long the main thread worked, and how much of that was scripts, styles and
-layout. Without a graphics card the processor draws the pixels, and frames wait for them: then
-frames a second depend more on the machine than on the page, and only the main thread's milliseconds
-show what the page costs. 60 frames a second leave 16.7 ms for each.
+scrolled by two screens in every frame, then by two rows in every frame. The benchmark measures how
+long each frame takes, how long the main thread works for it, and how much of this work is scripts,
+styles and layout. Without a graphics card, the processor draws the pixels, and each frame waits for
+this. The number of frames a second then depends more on the machine than on the page, and only the
+main thread's milliseconds show what the page costs. At 60 frames a second, a frame has 16.7 ms.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def opened(playwright: Any) -> Iterator[Any]:
 
 
 def drawn(page: Any, url: str) -> float:
-    """Open the list of topics; the seconds from its data to the screen."""
+    """Open the list of topics; returns the seconds from its data's arrival until it is shown."""
     page.add_init_script(CAME)
     page.goto(url)
     page.wait_for_function("() => window.shown && window.came", timeout=300_000)
@@ -82,7 +82,7 @@ def drawn(page: Any, url: str) -> float:
 
 
 def scrolled(page: Any, frames: int) -> Figures:
-    """Scroll the list that a page shows, in small and in large steps."""
+    """Scroll the list that a page shows, in large and in small steps; returns the figures."""
     devtools = page.context.new_cdp_session(page)
     devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -117,7 +117,7 @@ def stream_of(rows: int) -> str:
 
 
 def measure(rows: int, frames: int, rounds: int) -> Figures:
-    """All figures."""
+    """Measure everything; returns the values of each figure, by its name."""
     from playwright.sync_api import sync_playwright
 
     body, found = stream_of(rows), Figures()

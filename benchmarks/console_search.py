@@ -1,13 +1,14 @@
-"""Does a search in the console keep its budget, and leave other clients alone?
+"""Does a search in the console keep its budget, and how much does it delay other clients?
 
     python -m benchmarks.console_search [--gib 10] [--rounds 3] [--seconds 20] [--rate 100]
 
-The searched topic has `--gib` GiB on the ordinary disk (TMPDIR). Meanwhile a client writes small
-records to another topic at a steady rate, and reads each back. The time of a record counts from the
-moment when the record was due, so one wait also delays the following records. In turns: the client
-alone; the client beside searches with the usual budget, one after the other; the client beside a
-search of the whole topic with a raised budget. Reported for each search: how much it has read, and
-why it ended.
+The searched topic has `--gib` GiB on the ordinary disk (TMPDIR). A client writes small records to
+another topic at a steady rate, and reads each record back. The time of a record starts at the
+moment when the record was due, so one long wait also makes the times of the next records longer.
+There are three kinds of turns: in the first, the client is alone; in the second, searches with the
+usual budget run beside it, one after the other; in the third, a search of the whole topic with a
+raised budget runs beside it. For each search, the result says how much it has read, and why it
+ended.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Search = dict[str, Any]
 
 
 def fill(address: str, gib: float) -> None:
-    """Creates and fills a topic of this size, and creates an empty topic for the client."""
+    """Creates and fills the searched topic, and creates an empty topic for the client."""
     with ClusterClient(address) as cluster:
         topics.create(cluster, "haystack", partitions=PARTITIONS, replication_factor=1)
         topics.create(cluster, "small", partitions=1, replication_factor=1)
@@ -87,7 +88,7 @@ class Client:
         assert read.responses[0].partitions[0].records, "the record is there"
 
     def run(self, stop: threading.Event) -> list[float]:
-        """The milliseconds of each record until `stop`."""
+        """Works until `stop`; returns the milliseconds of each record."""
         found, due = [], time.perf_counter()
         while not stop.is_set():
             due += 1 / self.rate
@@ -109,7 +110,7 @@ def search(console: Console, **budget: int) -> Search:
 
 
 def beside(client: Client, console: Console, what: str, seconds: float) -> dict[str, Any]:
-    """The client's times beside `what`, and the searches' results."""
+    """Runs the client beside `what`; returns the client's times and the results of the searches."""
     stop, times = threading.Event(), list[float]()
     running = threading.Thread(target=lambda: times.extend(client.run(stop)))
     running.start()
@@ -125,7 +126,7 @@ def beside(client: Client, console: Console, what: str, seconds: float) -> dict[
 def measured(
     broker: OttlaBroker, client: Client, console: Console, what: str, seconds: float
 ) -> dict[str, Any]:
-    """One turn, with the share of a core that broker and console have used."""
+    """One turn: the result of `beside`, and the shares of a core that broker and console used."""
     pids = broker.pid, console.process.pid
     before, began = [*map(cpu_seconds, pids)], time.monotonic()
     one = beside(client, console, what, seconds)
@@ -137,13 +138,13 @@ def measured(
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
-    """All figures, measured in turns."""
+    """The results of all turns, by what runs beside the client."""
     found: dict[str, list[dict[str, Any]]] = {QUIET: [], USUAL: [], WHOLE: []}
     with tempfile.TemporaryDirectory() as folder:
         broker = OttlaBroker(Path(folder))
         with load.running(broker):
             fill(broker.bootstrap, options.gib)
-            os.sync()                   # else the disk would write the topic during the first turns
+            os.sync()                   # otherwise the disk would write during the first turns
             client = Client(broker.bootstrap, options.rate)
             with client.cluster, Console(broker.bootstrap, Path(folder)) as console:
                 for _ in range(options.rounds):

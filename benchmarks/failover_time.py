@@ -1,9 +1,11 @@
-"""How long are acks=all produces refused after the leader's process is killed, or falls silent?
+"""How long does it take until acks=all produces succeed again after a leader is killed or hangs?
 
-Three brokers and ZooKeeper on this machine, a topic with three replicas and min.insync.replicas 2;
-librdkafka produces into every partition, one record at a time in each. For each partition that the
-victim led: from the signal to the first acknowledgement of a record that was sent after the signal.
-Partitions that other brokers lead go on without a pause, and do not count.
+Three brokers and ZooKeeper run on this machine. A topic has three replicas, of which two must be in
+sync. librdkafka sends records to every partition all the time. A round kills or suspends one
+broker, the victim. For each partition that the victim led, the figure is the time from the signal
+to the first acknowledgement of a record that was sent after the signal. Partitions that other
+brokers lead are not measured, because they continue without a pause. With `--partitions`, the
+benchmark measures instead how long it takes until each of many partitions has another leader.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ MOVED = {
 
 
 class Writer:
-    """Sends to each partition, and notes when a record of the partition was acknowledged last."""
+    """Sends to each partition, and keeps the times of the partition's last acknowledged record."""
 
     def __init__(self, bootstrap: str) -> None:
         self.producer = Producer({
@@ -43,7 +45,7 @@ class Writer:
             "retry.backoff.ms": 20, "retry.backoff.max.ms": 50,
             "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 2,
         })
-        self.acked = [(0.0, 0.0)] * PARTITIONS       # when it was sent, when acknowledged
+        self.acked = [(0.0, 0.0)] * PARTITIONS       # when sent, when acknowledged
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.work, daemon=True)
         self.thread.start()
@@ -94,7 +96,8 @@ def wait_in_sync(admin: AdminClient) -> None:
 
 
 def measure(rounds: int, silent_rounds: int) -> Figures:
-    """Kills brokers in turn, then suspends brokers, whose connections stay open."""
+    """Kills brokers in turn, then suspends brokers (their connections stay open); returns the
+    seconds of each partition."""
     figures: Figures = {"killed_s": [], "silent_s": []}
     with tempfile.TemporaryDirectory() as directory, LocalCluster(Path(directory), 3) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -156,8 +159,9 @@ def measure_many(partitions: int, rounds: int) -> Figures:
 
 
 def all_moved(admin: AdminClient, names: list[str], victim: int) -> bool:
-    """Whether each partition has a leader that is not the victim. librdkafka sends a request that
-    waits on the victim's connection to no other broker, so each request has only a second."""
+    """Whether each partition has a leader that is not the victim. librdkafka does not repeat a
+    request at another broker while it waits on the victim's connection, so a request has only one
+    second."""
     try:
         return all(leader not in (-1, victim) for leader, _ in states(admin, names, seconds=1))
     except KafkaException:
@@ -167,7 +171,7 @@ def all_moved(admin: AdminClient, names: list[str], victim: int) -> bool:
 def states(
     admin: AdminClient, names: list[str], seconds: float = 30
 ) -> list[tuple[int, list[int]]]:
-    """Leader and in-sync set of all partitions, according to one broker."""
+    """The leader and the in-sync replicas of each partition, as a Metadata reply has them."""
     topics = admin.list_topics(timeout=seconds).topics
     return [
         (part.leader, part.isrs) for name in names for part in topics[name].partitions.values()

@@ -1,9 +1,9 @@
 """Does any single request or background task delay another client's small produce?
 
-A probe in a process of its own produces one record of 100 B every 3 ms with acks=1; meanwhile one
-other client, or the broker itself, does something large, over and over. The figure is how long the
-probe waited for its answers: the 99th percentile must stay under 50 ms. Data on tmpfs, so that the
-loop is measured, not the disk.
+A probe in a process of its own produces one record of 100 B every 3 ms with acks=1. Meanwhile
+another client, or the broker itself, does something large, over and over. The figures are the times
+for which the probe waits for its answers; their 99th percentile must stay below 50 ms. Data are on
+tmpfs, so that the event loop is measured and not the disk.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def produce(client: RawClient, topic: str, batch: bytes) -> None:
 
 
 class Works:
-    """The disturbing loads, each a call that takes a while."""
+    """The work that may delay the probe. Each method of WORKS does one piece of it."""
 
     def __init__(self, client: RawClient) -> None:
         create(client, BULK)
@@ -91,20 +91,20 @@ class Works:
         time.sleep(0.1)
 
     def partitions_5000(self, client: RawClient) -> None:
-        """One topic of 5,000 partitions created, and deleted."""
+        """Create a topic of 5,000 partitions, and delete it."""
         self.number += 1
         create_topics(client, [f"wide{self.number}"], 5000)
         delete_topics(client, [f"wide{self.number}"])
 
     def topics_1000(self, client: RawClient) -> None:
-        """1,000 topics created with one request, and deleted with one."""
+        """Create 1,000 topics with one request, and delete them with one request."""
         self.number += 1
         names = [f"many{self.number}-{n}" for n in range(1000)]
         create_topics(client, names, 1)
         delete_topics(client, names)
 
     def written_topics_deleted(self, client: RawClient) -> None:
-        """1,000 topics with records deleted with one request."""
+        """Create 1,000 topics, write a record to each, and delete all with one request."""
         self.number += 1
         names = [f"full{self.number}-{n}" for n in range(1000)]
         create_topics(client, names, 1)
@@ -114,15 +114,15 @@ class Works:
         delete_topics(client, names)
 
     def metadata(self, client: RawClient) -> None:
-        """Metadata of all 10,000 partitions."""
+        """Request the Metadata of all topics (more than 10,000 partitions)."""
         client.ask_frame(frame(MetadataRequest(topics=None), 9))
 
     def one_request_to_all(self, client: RawClient) -> None:
-        """One produce to 5,000 partitions."""
+        """Send a record to each of 10,000 partitions, 5,000 partitions in a request."""
         produce_to_all(client, BULK, 1, 5000)
 
     def fetch_100_mb(self, client: RawClient) -> None:
-        """One fetch of 100 MB."""
+        """Fetch 100 MB with one request."""
         made = FetchRequest.Topic
         wanted = made.Partition(partition=0, fetch_offset=0, partition_max_bytes=105_000_000)
         request = FetchRequest(
@@ -133,7 +133,7 @@ class Works:
         assert len(client.ask_frame(frame(request, 11))) > 100_000_000
 
     def fetch_of_all(self, client: RawClient) -> None:
-        """One fetch of 10,000 partitions, a record of each."""
+        """Fetch a record from each of 10,000 partitions with one request."""
         made = FetchRequest.Topic
         topics = [
             made(
@@ -152,7 +152,7 @@ class Works:
         client.ask_frame(frame(request, 11))
 
     def compaction(self, client: RawClient) -> None:
-        """A table that is written and compacted continuously."""
+        """Write a batch to a compacted topic, which the broker compacts meanwhile."""
         self.number += 1
         keys = (b"%d" % ((self.number * 977 + n) % 50_000) for n in range(2000))
         batch = build_batch([Record(timestamp=NOW_MS, key=k, value=bytes(50)) for k in keys])
@@ -174,8 +174,8 @@ WORKS = {
 
 @contextmanager
 def probe(port: int, module: str = "benchmarks.fairness") -> Iterator[list[float]]:
-    """The latencies in ms of a module's probe, by default a small produce every 3 ms. The list is
-    filled when the block ends."""
+    """Run the probe of a module in a process for the block: by default a small produce every 3 ms.
+    Yields a list, which gets the probe's latencies in ms when the block ends."""
     child = subprocess.Popen(
         [sys.executable, "-m", module, "--probe", str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -195,7 +195,7 @@ def prefer(pid: int) -> None:
 
 
 def run_probe(port: int) -> None:
-    """Runs in the probe's process, until a line arrives on standard input."""
+    """The work of the probe's process, until a line arrives on standard input."""
     client = RawClient(port)
     create_topics(client, ["probe"], 1)
     batch = build_batch([Record(timestamp=NOW_MS, value=bytes(100))])
@@ -216,12 +216,12 @@ def ask_until_told(ask: Callable[[], object], every_seconds: float) -> None:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value that this share of all does not exceed."""
+    """The value that this share of the values does not exceed."""
     return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 def measure(seconds: float, chosen: list[str]) -> dict[str, list[float]]:
-    """Latencies by work."""
+    """The probe's latencies in ms, by the work that runs beside it."""
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         broker = OttlaBroker(Path(directory), SETTINGS, port=free_port())

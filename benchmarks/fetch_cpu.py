@@ -1,8 +1,8 @@
-"""How much CPU does a gigabyte fetched cost?
+"""How much CPU does a fetched gigabyte cost?
 
-Raw wire load (blaster, Fetch v12, no sessions) drains the same gigabyte from the page cache,
-both brokers in turns. The floor is a server that sends the very same files with `sendfile` and
-does nothing else.
+The load generator (blaster, Fetch v12, no sessions) reads a gigabyte again and again from memory,
+from the two brokers in turn. The floor is the CPU of a server that sends Ottla's files with
+`sendfile` and does nothing else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOADS: dict[str, dict[str, Any]] = {
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result for each round."""
+    """The result of each round, by load and broker."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with load.both_brokers() as brokers, contextlib.ExitStack() as stack:
         for broker in brokers.values():
@@ -40,7 +40,7 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
             load.blast(broker, "produce", "fetch", partitions=PARTITIONS, **FILL)
         bare = stack.enter_context(load.Bare("fetch", segments(brokers["ottla"].directory)))
         targets: dict[str, load.Target] = {**brokers, "floor": bare}
-        for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept
+        for number in range(-2, rounds):  # two rounds warm Kafka up and are not kept
             for name, options in LOADS.items():
                 for kind, target in targets.items():
                     drain = {"partitions": PARTITIONS, "conns": PARTITIONS, "seconds": 0, **options}
@@ -51,7 +51,7 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def segments(directory: Path) -> list[Path]:
-    """The segment of each partition: the fill is small enough for one segment per partition."""
+    """The segment file of each partition. The topic is so small that a partition has only one."""
     name = f"{0:020}.log"
     return [directory / "data" / f"fetch-{index}" / name for index in range(PARTITIONS)]
 

@@ -1,8 +1,8 @@
-"""Is acks=all bound by the device, or by flushing once for each batch?
+"""With acks=all, does the device limit the rate of produces, or one flush for each batch?
 
-One connection with five produces in flight to 1 partition and to 100, on the ordinary disk, with
-Ottla's flush before each acknowledgement. The device is measured too: a plain loop writes equal
-batches and flushes after each, or after every fifth.
+One connection keeps five produce requests in flight, to a topic of 1 partition or of 100 partitions
+on the ordinary disk. Ottla flushes before each acknowledgement. The device is measured too: a plain
+loop writes batches of the same size, and flushes after each batch or after every fifth batch.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def device(directory: Path, batches_per_flush: int) -> dict[str, float]:
 
 
 def measure(rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """One result in each round for the device and for the broker, alternating."""
+    """The results of the broker and of the device, which are measured in turn in each round."""
     results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

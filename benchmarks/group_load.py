@@ -1,4 +1,4 @@
-"""Raw group traffic: many connections, each with one request in flight, from one Python process."""
+"""Members of groups as raw connections, each with one request in flight, in one Python process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def frame(request: Any, version: int) -> bytes:
 
 
 class Member:
-    """One member on a connection of its own."""
+    """A member of a classic group, on a connection of its own."""
 
     def __init__(self, address: tuple[str, int], group: str) -> None:
         self.socket = socket.create_connection(address, 20)
@@ -78,14 +78,14 @@ class Member:
         )
 
     def find_coordinator(self) -> None:
-        """Asks until a coordinator serves the group; the first request creates the internal topic.
+        """Waits until a coordinator serves the group. The first request creates the internal topic.
         """
         deadline = time.monotonic() + 30
         while True:
             self.send(FindCoordinatorRequest(key=self.group), 3)
             if self.receive(10, 3).error_code == 0:
-                # Kafka names a coordinator some seconds before it serves; once it does, a
-                # heartbeat of a non-member gets UNKNOWN_MEMBER_ID.
+                # Kafka names a coordinator some seconds before this coordinator serves the group.
+                # A coordinator that serves it refuses a heartbeat of an unknown member.
                 self.socket.sendall(self.heartbeat())
                 if self.receive(12, HEARTBEAT).error_code == ErrorCode.UNKNOWN_MEMBER_ID:
                     return
@@ -99,8 +99,9 @@ class Member:
         return frame(request, HEARTBEAT)
 
     def check(self, whole: bytes) -> None:
-        """Raises for an answer with an error: the figure would be worthless."""
-        assert b"\0\x16" not in whole[-4:] and b"\0\x19" not in whole[-4:], whole
+        """Fails if a heartbeat or a commit was refused (ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID),
+        because the figure would then mean nothing."""
+        assert b"\0\x16" not in whole[-5:] and b"\0\x19" not in whole[-5:], whole
 
     def commit(self, topic: str, partition: int) -> bytes:
         made = OffsetCommitRequest.Topic
@@ -123,7 +124,8 @@ class ConsumerMember(Member):
         self.owned: list[Any] = []
 
     def beat(self, topics: list[str] | None = None) -> Any:
-        """Join by naming topics, then follow the assignment; returns the answer."""
+        """Send a heartbeat, and take over the assignment in the answer; returns the answer. With
+        `topics`, the heartbeat joins the group and subscribes to them."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id=self.member_id, member_epoch=self.epoch,
             rebalance_timeout_ms=60_000 if topics else -1, subscribed_topic_names=topics,
@@ -149,13 +151,14 @@ class ConsumerMember(Member):
         return frame(request, CONSUMER_HEARTBEAT)
 
     def check(self, whole: bytes) -> None:
-        """The error code follows the correlation id, no tags and the throttle time."""
+        """Fails if the answer has an error. The error code follows the correlation id, an empty
+        list of tags, and the throttle time."""
         assert whole[9:11] == b"\0\0", whole
 
 
 def settle_consumers(members: Sequence[ConsumerMember], topic: str) -> None:
-    """All members of one KIP-848 group join, and send heartbeats until assignments and epochs no
-    longer change."""
+    """Let all members of one KIP-848 group join, and send heartbeats until their assignments and
+    epochs no longer change."""
     for member in members:
         member.beat([topic])
     quiet = 0
@@ -168,11 +171,11 @@ def settle_consumers(members: Sequence[ConsumerMember], topic: str) -> None:
 
 
 def settle(members: Sequence[Member]) -> float:
-    """All members join, leaders assign partitions, all members get their assignment; returns the
-    seconds."""
+    """Let all members join, the leaders assign partitions, and all members get their assignments;
+    returns the seconds that this took."""
     start = time.monotonic()
-    # A leader that joins again begins a rebalance. Until then, the answer to a follower that joins
-    # again has the present generation.
+    # A rebalance begins when a leader joins again. If a follower joined again before that, it would
+    # get an answer with the current generation at once.
     leaders = [member for member in members if member.leads]
     for member in leaders:
         member.send(member.join_request(), JOIN)
@@ -217,8 +220,8 @@ def settle(members: Sequence[Member]) -> float:
 def closed_loop(
     members: Sequence[Member], request_of: Callable[[Member], bytes], seconds: float
 ) -> int:
-    """Every member sends its request again as soon as it is answered; returns how many were
-    answered."""
+    """Every member sends its request again as soon as the answer arrives; returns the number of
+    answers."""
     poller = select.epoll()
     by_number = {member.socket.fileno(): (member, request_of(member)) for member in members}
     for number, (member, request) in by_number.items():
@@ -240,8 +243,8 @@ def closed_loop(
 
 
 def paced(members: Sequence[Member], interval: float, seconds: float) -> int:
-    """Every member sends a heartbeat in each interval, spread evenly; returns how many were
-    answered."""
+    """Every member sends a heartbeat in each interval; the heartbeats are spread evenly. Returns
+    the number of answers."""
     frames = [(member, member.heartbeat()) for member in members]
     step, start, count = interval / len(members), time.monotonic(), 0
     while (elapsed := time.monotonic() - start) < seconds:

@@ -1,6 +1,6 @@
-"""How much CPU does a heartbeat cost, an offset commit, and how fast does a large group settle?
+"""How much CPU do a heartbeat and an offset commit cost, and how fast does a large group settle?
 
-Raw wire load from one process: each member has its own connection, with one request in flight. The
+One process sends the requests: each member has its own connection, with one request in flight. The
 brokers take turns in the same run. Data are on tmpfs, so a flush does not wait for a disk. Apache
 Kafka does not flush before it answers a commit, so a second Ottla has `ottla.acks.all.flush=false`.
 """
@@ -51,7 +51,7 @@ def commits(broker: load.AnyBroker, members: list[Member], topic: str) -> float:
 
 
 def grown_group(broker: load.AnyBroker, size: int) -> list[Member]:
-    """A group of this size."""
+    """Make a new group of this size; returns its members."""
     name = next(names)
     members = [Member(address(broker), name) for _ in range(size)]
     members[0].find_coordinator()
@@ -67,7 +67,7 @@ def rebalance(broker: load.AnyBroker, members: list[Member]) -> tuple[float, flo
 
 
 def consumer_heartbeats(broker: load.AnyBroker, topic: str) -> float:
-    """The cost of heartbeats in a KIP-848 group whose assignment does not change."""
+    """CPU seconds per million heartbeats in a KIP-848 group whose assignment does not change."""
     name = next(names)
     members = [ConsumerMember(address(broker), name) for _ in range(CONNECTIONS)]
     settle_consumers(members, topic)
@@ -77,7 +77,7 @@ def consumer_heartbeats(broker: load.AnyBroker, topic: str) -> float:
 
 
 def small_groups(broker: load.AnyBroker) -> list[Member]:
-    """A thousand groups of three, on three connections each."""
+    """Make a thousand groups of three members, each on its own connection; returns the members."""
     members = []
     for _ in range(GROUPS):
         name = next(names)
@@ -88,14 +88,14 @@ def small_groups(broker: load.AnyBroker) -> list[Member]:
 
 
 def share_of_core(broker: load.AnyBroker, members: list[Member]) -> float:
-    """Per cent of a core while all groups send heartbeats every three seconds."""
+    """The share of a core, in percent, while every member sends a heartbeat every three seconds."""
     before, start = machine.cpu_seconds(broker.pid), time.monotonic()
     paced(members, interval=3.0, seconds=12.0)
     return (machine.cpu_seconds(broker.pid) - before) / (time.monotonic() - start) * 100
 
 
 def make_topic(broker: load.AnyBroker) -> str:
-    """A topic to commit offsets of."""
+    """Create a topic for offset commits; returns its name."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("groups", 1, 1)], operation_timeout=30)["groups"].result(60)
     return "groups"
@@ -107,12 +107,12 @@ def close(members: Sequence[Member]) -> None:
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
-    """By figure and broker, one value for each round."""
+    """The values of all rounds, by figure and broker."""
     found: dict[str, dict[str, list[float]]] = {}
     delay = "group.initial.rebalance.delay.ms=3000"
     with load.both_brokers(delay, kafkas_flush=True) as brokers:
         topics = {kind: make_topic(broker) for kind, broker in brokers.items()}
-        for number in range(-1, rounds):  # the first round warms Kafka up and is not kept
+        for number in range(-1, rounds):  # a first round warms Kafka up and is not kept
             for kind, broker in brokers.items():
                 members = grown_group(broker, CONNECTIONS)
                 values = {

@@ -1,12 +1,12 @@
-"""Does a reader from the beginning of a topic larger than memory hurt the writer at its end?
+"""Does a consumer that reads a topic larger than memory slow down the topic's writer?
 
-On the ordinary disk. A topic is filled, then written to at a steady pace, alone and beside a
-consumer that reads it from the beginning as fast as it comes from the disk. One broker after the
-other: there is room for only one such topic.
+A topic on the ordinary disk is filled. Then a producer writes to it at a steady rate, first alone,
+then beside a consumer that reads the topic from the beginning as fast as the disk allows. The
+brokers run one after the other, because there is room for only one topic of this size.
 
 The page cache is full during the measurement, as on any broker with more data than memory. In a
 virtual machine, memory that a benchmark frees may go back to the host. The benchmark would then
-measure how the host allocates this memory again: stalls of 100 ms that no broker causes.
+measure how the host allocates this memory again, with stalls of 100 ms that no broker causes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from compat_tests.brokers import KafkaBroker, OttlaBroker
 
 TOPIC, PARTITIONS = "large", 4
 FILL = {"records": 1000, "size": 1000, "acks": 1, "conns": 4, "depth": 2, "warmup": 0}
-FILL_MB = 4000  # in one run of the load generator, which may take five minutes
+FILL_MB = 4000  # per run of the load generator, which may take five minutes at most
 PACED = {"conns": 4, "depth": 4, "rate": 800, "records": 60, "size": 1000, "acks": 1, "warmup": 1}
 READ = {"conns": PARTITIONS, "partition_bytes": 1 << 20}
-READ_BYTES = 18 << 30  # more than is read in a round
+READ_BYTES = 18 << 30  # more than the consumer reads in a round
 CACHE_SPARE = 1 << 30  # this much memory stays free, so that nothing has to be evicted
 BROKERS: dict[str, type[load.AnyBroker]] = {"ottla": OttlaBroker, "kafka": KafkaBroker}
 SPARE = 5 << 30  # this much of the disk stays free
@@ -44,9 +44,9 @@ def room_for(gigabytes: int, directory: Path) -> None:
 
 
 def fill(broker: load.AnyBroker, gigabytes: int) -> None:
-    """Write that much to the topic."""
+    """Create the topic and write this many gigabytes to it."""
     load.make_topic(broker, TOPIC, PARTITIONS)
-    left = gigabytes * 1000
+    left = gigabytes * 10**9 >> 20  # MiB
     while left > 0:
         size = min(left, FILL_MB)
         load.blast(
@@ -74,7 +74,8 @@ def refresh(broker: load.AnyBroker) -> None:
 def measure(
     kind: type[load.AnyBroker], gigabytes: int, rounds: int, seconds: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """The writer's results, alone and beside the reader, and the reader's results."""
+    """The results of all rounds: of the writer alone, of the writer beside the reader, and of the
+    reader."""
     results: dict[str, list[dict[str, Any]]] = {"alone": [], "beside": [], "reader": []}
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as name:
         room_for(gigabytes, Path(name))

@@ -1,9 +1,9 @@
 """How soon does a record reach its consumer, and what do a thousand waiting consumers cost?
 
-Raw wire load (blaster): a record is produced every few milliseconds while consumers long-poll. A
-latency is the time from sending a record to a consumer's reply. Data on tmpfs, both brokers in
-turns. Of a thousand waiting consumers, a record wakes the consumers of its partition. The floor is
-a server that only writes a record and sends it to each of these consumers.
+The load generator (blaster) produces a record every 1 or 100 ms while consumers wait in long polls.
+A latency is the time from sending a record until a consumer receives it. Data are on tmpfs, and the
+brokers take turns. With a thousand consumers of four partitions, a record wakes the consumers of
+its partition. The floor is a server that only writes a record and sends it to these consumers.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOADS: dict[str, dict[str, Any]] = {
 def measure(
     rounds: int, seconds_max: float = 60.0
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result for each round."""
+    """The result of each round, by load and broker."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with load.both_brokers(*SETTINGS, kafkas_flush=True) as brokers:
-        for number in range(-2, rounds):  # the first two compile Kafka's code and are not kept
+        for number in range(-2, rounds):  # two rounds warm Kafka up and are not kept
             for which, (name, load_options) in enumerate(LOADS.items()):
                 options = {**load_options, "seconds": min(load_options["seconds"], seconds_max)}
                 partitions = 1 if options["conns"] == 1 else 4
@@ -54,7 +54,7 @@ def measure(
 
 
 def floor(partitions: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The same load on a server that does nothing else."""
+    """The result of the same load on `bare`, a server that does the least possible work."""
     with tempfile.TemporaryDirectory(dir=load.MEMORY) as directory:
         files = [Path(directory) / str(index) for index in range(partitions)]
         with load.Bare("latency", files) as bare:

@@ -1,6 +1,7 @@
-"""Ottla and Apache Kafka side by side under the same raw load, their data on tmpfs.
+"""Runs Ottla and Apache Kafka with their data on tmpfs, and puts the same raw load on them.
 
-The yardstick is `bare`, a server that is no broker and does only what is needed to answer the load.
+Results call the CPU of `bare` the floor: `bare` is a server that does only what is needed to answer
+the load's requests.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from compat_tests.brokers import KafkaBroker, OttlaBroker
 BLASTER = Path(__file__).with_name("peers") / "blaster"
 BARE = Path(__file__).with_name("peers") / "bare"
 MEMORY = Path("/dev/shm")
-# Deleted topics must free their memory at once, or a long run fills it.
+# Deleted topics must free their memory soon; otherwise a long run would fill it.
 SETTINGS = ("log.segment.delete.delay.ms=500", "log.retention.check.interval.ms=1000")
 
 AnyBroker = OttlaBroker | KafkaBroker
 KAFKAS_FLUSH = "ottla, no flush"
-"""An Ottla whose acks=all does not wait for the disk, like Apache Kafka's."""
+"""An Ottla that, like Apache Kafka, does not wait for the disk before it acknowledges acks=all."""
 
 
 class Target(Protocol):
@@ -45,7 +46,7 @@ def build(peer: Path) -> None:
 
 
 class Bare:
-    """The yardstick, serving one topic of these files, one for each partition."""
+    """A process of `bare` that serves one topic. Each of these files is one partition."""
 
     def __init__(self, topic: str, files: Sequence[Path]) -> None:
         build(BARE)
@@ -67,7 +68,7 @@ class LoadFailed(Exception):
 
 @contextlib.contextmanager
 def stopped(broker: AnyBroker) -> Iterator[None]:
-    """Stops a running broker when the block ends, also by an exception."""
+    """Stop a running broker when the block ends, even with an exception."""
     try:
         yield
     finally:
@@ -84,7 +85,8 @@ def running(broker: AnyBroker) -> Iterator[None]:
 
 @contextlib.contextmanager
 def both_brokers(*settings: str, kafkas_flush: bool = False) -> Iterator[dict[str, AnyBroker]]:
-    """Ottla and Kafka, running with these settings, with their segments in memory."""
+    """Run Ottla and Kafka with these settings for a block, with their segments in memory. With
+    `kafkas_flush`, also run KAFKAS_FLUSH."""
     build(BLASTER)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY))
     brokers: dict[str, AnyBroker] = {
@@ -122,8 +124,8 @@ def make_topic(broker: AnyBroker, name: str, partitions: int, **config: str) -> 
 
 
 def wait_until_led(broker: AnyBroker, name: str, partitions: int) -> None:
-    """Wait until every partition accepts records: Kafka answers CreateTopics before it leads
-    them."""
+    """Wait until every partition accepts records, because Kafka answers CreateTopics before the
+    partitions have leaders."""
     few = {"partitions": partitions, "conns": partitions, "seconds": 0.1, "warmup": 0}
     for _ in range(100):
         with contextlib.suppress(LoadFailed):
@@ -141,10 +143,11 @@ def blast(
     behind: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """One run of blaster against a broker, with the share of the CPU that other processes took.
+    """Run blaster against a broker; returns its results. To them this adds the share of user time
+    in the broker's CPU time, and the CPU seconds of all other processes.
 
     With `core`, broker and blaster run on this core only. `behind` is for a load beside the
-    measured load: it uses only CPU time that is otherwise idle.
+    measured load: this blaster has the lowest priority.
     """
     settings = {"port": broker.port, "topic": name, "pid": broker.pid, **options}
     words: list[str] = []
@@ -157,7 +160,8 @@ def blast(
 
 @contextlib.contextmanager
 def _pinned(pid: int, core: int | None) -> Iterator[None]:
-    """Pins a process, this process, and processes that this one starts to one core."""
+    """Pin a process, this process, and the processes that this process starts to one core, for the
+    block."""
     if core is None:
         yield
         return

@@ -1,11 +1,12 @@
-"""How long does the loop of a running broker stand still for one large request?
+"""For how long does one large request hold the event loop of a running broker?
 
 A probe in a process of its own asks for the API versions every 2 ms on its own connection.
-Meanwhile another client sends one large request after another: all offsets of a large group, all
-groups, a look-up by time that no index helps. The figures are the probe's waits from a request's
-start to its answer. Waits that exceed a slice (2 ms) plus the probe's own noise (the first row) are
-due to work that the loop does in one piece. Data on tmpfs, so that the loop is measured, not the
-disk. `tests/simulation/test_holds.py` counts the same work.
+Meanwhile another client sends one large request after another, for example for all offsets of a
+large group, for all groups, or for a timestamp that no index helps to find. The figures are the
+times from the probe's requests to their answers. The loop does large work in slices of 2 ms. If the
+probe waits longer than a slice plus its wait in the first row, where nothing else runs, the loop
+has done more work in one piece. Data are on tmpfs, so that the loop is measured and not the disk.
+`tests/simulation/test_holds.py` counts the same work.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Work = Callable[[], Any]
 
 
 def run_probe(port: int) -> None:
-    """Runs in the probe's process, until a line arrives on standard input."""
+    """The work of the probe's process, until a line arrives on standard input."""
     client = RawClient(port)
     request = m.ApiVersionsRequest(client_software_name="probe", client_software_version="1")
     client.ask(request, 3)
@@ -44,7 +45,10 @@ def run_probe(port: int) -> None:
 
 
 class Works:
-    """Fills a broker, and sends requests that are large because of its contents."""
+    """Fills a broker, and sends requests that are large because the broker holds so much.
+
+    The docstrings of the methods in WORKS are the titles of the table's rows.
+    """
 
     def __init__(self, client: RawClient) -> None:
         self.client = client
@@ -68,7 +72,7 @@ class Works:
         self.cut()
 
     def find_coordinator(self, kind: int) -> None:
-        """Wait until the internal topic is there and loaded."""
+        """Wait until the internal topic of groups (kind 0) or transactions (1) is loaded."""
         while True:
             request = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=["large"])
             if self.client.ask(request, 4).coordinators[0].error_code == 0:
@@ -77,14 +81,15 @@ class Works:
             time.sleep(0.1)
 
     def cut(self) -> None:
-        """Delete the newest record, so that a look-up of the newest walks the others."""
+        """Delete the first record, which has the highest timestamp, so that a look-up of the
+        highest timestamp has to scan the other records."""
         made = m.DeleteRecordsRequest.Topic
         self.client.ask(m.DeleteRecordsRequest(topics=[made(
             name="narrow", partitions=[made.Partition(partition_index=0, offset=1)]
         )], timeout_ms=10_000), 1)
 
     def commit(self, group: str, count: int, topic: str = "wide") -> None:
-        """OffsetCommit."""
+        """Commit offset 0 of the first `count` partitions of a topic."""
         made = m.OffsetCommitRequest.Topic
         partitions = [
             made.Partition(partition_index=index, committed_offset=0, committed_metadata="")
@@ -94,7 +99,7 @@ class Works:
             group_id=group, topics=[made(name=topic, partitions=partitions)]), 8)
 
     def initialise(self, transactional_id: str) -> Any:
-        """InitProducerId."""
+        """Get a producer id for a transactional id; returns the answer."""
         return self.client.ask(m.InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1,
             producer_epoch=-1), 4)
@@ -208,7 +213,7 @@ WORKS = [
 
 
 def measure(rounds: int, chosen: list[str]) -> dict[str, dict[str, float]]:
-    """The waits by work."""
+    """The milliseconds of the requests and of the probe's waits, by work."""
     found = {}
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         broker = OttlaBroker(Path(directory), SETTINGS, port=free_port())

@@ -1,4 +1,4 @@
-"""The machine, and the resources that a process on it has used."""
+"""Properties of the machine, and the resources that a process has used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class CpuTime(NamedTuple):
-    """CPU seconds of a process, all threads; in steps of 10 ms."""
+    """CPU seconds of all threads of a process, in steps of 10 ms."""
 
     user: float
     system: float
@@ -31,13 +31,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def busy_seconds() -> float:
-    """CPU time of all cores that was not idle."""
+    """The CPU seconds since the machine's start in which its cores were not idle."""
     fields = [int(x) for x in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / TICKS_A_SECOND
 
 
 def resident_mb(pid: int) -> float:
-    """Resident memory of a process in MiB."""
+    """The resident memory of a process in MiB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -45,8 +45,8 @@ def resident_mb(pid: int) -> float:
 
 
 def proportional_mb(pid: int) -> float:
-    """Memory of a process in MiB. A page that several processes share counts in equal parts for
-    each of them, so the sum over a tree of processes counts every page once."""
+    """The memory of a process in MiB. A page that n processes share is counted as 1/n of a page for
+    each, so a sum over all of these processes counts every page once."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
@@ -54,7 +54,7 @@ def proportional_mb(pid: int) -> float:
 
 
 def memory_gib() -> float:
-    """The machine's total memory."""
+    """The machine's total memory in GiB."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
@@ -64,7 +64,7 @@ def free_memory() -> int:
 
 
 def processor() -> str:
-    """The processor's name for itself."""
+    """The model name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -72,7 +72,7 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """The commit that is measured, with a + when the tree has changes."""
+    """The commit that is measured, with a + if the working tree has changes."""
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True
     )

@@ -1,8 +1,9 @@
-"""How long until a broker with 10,000 groups serves each of them its offsets?
+"""How long does a broker with 10,000 groups need at a start until it knows every group's offsets?
 
-Every group has a member, and an offset in each of three partitions. The start is timed from the
-exec of the command to the first Metadata reply, to the first OffsetFetch that is answered, and to
-the moment when a group of each of the 50 partitions of `__consumer_offsets` has its offsets.
+Every group has one member, and committed offsets for three partitions. Three times are measured
+from the start of the command: to the first Metadata reply, to the first OffsetFetch reply with
+offsets, and to the moment when a group of each of the 50 partitions of `__consumer_offsets` has got
+its offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def name_of(number: int) -> str:
 
 
 def one_of_each_partition() -> list[str]:
-    """A group for every partition of `__consumer_offsets`."""
+    """One group for every partition of `__consumer_offsets`."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < PARTITIONS:
@@ -84,8 +85,8 @@ def commit_of(member: Member, offset: int) -> OffsetCommitRequest:
 
 
 def fetched_ms(broker: AnyBroker, began: float) -> tuple[float, float]:
-    """Milliseconds to the first group's offsets, and until a group of each partition has its own.
-    """
+    """The milliseconds from `began` until a first group has got its offsets, and until a group of
+    each partition of `__consumer_offsets` has got its offsets."""
     client = Member(("127.0.0.1", broker.port), "")
     first = 0.0
     for group in one_of_each_partition():
@@ -105,7 +106,7 @@ def fetched_ms(broker: AnyBroker, began: float) -> tuple[float, float]:
 
 
 def measure(kind: str, count: int, rounds: int) -> Figures:
-    """Create the groups once, then stop and start repeatedly."""
+    """Create the groups once, then start and stop the broker repeatedly; returns the figures."""
     figures: Figures = {"ready_ms": [], "first_ms": [], "all_ms": [], "cpu_s": [], "idle_mb": []}
     start: Any = start_ottla if kind == "ottla" else start_kafka
     with tempfile.TemporaryDirectory() as name:

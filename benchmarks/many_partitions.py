@@ -1,6 +1,6 @@
-"""For benchmarks of many partitions: create them, write to all, read all with one client.
+"""Creates many partitions, writes to all of them, and reads all of them with one client.
 
-Works on raw requests that Ottla and Apache Kafka both serve.
+The requests are raw requests, in versions that both Ottla and Apache Kafka serve.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Layout(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Partitions in all."""
+        """The number of all partitions."""
         return self.topics * self.partitions
 
     def names(self) -> list[str]:
-        """The topics."""
+        """The names of the topics."""
         return [NAMED % number for number in range(self.topics)]
 
     def groups(self, size: int) -> Iterator[dict[str, list[int]]]:
-        """All partitions by topic, `size` of them at a time."""
+        """All partitions in groups of `size`; each group has the partitions by topic."""
         group: dict[str, list[int]] = {}
         count = 0
         for name in self.names():
@@ -72,7 +72,7 @@ def create(client: RawClient, layout: Layout, partitions_per_request: int = 10_0
 def produce_to_all(
     client: RawClient, layout: Layout, acks: int, partitions_per_request: int = 500
 ) -> float:
-    """One record to every partition; returns the seconds."""
+    """Write one record to every partition; returns the seconds that it took."""
     batch = build_batch([Record(timestamp=int(time.time() * 1000), key=b"k", value=bytes(100))])
     began = time.monotonic()
     for group in layout.groups(partitions_per_request):
@@ -140,5 +140,5 @@ def read_all(client: RawClient, layout: Layout) -> tuple[int, float]:
 
 
 def open_files(pid: int) -> int:
-    """Descriptors that a process has open."""
+    """The number of open file descriptors of a process."""
     return len(os.listdir(f"/proc/{pid}/fd"))

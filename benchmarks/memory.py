@@ -1,9 +1,10 @@
-"""Memory that stays with a virtual machine while something is measured.
+"""Keeps the host from taking back a virtual machine's memory during a benchmark.
 
 A host may take memory back as soon as a guest has freed two megabytes in one piece. If a process
-then touches such a page, the host has to provide a new page of zeros. On the machine of `results/`
-this costs 2.5 to 3.5 CPU seconds a gigabyte, which the guest charges to the process; a broker's own
-cost is about one. So the cost of a load that fills and frees memory would depend on luck.
+then touches a page of this memory, the host has to provide a new page of zeros. On the machine of
+`results/` this costs 2.5 to 3.5 CPU seconds a gigabyte, which the guest charges to the process. A
+broker's own work costs about one CPU second a gigabyte. So the measured cost of a load that fills
+and frees memory would depend on luck.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from benchmarks import machine
 
 CHUNK = 64 << 20
 PIECE = 256 << 10  # one page of each piece is kept
-SPARE = 4 << 30  # for everything else
+SPARE = 4 << 30  # left free for everything else
 
 
 @contextlib.contextmanager
 def kept(size: int) -> Iterator[None]:
-    """Makes the host provide about `size` bytes, and holds one page of each piece of them.
+    """Make the host provide about `size` bytes, and hold one page of each PIECE of them for the
+    block.
 
-    The rest is free for other use, but never in one piece that the host could take back. Nor can
-    the rest become huge pages, which neither broker uses here.
+    The other pages are free for other use, but never in one piece that the host could take back.
+    They cannot become huge pages either; neither broker uses huge pages here.
     """
     chunks: list[mmap.mmap] = []
     zeros = bytes(CHUNK)

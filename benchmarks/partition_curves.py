@@ -1,9 +1,10 @@
-"""What do unchanged partitions cost? One poll of everything, and Metadata of one topic.
+"""How much CPU does a request about unchanged partitions cost?
 
-CPU of the broker per request, with 1 to 100,000 partitions; Apache Kafka with up to 1,000, since
-with 10,000 new partitions it did not answer the first poll of all of them within two minutes.
-An idle consumer's poll is an incremental fetch of a session over all partitions (KIP-227); the poll
-without a session names one partition, the Metadata request one topic. Data on tmpfs.
+The figures are the broker's CPU per request, with 1 to 100,000 partitions. Apache Kafka has 1,000
+at most, because with 10,000 new partitions it did not answer the first poll of all of them within
+two minutes. There are four requests: the poll of an idle consumer, which is an incremental fetch in
+a session over all partitions (KIP-227); a fetch of one partition without a session; and Metadata of
+one topic and of all topics. Data are on tmpfs.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ Curves = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def fetch_request(layout: Layout | None, session_id: int, epoch: int) -> Any:
-    """A fetch at the end of every partition of a layout; without a layout, it continues a session.
-    """
+    """A fetch of every partition of a layout, which are all empty; without a layout, a fetch that
+    continues a session."""
     made = FetchRequest.Topic
     topics = [
         made(
@@ -59,7 +60,7 @@ def fetch_request(layout: Layout | None, session_id: int, epoch: int) -> Any:
 
 
 def cpu_us(pid: int, seconds: float, run: Callable[[], object]) -> float:
-    """CPU microseconds of a process for one of these calls."""
+    """The CPU microseconds that a process needs for one call of `run`."""
     run()
     count, before, deadline = 0, machine.cpu_seconds(pid), time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -69,7 +70,7 @@ def cpu_us(pid: int, seconds: float, run: Callable[[], object]) -> float:
 
 
 def figures(broker: OttlaBroker | KafkaBroker, layout: Layout, seconds: float) -> dict[str, float]:
-    """Every figure with the partitions of this layout."""
+    """The CPU microseconds of each request, with the partitions of this layout."""
     client = RawClient(broker.port)
     opened = client.ask(fetch_request(layout, 0, 0), FETCH)
     state = [opened.session_id, 0]
@@ -97,7 +98,7 @@ def figures(broker: OttlaBroker | KafkaBroker, layout: Layout, seconds: float) -
 
 
 def measure(kind: str, layouts: tuple[Layout, ...], seconds: float, found: Curves) -> None:
-    """Each layout on a new broker, so that it has no other partitions."""
+    """Measure each layout on a new broker, which has no other partitions; adds to `found`."""
     for layout in layouts:
         with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
             broker: OttlaBroker | KafkaBroker
@@ -111,7 +112,7 @@ def measure(kind: str, layouts: tuple[Layout, ...], seconds: float, found: Curve
                 create_topics(client, ["only"], 1)
                 time.sleep(1 if kind == "Ottla" else 5 + layout.total / 1000)
                 if kind == "Kafka":
-                    figures(broker, layout, seconds)  # warm
+                    figures(broker, layout, seconds)  # warms Kafka up
                 for name, value in figures(broker, layout, seconds).items():
                     found.setdefault(name, {}).setdefault(kind, []).append((layout.total, value))
                     print(f"{kind} {layout.total} {name}: {value:.1f} us", flush=True)
@@ -134,7 +135,7 @@ def main() -> None:
 
 
 def write(found: Curves, layouts: tuple[Layout, ...]) -> None:
-    """The table and the plot."""
+    """Write the table and the plot."""
     rows = []
     for name, by_kind in found.items():
         for kind, points in by_kind.items():

@@ -1,9 +1,9 @@
-"""What do the perf tools measure: Ottla's and Apache Kafka's own, on either broker?
+"""What rates do the perf tools of Ottla and of Apache Kafka measure, on either broker?
 
-Each tool sends or reads the same records of 1,000 bytes, one partition, acks=all; brokers and tools
-alternate. Data on tmpfs, and acks=all is not flushed, as in Kafka. Tool and broker share the
-machine: a tool that needs less CPU leaves more of it to the broker, so its rate depends less on the
-tool itself.
+Each tool sends or reads the same number of records of 1,000 bytes, in one partition, with acks=all.
+Brokers and tools take turns. Data are on tmpfs. With acks=all, Ottla answers before it flushes, as
+Kafka does. Tool and broker share the machine. A tool that needs less CPU leaves more of it to the
+broker, so the rate that it measures depends less on the tool itself.
 """
 
 from __future__ import annotations
@@ -41,12 +41,13 @@ def ours_native(printed: str) -> float:
 
 
 def sent(printed: str) -> float:
-    """Records a second, from the last line of a producer test, Kafka's or ours."""
+    """Records a second in the last line of kafka-producer-perf-test, Kafka's or ours."""
     return float(re.findall(r"([\d.]+) records/sec", printed)[-1])
 
 
 def received(printed: str) -> float:
-    """Records a second without the time to join a group, from the last line of a consumer test."""
+    """Records a second, without the time to join a group, in the last line of
+    kafka-consumer-perf-test, Kafka's or ours."""
     return float(printed.strip().splitlines()[-1].split(",")[-1])
 
 
@@ -80,7 +81,8 @@ def consumers(bootstrap: str, topic: str, records: int) -> dict[str, Tool]:
 
 
 def measure(tool: Tool, broker: load.AnyBroker) -> dict[str, float]:
-    """One run: the reported rate, the CPU seconds of tool and broker, and the wall time."""
+    """Run a tool; returns the rate that it reports, the CPU seconds of tool and broker, and the
+    wall time."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     used = machine.cpu_seconds(broker.pid)
     done = subprocess.run(
@@ -106,7 +108,7 @@ def main() -> None:
     given = arguments.parse_args()
     found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with load.both_brokers("ottla.acks.all.flush=false") as brokers:
-        for turn in range(-1, given.rounds):        # the first one warms up, and is not counted
+        for turn in range(-1, given.rounds):        # the first turn warms up and is not kept
             for kind, broker in brokers.items():
                 with load.topic(broker, f"perf-{turn + 1}", 1) as name:
                     tools = producers(broker.bootstrap, name, given.records)

@@ -1,4 +1,4 @@
-"""Curves as SVG, without a library: logarithmic axes, one line for each series."""
+"""Draws curves as SVG without a library: both axes are logarithmic, each series is one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Points = Sequence[tuple[float, float]]
 
 
 class Axis:
-    """Logarithmic: whole decades from the least to the greatest value."""
+    """A logarithmic axis, with the whole decades that hold all values."""
 
     def __init__(self, values: Sequence[float], start: float, end: float) -> None:
         self.low = math.floor(math.log10(min(values)))
@@ -31,7 +31,7 @@ class Axis:
 
 
 def text(x: float, y: float, words: str, anchor: str = "middle", extra: str = "") -> str:
-    """A label."""
+    """The SVG of a label."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{words}</text>'
 
 
@@ -41,8 +41,8 @@ def number(value: float) -> str:
 
 
 def curves(title: str, across: str, up: str, series: Mapping[str, Points]) -> str:
-    """The picture; values of 0 or less are left out, as a logarithmic axis has no place for them.
-    """
+    """The picture as SVG. Points with a coordinate of 0 or less are left out, because a logarithmic
+    axis has no place for them."""
     shown = {name: [p for p in points if min(p) > 0] for name, points in series.items()}
     shown = {name: points for name, points in shown.items() if points}
     every = [point for points in shown.values() for point in points]
@@ -78,5 +78,5 @@ def curves(title: str, across: str, up: str, series: Mapping[str, Points]) -> st
 
 
 def write(path: Path, title: str, across: str, up: str, series: Mapping[str, Points]) -> None:
-    """The picture as a file."""
+    """Write the picture to a file."""
     path.write_text(curves(title, across, up, series))

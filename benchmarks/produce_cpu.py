@@ -1,7 +1,8 @@
-"""How much CPU does a gigabyte produced cost, and a small request?
+"""How much CPU do a produced gigabyte and a small produce request cost?
 
-Closed loop, raw wire load (blaster, Produce v9), segments on tmpfs, both brokers in the same run,
-taking turns. The floor is a server that checks the CRC, writes, and does nothing else.
+The load generator (blaster, Produce v9) runs in a closed loop. Segments are on tmpfs, and the
+brokers take turns in the same run. The floor is the CPU of a server that checks the CRC, writes the
+batch, and does nothing else.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ LOADS: dict[str, dict[str, Any]] = {
     "1 × 100 B, 8 connections × 5": {"records": 1, "size": 100, "acks": 1, "conns": 8, "depth": 5},
 }  # fmt: skip
 LIMIT = {"partitions": PARTITIONS, "seconds": 4, "warmup": 1, "max_mb": 1500}
-MEMORY_MAX = 14  # GiB of a round's topics and of the previous round's, which are being deleted
+MEMORY_MAX = 14  # GiB of topics: of a round, and of the previous round, which are being deleted
 LIBRARY_WORDS = 2_000
 
 
 def compressed_batch(records: int, size: int) -> bytes:
-    """A batch of text, which lz4 reduces to a little over half its size."""
+    """A batch of text, which lz4 has compressed to a little over half the size of the text."""
     chance = random.Random(1)
     words = [bytes(chance.choices(range(97, 123), k=8)) for _ in range(LIBRARY_WORDS)]
     values = (b" ".join(chance.choices(words, k=size // 9 + 1))[:size] for _ in range(records))
@@ -48,18 +49,18 @@ def compressed_batch(records: int, size: int) -> bytes:
 
 
 def figure(name: str) -> str:
-    """What is measured of a load: CPU a gigabyte of values, or a million small requests."""
+    """The figure of a load: the CPU per gigabyte of values, or per million small requests."""
     return PER_MILLION if LOADS[name]["records"] == 1 else PER_GB
 
 
 def measure(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result for each round."""
+    """The result of each round, by load and broker."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with contextlib.ExitStack() as stack:
         stack.enter_context(memory.kept(min(4 * rounds, MEMORY_MAX) << 30))
         brokers = stack.enter_context(load.both_brokers(kafkas_flush=True))
         files = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=load.MEMORY)))
-        for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
+        for number in range(-1, rounds):  # the first round warms Kafka up and is not kept
             for which, name in enumerate(names):
                 options = dict(LOADS[name])
                 if "lz4" in name:
@@ -79,7 +80,7 @@ def measure(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict[str,
 
 
 def floor(directory: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """The same load on a server that only checks the CRC and writes, and parses no batch."""
+    """The result of the load on `bare`, which checks the CRC and writes, but parses no batch."""
     options = {key: value for key, value in options.items() if key != "idempotent"}
     files = [directory / f"partition-{index}" for index in range(PARTITIONS)]
     with load.Bare("produce", files) as bare:
@@ -90,7 +91,7 @@ def floor(directory: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """The lines of a load: ours, and ours without the flush if that differs."""
+    """The rows of a load: of Ottla, and of Ottla without the flush if that was measured."""
     key = figure(name)
     unit, digits = ("a million requests", 1) if key == PER_MILLION else ("a GB", 2)
     rate = "req_per_s" if key == PER_MILLION else "mb_per_s"

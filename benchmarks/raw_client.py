@@ -1,4 +1,4 @@
-"""The package's client as benchmarks use it: requests are encoded once and sent often."""
+"""Ottla's own client, adapted to benchmarks: it can send a request often that was encoded once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CLIENT_ID = "bench"
 
 
 def frame(request: Any, version: int) -> bytes:
-    """A request with its header after its length."""
+    """A request as it is sent: its length, its header and its body."""
     encoded, _ = Frames(CLIENT_ID).encode(request, version)
     return encoded
 
 
 class RawClient(Connection):
-    """One connection; requests are answered in their order."""
+    """One connection; the broker answers its requests in their order."""
 
     def __init__(self, port: int, timeout_seconds: float = 120.0) -> None:
         super().__init__(
@@ -26,7 +26,7 @@ class RawClient(Connection):
         )  # fmt: skip
 
     def ask(self, request: Any, version: int) -> Any:
-        """The answer to a request, decoded."""
+        """Send a request; returns its answer, decoded."""
         return self.call(request, version)
 
     def ask_frame(self, data: bytes) -> bytearray:

@@ -1,9 +1,9 @@
 """How much CPU does a topic's own codec cost, and how long would it delay other clients?
 
-Closed loop, raw wire load (blaster, Produce v9) of batches that are not compressed, to topics with
-each compression.type at its default level; segments on tmpfs, both brokers in the same run, taking
-turns. The second table is the CPU time of one batch of 1 MB in this process: how long the loop
-would be blocked, if it did itself what it leaves to threads.
+The load generator (blaster, Produce v9) sends uncompressed batches in a closed loop to topics with
+each compression.type, at its default level. Segments are on tmpfs, and the brokers take turns in
+the same run. The second table has the CPU time that this process needs to recompress one batch of
+1 MB. The broker leaves this work to threads; otherwise it would hold the event loop for that time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GB = "broker_cpu_s_per_gb"
 
 
 def text_batch(records: int, codec: Codec = Codec.NONE) -> bytes:
-    """A batch of flights as JSON lines: a tenth to a fifth of its size when compressed."""
+    """A batch of flights as JSON lines, whose compressed size is a tenth to a fifth of its size."""
     chance = random.Random(1)
     values = []
     for number in range(records):
@@ -52,14 +52,14 @@ def text_batch(records: int, codec: Codec = Codec.NONE) -> bytes:
 
 
 def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By load and broker, one result for each round."""
+    """The result of each round, by load and broker."""
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with (
         load.both_brokers() as brokers,
         tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory,
     ):
         file = Path(directory) / "batch"
-        for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
+        for number in range(-1, rounds):  # the first round warms Kafka up and is not kept
             for size, records in SIZES.items():
                 file.write_bytes(text_batch(records))
                 for codec in CODECS:
@@ -77,8 +77,8 @@ def measure(rounds: int) -> dict[str, dict[str, list[dict[str, Any]]]]:
 
 
 def holds() -> dict[str, dict[str, float]]:
-    """ms of CPU by codec and level for one batch of 1 MB, and the sizes that the loop handles
-    itself."""
+    """By codec and level: the CPU milliseconds that one batch of 1 MB needs, and the largest batch
+    that the loop recompresses itself."""
     batch, found = text_batch(1000), {}
     for codec, levels in LEVELS.items():
         for level in levels:

@@ -1,10 +1,10 @@
 """What does acks=all with three replicas cost, compared with three Apache Kafka nodes?
 
-CPU seconds of the whole cluster (three brokers; with Ottla also ZooKeeper) for each GB and each
-million small requests, and the latency of one produce at a time. Raw wire load (blaster) on
-partitions that all have one leader and two followers, min.insync.replicas 2, segments on tmpfs, the
-two clusters in turns. Kafka needs a quiet machine and long first loads: while its code is being
-compiled it costs many times as much.
+The figures are the CPU seconds of the whole cluster (three brokers, with Ottla also ZooKeeper) for
+each GB and each million small requests, and the latency of the requests. The load generator
+(blaster) writes to partitions that all have the same leader and two followers, with
+min.insync.replicas=2. Segments are on tmpfs, and the two clusters take turns. Kafka needs a quiet
+machine and a long warm-up: while its code is being compiled, it costs many times as much.
 
 The floor is three times the CPU of `bare`, a C program that receives a batch, checks its CRC and
 writes it. It does not include the CPU with which a leader sends each byte to two followers.
@@ -30,7 +30,7 @@ from ottla.tools.cli.local_cluster import LocalCluster
 
 PARTITIONS = 4
 ASSIGNMENT = [1, 2, 3]
-"""Broker 1 leads everything: the load needs one connection's address."""
+"""Broker 1 leads every partition, because the load generator connects to one address only."""
 BIG = {"conns": 4, "depth": 4, "acks": -1}
 LOADS: dict[str, dict[str, Any]] = {
     "60 × 1,000 B": {"records": 60, "size": 1000, **BIG},
@@ -47,7 +47,8 @@ SETTINGS = (*load.SETTINGS, "min.insync.replicas=2", "default.replication.factor
 
 @dataclass
 class MeasuredCluster:
-    """Three brokers: the leader as a target of the load, and the processes that count."""
+    """Three brokers: the leader as the target of the load, and all processes whose CPU is measured.
+    """
 
     bootstrap: str
     port: int
@@ -57,7 +58,7 @@ class MeasuredCluster:
 
 @contextlib.contextmanager
 def ottla(directory: Path) -> Iterator[MeasuredCluster]:
-    """Three Ottlas and a ZooKeeper."""
+    """Run three Ottlas and a ZooKeeper for a block."""
     with LocalCluster(directory, 3, settings=list(SETTINGS)) as running:
         pids = [each.process.pid for each in running.brokers.values() if each.process]
         if running.zookeeper is not None and running.zookeeper.process is not None:
@@ -66,7 +67,7 @@ def ottla(directory: Path) -> Iterator[MeasuredCluster]:
 
 
 class KafkaNode(KafkaBroker):
-    """One of three combined nodes, broker and controller, with static voters."""
+    """One of three nodes that are both broker and controller, with static voters."""
 
     def __init__(
         self, directory: Path, node_id: int, voters: dict[int, int], cluster_id: str
@@ -87,13 +88,13 @@ class KafkaNode(KafkaBroker):
 
 @contextlib.contextmanager
 def kafka(directory: Path) -> Iterator[MeasuredCluster]:
-    """Three Apache Kafka nodes in KRaft mode."""
+    """Run three Apache Kafka nodes in KRaft mode for a block."""
     voters = {node: free_port() for node in ASSIGNMENT}
     cluster_id = KafkaBroker.new_cluster_id()
     nodes = [
         KafkaNode(directory / f"node-{node}", node, voters, cluster_id) for node in ASSIGNMENT
     ]
-    starting = [threading.Thread(target=node.start) for node in nodes]   # they need each other
+    starting = [threading.Thread(target=node.start) for node in nodes]   # none is ready alone
     for thread in starting:
         thread.start()
     for thread in starting:
@@ -110,7 +111,7 @@ def kafka(directory: Path) -> Iterator[MeasuredCluster]:
 
 @contextlib.contextmanager
 def topic(cluster: MeasuredCluster, name: str) -> Iterator[None]:
-    """A topic that broker 1 leads and that accepts acks=all."""
+    """Create a topic that broker 1 leads and that accepts acks=all; delete it after the block."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     made = NewTopic(name, PARTITIONS, replica_assignment=[ASSIGNMENT] * PARTITIONS)
     admin.create_topics([made], operation_timeout=30)[name].result(60)
@@ -126,7 +127,7 @@ def topic(cluster: MeasuredCluster, name: str) -> Iterator[None]:
 def run(
     cluster: MeasuredCluster, name: str, options: dict[str, Any], seconds: float
 ) -> dict[str, Any]:
-    """One load; the results `cluster_*` are sums over all processes of the cluster."""
+    """Run one load; in the results, `cluster_*` are sums over all processes of the cluster."""
     before = [machine.cpu_seconds(pid) for pid in cluster.pids]
     result = load.blast(cluster, "produce", name, seconds=seconds, **LIMIT, **options)
     spent = [
@@ -140,7 +141,7 @@ def run(
 
 
 def floor(directory: Path, options: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Three times the CPU of `bare`, once for each copy."""
+    """The load on `bare`, whose CPU is taken three times: once for each replica."""
     files = [directory / f"partition-{index}" for index in range(PARTITIONS)]
     with load.Bare("floor", files) as bare:
         produced = load.blast(bare, "produce", "floor", seconds=seconds, **LIMIT, **options)
@@ -153,7 +154,7 @@ def floor(directory: Path, options: dict[str, Any], seconds: float) -> dict[str,
 def measure(
     rounds: int, seconds: float, warm_up: float, names: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """By load and cluster, one result for each round; a first round warms up and is not kept."""
+    """The result of each round, by load and cluster; a first round warms up and is not kept."""
     results: dict[str, dict[str, Any]] = {name: {} for name in names}
     load.build(load.BLASTER)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=load.MEMORY))
@@ -178,7 +179,7 @@ def measure(
 
 
 def row(name: str, results: dict[str, Any]) -> list[str]:
-    """The line of a load."""
+    """The row of a load."""
     small = LOADS[name]["records"] == 1
     key = "cluster_cpu_s_per_mreq" if small else "cluster_cpu_s_per_gb"
     ours, theirs, least = (

@@ -1,4 +1,4 @@
-"""Results as dated JSON and as a Markdown table in `results/`."""
+"""Writes results to `results/`, as dated JSON and as a Markdown table."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How long until a broker serves 2 GB in one partition again after kill -9, and how much memory
-does it use?
+"""After kill -9, how long does it take until a broker serves 2 GB in one partition again?
 
 With `--partitions N` the 2 GB are spread over N partitions, which are recovered a few at a time.
-On the ordinary disk; the page cache survives, as it does when only the process dies. Time is from
-the exec of the command to a ListOffsets reply of each partition.
+Data are on the ordinary disk. The page cache survives, as it does when only the process dies. The
+time is from the start of the command to a ListOffsets reply for each partition. The memory is that
+of the broker after it has received the 2 GB, before it is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GIGABYTES = 2
 
 
 def filled(broker: load.AnyBroker, megabytes: int, partitions: int) -> int:
-    """Writes `megabytes` MB; returns the sum of the end offsets."""
+    """Creates the topic and writes `megabytes` MiB; returns the sum of the end offsets."""
     load.make_topic(broker, "restart", partitions)
     load.blast(
         broker, "produce", "restart", partitions=partitions, seconds=120, max_mb=megabytes, **FILL
@@ -33,7 +33,7 @@ def filled(broker: load.AnyBroker, megabytes: int, partitions: int) -> int:
 
 
 def end_offset(broker: load.AnyBroker, partitions: int) -> int:
-    """The sum of the partitions' ends, once all are served."""
+    """Waits until all partitions are served; returns the sum of their end offsets."""
     deadline = time.monotonic() + 120
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "restart"})
     total = 0
@@ -57,7 +57,8 @@ def end_of(consumer: Consumer, index: int, deadline: float) -> int:
 
 
 def measure(kind: str, rounds: int, partitions: int) -> Figures:
-    """Fill once, then kill and start over and over; no record may be missing."""
+    """Fill the broker once, then kill and start it repeatedly; returns the figures. Fails if a
+    record is missing."""
     figures: Figures = {"served_s": [], "memory_mb": [], "recovery_cpu_s": []}
     with tempfile.TemporaryDirectory() as directory:
         maker = OttlaBroker if kind == "ottla" else KafkaBroker

@@ -1,8 +1,9 @@
 """What do a thousand ACLs and active quotas add to each request?
 
-Two Ottlas take turns under the same raw load: one without an authorizer and quotas, one with 1,000
-ACLs (literal, prefixed, allowing and denying; a few about the client) and quotas of all kinds that
-apply to the client and are never reached. Segments are on tmpfs.
+Two Ottlas take turns under the same raw load. One has neither an authorizer nor quotas. The other
+has 1,000 ACLs for other users (literal and prefixed, allowing and denying), two ACLs that allow the
+client's requests, and quotas of all kinds, which apply to the client but are never reached.
+Segments are on tmpfs.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ QUOTAS = {
 
 @contextlib.contextmanager
 def both() -> Iterator[dict[str, OttlaBroker]]:
-    """Two brokers: `open` has no rules and quotas, `guarded` has them."""
+    """Run two brokers for a block: `open` has no ACLs and no quotas, `guarded` has both."""
     load.build(load.BLASTER)
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=load.MEMORY))
     guarded = (
         "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found=true",      # until there are rules
+        "allow.everyone.if.no.acl.found=true",      # allows the first CreateAcls
     )
     brokers = {
         "open": OttlaBroker(directory / "open", load.SETTINGS),
@@ -68,7 +69,7 @@ def both() -> Iterator[dict[str, OttlaBroker]]:
 
 
 def guard(port: int) -> None:
-    """Make the rules and the quotas."""
+    """Make the ACLs and the quotas."""
     made = CreateAclsRequest.Creation
 
     def rule(kind: int, name: str, who: str, permission: int, pattern: int, what: int) -> Any:
@@ -100,7 +101,7 @@ def guard(port: int) -> None:
 
 
 def measure(rounds: int) -> dict[str, report.Figures]:
-    """By load and broker, one figure for each round."""
+    """The figure of each round, by load and broker."""
     found: dict[str, report.Figures] = {}
     with both() as brokers:
         for number in range(rounds):
@@ -116,7 +117,7 @@ def measure(rounds: int) -> dict[str, report.Figures]:
 
 
 def renew(broker: OttlaBroker, number: int) -> None:
-    """A new, empty topic, so that memory does not fill up."""
+    """Replace the topic of the last round with an empty topic, so that memory does not fill up."""
     from confluent_kafka.admin import AdminClient
 
     if number:

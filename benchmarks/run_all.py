@@ -1,7 +1,7 @@
-"""`make bench`: every question, one after the other, then the table of them all.
+"""`make bench` runs the benchmarks of QUESTIONS, one after the other, then makes the table.
 
-`make bench-quick` runs most of them shorter: one round, short loads, fewer partitions. Its results
-go to `results/quick`, which is not kept.
+`make bench-quick` runs most of them for a shorter time: one round, short loads, fewer partitions.
+Its results go to `results/quick`, which is not committed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ask(question: ModuleType, arguments: list[str]) -> bool:
     try:
         question.main()
     except (Exception, SystemExit) as error:
-        # For example a disk that is too small for one of them: the others continue.
+        # One benchmark may fail, for example on a small disk; the other benchmarks still run.
         traceback.print_exc()
         print(f"bench: {question.__name__} has no answer: {error}", file=sys.stderr)
         return False

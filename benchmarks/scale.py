@@ -1,9 +1,10 @@
 """How many topics and partitions does one broker carry, and what do they cost?
 
-Topics created one after another, many partitions at once, a record to each of 10,000 partitions,
-then 100,000 partitions: memory, descriptors, clean stop and start. On the disk (TMPDIR), since
-topics are made durable one by one; the device's own `fdatasync` of as many bytes is measured too.
-`--kafka` measures Apache Kafka too, with the given number of partitions.
+The benchmark creates 1,000 topics one after another, then 10,000 partitions at once, without and
+with a record in each, then 100,000 partitions at once. It measures the time of these steps and of a
+clean stop and start, the memory, and the open files. Data are on the disk (TMPDIR), because the
+broker makes each topic durable before the next; so the time of one `fdatasync` on this device is
+measured too. `--kafka` measures Apache Kafka too, with at most the given number of partitions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Figures = dict[str, float]
 
 
 def device_sync_ms(directory: Path, size: int = 220, count: int = 200) -> float:
-    """The median time of an append of one topic's bytes and its `fdatasync`."""
+    """The median milliseconds of an `fdatasync` after as many bytes as a new topic appends."""
     times = []
     descriptor = os.open(directory / "probe", os.O_RDWR | os.O_CREAT)
     for number in range(count):
@@ -46,7 +47,7 @@ def device_sync_ms(directory: Path, size: int = 220, count: int = 200) -> float:
 
 
 def made(kind: str, directory: Path) -> AnyBroker:
-    """A started broker over a directory."""
+    """Start a broker with its data in a directory."""
     broker: AnyBroker = (
         OttlaBroker(directory, port=free_port()) if kind == "Ottla" else KafkaBroker(directory)
     )
@@ -55,7 +56,7 @@ def made(kind: str, directory: Path) -> AnyBroker:
 
 
 def topics_one_by_one(broker: AnyBroker) -> Figures:
-    """1,000 topics created with a request each, deleted with one."""
+    """Create 1,000 topics with one request each, and delete all with one request."""
     client = RawClient(broker.port)
     before = machine.cpu_seconds(broker.pid)
     found = {"1,000 topics one by one, s": create(client, SEQUENTIAL, 1)}
@@ -68,7 +69,8 @@ def topics_one_by_one(broker: AnyBroker) -> Figures:
 
 
 def stop_and_start(broker: AnyBroker, label: str, records: bool) -> Figures:
-    """A clean stop, a start to the first answer, memory and descriptors then."""
+    """Stop the broker cleanly and start it; measures both, and the memory and open files after the
+    start. With `records`, also measures how long one consumer takes to read all partitions."""
     began = time.monotonic()
     broker.stop()
     stopped = time.monotonic()
@@ -91,7 +93,7 @@ def stop_and_start(broker: AnyBroker, label: str, records: bool) -> Figures:
 
 
 def many(broker: AnyBroker, layout: Layout, records: bool) -> Figures:
-    """Partitions created, written to, stopped and started."""
+    """Create partitions, write to them if `records`, then stop and start; returns the figures."""
     label = f"{layout.total:,} partitions" + (" with a record" if records else "")
     client = RawClient(broker.port)
     found = {f"{label}: created in, s": create(client, layout, 10_000)}

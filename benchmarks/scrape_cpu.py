@@ -1,13 +1,14 @@
-"""What does a scrape of /metrics cost on a broker with many partitions, and what does it delay?
+"""What does a scrape of /metrics cost with many partitions, and how much does it delay clients?
 
-10,000 partitions with a record each, and for each the committed offset of a group, which lags by
-one record: in 100 topics, and in 10,000. CPU is that of the broker's process, all threads.
+The broker has 10,000 partitions, in 100 topics or in 10,000 topics. Each partition has one record,
+and a group whose committed offset is one record behind the end. The CPU is that of all threads of
+the broker.
 
-The delayed client is the probe of `fairness`, a small produce every 3 ms. Its 99th percentile is
-measured in periods of 15 s with one scrape, as with a usual `scrape_interval` of Prometheus, and in
-periods without a scrape. The periods alternate, so that both kinds meet the same conditions. The
-scraper reads the text and does not parse it, because Prometheus runs on another machine. The worst
-case is measured too: the probe while one scrape follows the other.
+The delayed client is the probe of `fairness`, which sends a small produce every 3 ms. Its 99th
+percentile is measured in periods of 15 s with one scrape, as with a usual `scrape_interval` of
+Prometheus, and in periods without a scrape. The periods alternate, so that both kinds meet the same
+conditions. The scraper reads the text and does not parse it, because Prometheus would run on
+another machine. The worst case is measured too: scrapes that follow each other without a pause.
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ KINDS = {
 
 
 def cpu_ms(pid: int) -> float:
-    """The CPU ms that a process has used so far; /proc/PID/stat would count in steps of 10 ms."""
+    """The CPU milliseconds that the running threads of a process have used so far. /proc/PID/stat
+    would count in steps of 10 ms."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
 
 
 def commit_all(port: int, layout: Layout) -> None:
-    """Each group commits the first offset of every partition of its share of the topics."""
+    """Each group has a share of the topics, and commits offset 0 of every partition of them."""
     made = OffsetCommitRequest.Topic
     names = layout.names()
     with ClusterClient(f"127.0.0.1:{port}") as cluster:
@@ -84,8 +86,8 @@ def scrape(port: int) -> bytes:
 
 
 def cost(broker: OttlaBroker, http_port: int, layout: Layout, scrapes: int) -> dict[str, float]:
-    """CPU ms and bytes of a scrape, and apart from them the CPU ms of the first scrape, which reads
-    the batches' headers."""
+    """The CPU milliseconds and the megabytes of a scrape, and separately the CPU milliseconds of
+    the first scrape, which reads the batches' headers."""
     before = cpu_ms(broker.pid)
     text = scrape(http_port)
     first = cpu_ms(broker.pid) - before
@@ -99,7 +101,7 @@ def cost(broker: OttlaBroker, http_port: int, layout: Layout, scrapes: int) -> d
 
 
 def scrape_all(port: int, seconds: float, pause: float) -> int:
-    """Scrape for `seconds`, each after `pause` seconds; returns how many scrapes there were."""
+    """Scrape for `seconds`, with a pause before each scrape; returns the number of scrapes."""
     count, end = 0, time.monotonic() + seconds
     while True:
         left = end - time.monotonic()
@@ -113,7 +115,8 @@ def scrape_all(port: int, seconds: float, pause: float) -> int:
 def delays(
     broker: OttlaBroker, http_port: int, options: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """The probe's ms by kind of period, of all rounds, and the ratios of their p99 by round."""
+    """The probe's milliseconds in all periods of each kind, and for each round the ratio of the
+    p99 with a scrape to the p99 without a scrape."""
     found: dict[str, list[float]] = {"alone": [], "scraped": [], "always": [], "ratios": []}
     for number in range(options.rounds):
         p99 = {}

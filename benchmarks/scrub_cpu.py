@@ -1,7 +1,8 @@
-"""What does the background scrub cost: CPU for a gigabyte, and how long does it block the loop?
+"""How much CPU does the background scrub of a gigabyte cost, and how long does it hold the loop?
 
-Runs a broker's scrub over sealed segments without its rate limit: once with the files out of the
-page cache, as old segments mostly are, once with them in it. Apache Kafka has no scrub to compare.
+This process runs a broker's scrub over sealed segments, without the scrub's rate limit: once while
+the page cache has none of the files (as for most old segments), and once while it has all of them.
+Apache Kafka has no scrub, so there is no comparison.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BATCH_RECORDS = {"60 × 1,000 B a batch": (60, 1000), "1 × 100 B a batch": (1, 
 
 
 def fill(storage: Storage, size: int, records: int, record_size: int) -> None:
-    """One log of about `size` bytes in sealed segments."""
+    """Write a log with about `size` bytes in sealed segments."""
     log = storage.get_or_create("t", 0, None, LogConfig(segment_bytes=SEGMENT_BYTES))
     value = os.urandom(record_size)
     batch = build_batch([Record(timestamp=1, value=value) for _ in range(records)])
@@ -42,22 +43,22 @@ def fill(storage: Storage, size: int, records: int, record_size: int) -> None:
 
 
 def evict(path: Path) -> None:
-    """Take the segments out of the page cache."""
+    """Evict the segments from the page cache."""
     for name in path.rglob("*.log"):
         with open(name, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def cached_bytes(path: Path) -> int:
-    """How much of the segments is in the page cache, by `fincore`."""
+    """How many bytes of the segments are in the page cache, according to `fincore`."""
     names = [str(name) for name in path.rglob("*.log")]
     listed = os.popen("fincore -b -n -o RES " + " ".join(names)).read().split()
     return sum(map(int, listed))
 
 
 async def round_of(storage: Storage) -> dict[str, float]:
-    """One round: CPU of this process, the wall time, and the longest time that the loop was
-    blocked."""
+    """Run one round of the scrub; returns this process's CPU per gigabyte, the rate, and the CPU
+    time of the longest step after a read. Such a step holds the loop."""
     loop = asyncio.get_running_loop()
     (Path(storage.directories[0].path) / "ottla-scrub-checkpoint").unlink(missing_ok=True)
     scrub = Scrub(storage, Clock(), NO_LIMIT, 1 << 40, lambda key, damage: print(damage))

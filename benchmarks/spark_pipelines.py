@@ -1,18 +1,20 @@
 """How fast are the archive and the in-place read compared with Spark's own query and source?
 
-One topic of six partitions with 100-byte records in lz4 batches, timestamps over four hours. In one
-Spark session of two threads, in turns: `archive` and a bare query; then all columns, key and value,
-and partition and offset only, read by the kafka source and in place, into Spark's noop sink. A
-first small round warms the JVM up.
+A topic has six partitions with records of 100 bytes in lz4 batches; their timestamps cover four
+hours. One Spark session with two threads runs the queries in turn. The first two are a bare query
+and `archive`. The other queries write to Spark's noop sink. They read all columns, then key and
+value, then partition and offset, each first with the kafka source and then in place. A small first
+round warms the JVM up.
 
-The bare query is what a user would write who needs the same files: a stream of the kafka source
-with headers, the same columns and the same batches, date and hour by Spark's functions, partitionBy
-both, zstd, and Spark's file sink with its checkpoint. Both queries use the session's setting
-spark.sql.maxConcurrentOutputFileWriters, so neither sorts or shuffles. Unlike `archive`, the bare
-query does not name files by batch, count records, or leave anything to verify.
+The bare query is what a user would write to get the same files without `archive`. It is a stream
+from the kafka source with headers, with the same columns and batches. It computes date and hour
+with Spark's functions, partitions by both, and writes zstd files with Spark's file sink and its
+checkpoint. Both queries use the session's setting spark.sql.maxConcurrentOutputFileWriters, so
+neither sorts or shuffles. Unlike `archive`, the bare query does not name files by batch, does not
+count records, and leaves nothing that `verify` could check.
 
-Memory is the peak of Spark's processes (the driver's Python, the JVM, Python workers); a page that
-they share counts once. If other programs run, processor time varies less than rates.
+The memory is the peak of Spark's processes (the driver's Python, the JVM and the Python workers); a
+page that they share is counted once. When other programs run, CPU time varies less than rates.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ COLUMNS = [name for name in FIELDS if name != "headers"]
 
 
 def fill(broker: OttlaBroker, topic: str, records: int) -> None:
-    """Batches of random text, half of it repeated, spread evenly over partitions and time."""
+    """Write batches evenly over partitions and time. A value is 50 random characters, twice."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"retention.ms": "-1", "segment.bytes": str(64 << 20)}
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
@@ -74,7 +76,7 @@ def fill(broker: OttlaBroker, topic: str, records: int) -> None:
 
 
 def processes(root: int, without: int) -> list[int]:
-    """A process and all its descendants but one, the broker."""
+    """A process and its descendants, except process `without` and the descendants of that one."""
     children = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -90,7 +92,7 @@ def processes(root: int, without: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """Processor time of processes and of those children of theirs that have ended."""
+    """The CPU seconds of processes, and of their children that have ended."""
     ticks = 0
     for pid in pids:
         try:
@@ -102,8 +104,8 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 class Use:
-    """What this process and its descendants, except the broker, use while a block runs: processor
-    seconds, and the highest memory in MiB."""
+    """Measures, for a block, this process and its descendants except the broker: their CPU seconds,
+    and their highest memory in MiB."""
 
     def __init__(self, broker: int) -> None:
         self.broker, self.mb, self.cpu = broker, 0.0, 0.0
@@ -135,7 +137,7 @@ class Use:
 
 
 def bare(spark: Any, bootstrap: str, topic: str, path: Path, batch: int) -> None:
-    """The query of a user who archives without `archive`."""
+    """The query that a user would write without `archive`."""
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     stream = stream.option("subscribe", topic).option("startingOffsets", "earliest")
     stream = stream.option("maxOffsetsPerTrigger", str(batch)).option("includeHeaders", "true")
@@ -178,7 +180,7 @@ def void(result: object) -> None:
 
 
 def measure(records: int, rounds: int, batch: int, directory: Path) -> dict[str, list[float]]:
-    """Rows a second by question, processor seconds a million rows, and the peaks of memory."""
+    """For each question: rows a second, CPU seconds a million rows, and the peaks of memory."""
     broker = OttlaBroker(directory / "broker")
     broker.start()
     measured: dict[str, list[float]] = defaultdict(list)

@@ -1,8 +1,8 @@
-"""How long from `ottla server start` to the first Metadata reply, and what does an idle broker
-consume?
+"""How long does a start take until the first Metadata reply, and how much memory and CPU does an
+idle broker use?
 
-The start is timed from the exec of the command; ApiVersions and Metadata are polled every 10 ms.
-Formatting Kafka's data is not counted.
+The time begins with the start of the broker's process, and Metadata is requested every 10 ms. The
+time does not include the formatting of Kafka's data directory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SETTLE_SECONDS, IDLE_SECONDS = 3.0, 5.0
 
 
 def start_ottla(directory: Path) -> tuple[OttlaBroker, float]:
-    """A started broker, and its milliseconds to Metadata."""
+    """Start a broker; returns it, and the milliseconds to its first Metadata reply."""
     broker = OttlaBroker(directory, port=free_port())
     began_ns = time.time_ns()
     broker.spawn()
@@ -32,14 +32,15 @@ def start_ottla(directory: Path) -> tuple[OttlaBroker, float]:
 
 
 def start_kafka(directory: Path) -> tuple[KafkaBroker, float]:
-    """A started Apache Kafka, and its milliseconds to Metadata."""
+    """Start Apache Kafka; returns it, and the milliseconds to its first Metadata reply."""
     broker = KafkaBroker(directory)
     broker.start()
     return broker, broker.started_ms
 
 
 def measure(kind: str, rounds: int) -> Figures:
-    """Start over empty data, idle, stop, start over the same data, idle, stop; in every round."""
+    """In every round, start the broker with an empty data directory and measure it while idle, then
+    do the same with the data of the first start; returns the figures."""
     figures: Figures = {
         "first_ms": [],
         "again_ms": [],

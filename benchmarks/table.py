@@ -1,6 +1,6 @@
-"""The whole table: every figure that has a target, from the newest results, as Markdown and a plot.
+"""Makes a Markdown table and a plot of every figure that has a target, from the newest results.
 
-It also lists what misses its target, and what is worse than with Apache Kafka.
+It also lists the figures that miss their target, and the figures that are worse than Kafka's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BESIDE = {KAFKA: "", BARE: " (bare sendfile)", ALONE: " (alone)"}
 
 
 class Figure(NamedTuple):
-    """One line: a figure of ours, the figure to compare it with, and the greatest allowed ratio."""
+    """A figure of Ottla, the figure to compare it with, and the greatest allowed ratio."""
 
     question: str
     load: str
@@ -74,17 +74,17 @@ class Line(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What was measured, with its unit if the name lacks it."""
+        """What was measured, with its unit if the name does not contain the unit."""
         return f"{self.name}, {self.unit}" if self.unit else self.name
 
     @property
     def ratio(self) -> float:
-        """The ratio of ours to the other."""
+        """The ratio of Ottla's figure to the other figure."""
         return self.ours / self.theirs
 
 
 class Results(NamedTuple):
-    """The last results of a benchmark, and the release of Apache Kafka in the same run."""
+    """The last results of a benchmark, and the release of Apache Kafka that the run measured."""
 
     measured: Measured
     peer: str
@@ -106,7 +106,7 @@ def newest(question: str) -> Measured | None:
 
 
 def peers() -> str:
-    """Says which results were compared with which release of Apache Kafka."""
+    """A text: which results were compared with which release of Apache Kafka."""
     questions: dict[str, list[str]] = {}
     for question in QUESTIONS:
         if (found := last(question)) is not None:
@@ -115,7 +115,7 @@ def peers() -> str:
 
 
 def ratios() -> Iterable[Line]:
-    """The lines whose target is a ratio."""
+    """The lines of RATIOS, whose target is a ratio."""
     for figure in RATIOS:
         measured = newest(figure.question)
         if measured is None or figure.load not in measured:
@@ -135,7 +135,7 @@ def ratios() -> Iterable[Line]:
 
 
 def groups() -> Iterable[Line]:
-    """The cost of groups, at most this many times Kafka's."""
+    """The lines for groups, whose target is a ratio to Kafka's figure."""
     measured = newest("groups-cpu") or {}
     for name, unit, target in (
         ("heartbeat", PER_MILLION, 0.3),
@@ -153,7 +153,7 @@ def groups() -> Iterable[Line]:
 
 
 def disturbed() -> Iterable[Line]:
-    """The effect of one client's work on another: the ratio to the latency without it."""
+    """The lines for a client's figure beside other work, compared with the same figure alone."""
     paced = (newest(COMPACTION) or {}).get("paced produce")
     if paced is not None:
         for key, title, target in (
@@ -174,14 +174,15 @@ def disturbed() -> Iterable[Line]:
 
 
 def rates() -> Iterable[Line]:
-    """Stock clients: not slower with Ottla."""
+    """The lines for stock clients, which must not be slower with Ottla than with Kafka."""
     for name, runs in (newest("client-rates") or {}).items():
         ours, theirs = (statistics.median(runs[kind]) for kind in (WEAKER, KAFKA))
         yield Line(name, "records/s", ours, theirs, KAFKA, "≥ 1.00 ×", ours >= theirs)
 
 
 def bounds() -> Iterable[Line]:
-    """The lines whose target is an absolute figure."""
+    """The lines whose target is an absolute figure; also the memory after 2 GB, whose target is a
+    ratio."""
     wanted: tuple[tuple[str, str, str, float], ...] = (
         ("start-time", "first_ms", "start to Metadata, ms", 300.0),
         ("start-time", "idle_mb", "resident when idle, MiB", 40.0),
@@ -203,14 +204,14 @@ def bounds() -> Iterable[Line]:
 
 
 def worse_than_kafka(line: Line) -> bool:
-    """Whether a user would be better off with Kafka by this line."""
+    """Whether Kafka's figure in this line is better than Ottla's."""
     if line.beside != KAFKA:
         return False
     return line.ratio < 1 if line.unit == "records/s" else line.ratio > 1
 
 
 def plot(lines: list[Line]) -> str:
-    """Ratios as bars, on a logarithmic scale around 1, as an SVG."""
+    """An SVG that shows the ratios as bars from 1, on a logarithmic scale."""
     import math
 
     height, left, width = 22, 430, 420
@@ -245,7 +246,7 @@ def plot(lines: list[Line]) -> str:
 
 
 def listing(title: str, lines: Iterable[Line], text: Callable[[Line], str]) -> list[str]:
-    """A heading and its points, or "none"."""
+    """A heading and one point for each line, or "None." without lines."""
     points = [f"- {text(line)}" for line in lines]
     return [f"## {title}", "", *(points or ["None."]), ""]
 

@@ -1,8 +1,9 @@
 """How much CPU do TLS and its handshakes cost?
 
-The same closed loop of Python's ssl for both brokers, over TLS and, for comparison, without:
-produce and fetch in requests of up to a mebibyte, and connections that end after their first reply,
-without resumed sessions. Segments are on tmpfs; the brokers take turns; ECDSA P-256.
+The load is the same for both brokers: a closed loop in Python with the module ssl, over TLS and,
+for comparison, without TLS. It produces and fetches with requests and replies of up to a mebibyte,
+and opens connections that end after their first reply and do not resume a TLS session. The broker's
+key is ECDSA P-256. Segments are on tmpfs, and the brokers take turns.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ BATCHES = {"60 × 1,000 B": 60, "1,000 × 1,000 B": 1000}
 DEPTH = 4
 Broker = OttlaBroker | KafkaBroker
 Places = dict[str, tuple[Broker, int]]
-"""By kind, the broker and the port of its TLS listener."""
+"""For each kind of broker, a broker and the port of its TLS listener."""
 
 
 @contextlib.contextmanager
 def secured() -> Iterator[tuple[Places, ssl.SSLContext]]:
-    """Both brokers with a TLS listener, and a client's context that trusts them."""
+    """Run both brokers with a TLS listener for a block; yields them, and a client's context that
+    trusts them."""
     directory = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=load.MEMORY))
     load.build(load.BLASTER)
     authority = Authority(directory)
@@ -58,7 +60,7 @@ def secured() -> Iterator[tuple[Places, ssl.SSLContext]]:
 
 
 def connect(port: int, context: ssl.SSLContext | None) -> socket.socket:
-    """A connection, over TLS if there is a context."""
+    """Open a connection, over TLS if there is a context."""
     plain = socket.create_connection(("localhost", port), 60)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return plain if context is None else context.wrap_socket(plain)
@@ -77,7 +79,7 @@ def reply(sock: socket.socket, scratch: bytearray) -> int:
 
 
 def produce(port: int, context: ssl.SSLContext | None, topic: str, records: int, size: int) -> int:
-    """Send at least `size` bytes of values; returns how many."""
+    """Send at least `size` bytes of values; returns how many bytes were sent."""
     request = frame(produce_request(topic, batch(*[bytes(1000)] * records), acks=1), 9)
     count, scratch = size // (1000 * records) + 1, bytearray(1 << 16)
     with connect(port, context) as sock:
@@ -90,7 +92,8 @@ def produce(port: int, context: ssl.SSLContext | None, topic: str, records: int,
 
 
 def fetch(port: int, context: ssl.SSLContext | None, topic: str, records: int, size: int) -> int:
-    """Read the beginning of the topic again and again, at least `size` bytes; returns how many."""
+    """Fetch from the beginning of the topic again and again, until at least `size` bytes have come;
+    returns how many bytes came."""
     asked = {"max_bytes": 1 << 20, "partition_max_bytes": records << 10, "max_wait_ms": 0}
     request, scratch = frame(fetch_request(topic, 0, **asked), 11), bytearray(1 << 18)
     done = 0
@@ -125,10 +128,10 @@ def cost(pid: int, work: Callable[[], int], unit: float) -> float:
 
 
 def measure(rounds: int, size: int, connections: int) -> dict[str, report.Figures]:
-    """By figure and broker, one value for each round."""
+    """The values of all rounds, by figure and broker."""
     found: dict[str, report.Figures] = {}
     with secured() as (places, context):
-        for number in range(-2, rounds):            # the first two compile Kafka's code
+        for number in range(-2, rounds):            # two rounds warm Kafka up
             for kind, (broker, port) in places.items():
                 with load.topic(broker, f"tls{number + 2}", 1) as topic:
                     figures = loads(broker, port, context, topic, size, connections)
@@ -142,7 +145,7 @@ def measure(rounds: int, size: int, connections: int) -> dict[str, report.Figure
 def loads(
     broker: Broker, port: int, context: ssl.SSLContext, topic: str, size: int, connections: int
 ) -> dict[str, Callable[[], float]]:
-    """The figures of one broker, in their order: produce comes before fetch."""
+    """A function for each figure of one broker. Call them in this order: produce before fetch."""
     made: dict[str, Callable[[], float]] = {}
     for where, at, used in (("TLS", port, context), ("plain", broker.port, None)):
         for title, records in BATCHES.items():

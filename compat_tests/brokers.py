@@ -1,5 +1,5 @@
-"""Brokers as the tests see them: Ottla, three Ottlas, Apache Kafka from benchmarks/peers, or any
-running one."""
+"""The brokers under test: Ottla, a cluster of three Ottla brokers, Apache Kafka from
+benchmarks/peers, or a broker that is running already."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def free_port() -> int:
 
 
 class OttlaBroker:
-    """`ottla server start` in a directory of its own; started again it keeps its port."""
+    """`ottla server start` in a directory of its own. If it is started again, it keeps its port."""
 
     def __init__(self, directory: Path, overrides: Iterable[str] = (), port: int = 0) -> None:
         self.directory = directory
@@ -80,7 +80,7 @@ class OttlaBroker:
         self.overrides.append(f"listeners={listeners}")
 
     def start(self) -> None:
-        """Start and wait for the ready line; whoever is interrupted meanwhile leaves none."""
+        """Start the process and wait for the ready line. After a Ctrl-C, no process is left."""
         self.spawn()
         try:
             self.wait_for_ready_line()
@@ -97,7 +97,7 @@ class OttlaBroker:
         self.pid = self._process.pid
 
     def wait_for_ready_line(self) -> None:
-        """Wait until the process reports that it serves, and its address."""
+        """Wait until the process reports that it is ready, and take its address."""
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while (ready := READY.search(self._printed(self._printed_before))) is None:
@@ -139,7 +139,7 @@ class OttlaBroker:
 
 
 class KafkaBroker:
-    """An Apache Kafka of benchmarks/peers, the reference for every test here."""
+    """Apache Kafka from benchmarks/peers, the reference for every test here."""
 
     def __init__(self, directory: Path, overrides: Iterable[str] = ()) -> None:
         self.directory = directory
@@ -169,16 +169,17 @@ class KafkaBroker:
 
     @staticmethod
     def new_cluster_id() -> str:
-        """Each is a cluster of its own: a mirror refuses to copy one into itself. The first byte is
-        zero, so that the tool does not take a leading "-" for an option."""
+        """A random cluster id, because a mirror refuses to copy between two clusters with the same
+        id. The first byte is zero, so that the id cannot begin with "-", which Kafka's tool would
+        take for an option."""
         return base64.urlsafe_b64encode(bytes(1) + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
     def java_options(self, options: str) -> None:
-        """Further options of its JVM."""
+        """Set further options of the JVM."""
         self._environment["JVM_EXTRA"] = options
 
     def compile_less(self) -> None:
-        """For a broker that works for seconds only: its JVM uses the first compiler alone."""
+        """Let the JVM use only its first compiler, for a broker that runs only for seconds."""
         self.java_options("-XX:TieredStopAtLevel=1")
 
     def start(self) -> None:
@@ -192,12 +193,12 @@ class KafkaBroker:
         self.pid = int((self.directory / "run" / "pid").read_text())
 
     def stop(self) -> None:
-        """A clean shutdown."""
+        """Shut down cleanly."""
         self._script("stop.sh")
 
     def kill(self) -> None:
-        """kill -9, at once; the script only waits for the end. One that did not start has no pid:
-        to kill 0 would be to kill this process's own group."""
+        """kill -9; the script only waits for the end. If the broker did not start, `pid` is 0:
+        a signal to 0 would kill this process's own group."""
         if self.pid:
             os.kill(self.pid, signal.SIGKILL)
         self._script("stop.sh", KILL="1")
@@ -216,10 +217,10 @@ class KafkaBroker:
 
 
 class ClusterBroker:
-    """Three Ottlas and a ZooKeeper; topics get three replicas, of which two have to be in sync.
+    """Three Ottla brokers and a ZooKeeper. Topics get three replicas, two of which must be in sync.
 
     `kill` is a kill -9 of one broker, each time of the next one, and `start` starts it again. With
-    `kills_every` that also happens by itself, every so many seconds, once all replicas are in sync.
+    `kills_every`, a thread does both every `kills_every` seconds, if all replicas are in sync.
     """
 
     pid = 0
@@ -233,11 +234,11 @@ class ClusterBroker:
         self.directory, self.kills_every = directory, kills_every
         self.running, self.kills = False, 0
         self.over = threading.Event()
-        self.lock = threading.Lock()            # of what starts and ends processes
+        self.lock = threading.Lock()            # held while processes are started or ended
         self.killer = threading.Thread(target=self._kill_by_itself, daemon=True)
 
     def start(self) -> None:
-        """Start what does not run, and wait until it serves."""
+        """Start the processes that do not run, and wait until they are ready."""
         with self.lock:
             if not self.running:
                 self.cluster.start()
@@ -286,7 +287,7 @@ class ClusterBroker:
 
 
 class RunningBroker:
-    """A broker that somebody else started, at OTTLA_COMPAT_BOOTSTRAP; it is never stopped."""
+    """A broker at OTTLA_COMPAT_BOOTSTRAP, which the tests neither start nor stop."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -299,5 +300,5 @@ class RunningBroker:
         """Nothing to do."""
 
     def kill(self) -> None:
-        """Not ours to kill."""
+        """Raises BrokerFailed: the tests must not kill this broker."""
         raise BrokerFailed("a broker at OTTLA_COMPAT_BOOTSTRAP is not ours to kill")

@@ -1,4 +1,4 @@
-"""What a consumer of committed records reads."""
+"""Reads topics as a consumer of committed records does."""
 
 from __future__ import annotations
 

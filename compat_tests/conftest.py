@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from compat_tests.flights import LoadedTopic
 
 NO_DELAY = "group.initial.rebalance.delay.ms=0"
-"""As in the Apache Kafka of benchmarks/peers: each new group would wait for three seconds."""
+"""As in the Apache Kafka of benchmarks/peers. Without it, each new group waits for 3 s."""
 TIMEOUT_SECONDS = 900
-"""For a test that hangs. How fast something is, benchmarks/ measures: a busy machine takes many
-times as long."""
+"""Ends a test that hangs. It is no limit for speed, which benchmarks/ measures: a busy machine may
+take many times as long as an idle one."""
 RUNNING = os.environ.get("OTTLA_COMPAT_BOOTSTRAP", "")
 
 
@@ -60,13 +60,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesOnWorkers:
-    """Workers take whole files."""
+    """Each worker runs whole files."""
     config.pluginmanager.register(PieceTimes())
     return FilesOnWorkers(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers what takes longest begins first."""
+    """Select tests, and set their timeouts. Workers begin with the files that take longest."""
     if config.getoption("--broker") == "cluster":
         items[:] = [item for item in items if item.get_closest_marker("one_broker") is None]
     for item in items:
@@ -88,7 +88,8 @@ def tools() -> Iterator[KafkaTools]:
 def new_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., Broker]:
-    """Makes a broker that is not started yet: `new_broker("log.segment.bytes=1048576")`."""
+    """Returns a function that makes a broker, which is not started yet:
+    `new_broker("log.segment.bytes=1048576")`."""
     kind = request.config.getoption("--broker")
 
     def make(*overrides: str) -> Broker:
@@ -115,10 +116,11 @@ def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def new_topic(broker: Broker) -> Callable[..., str]:
-    """Creates a topic with a unique name: `new_topic("orders", partitions=6)`.
+    """Returns a function that creates a topic with a unique name:
+    `new_topic("orders", partitions=6)`.
 
-    Its records stay, however old their timestamps are: the flights are of 2013, and retention runs
-    every five minutes.
+    The topic keeps all records. By default, retention would delete the flights within five
+    minutes, because their timestamps are from 2013.
     """
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -135,7 +137,7 @@ def new_topic(broker: Broker) -> Callable[..., str]:
                 admin.create_topics([topic], operation_timeout=60)[name].result(60)
                 break
             except KafkaException as error:
-                # librdkafka gives up the requests to a broker that leaves the metadata.
+                # librdkafka abandons requests to a broker that leaves the metadata.
                 code = error.args[0].code()
                 if lost and code == KafkaError.TOPIC_ALREADY_EXISTS:
                     break
@@ -148,8 +150,8 @@ def new_topic(broker: Broker) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def flights(broker: Broker, new_topic: Callable[..., str]) -> Callable[[str], LoadedTopic]:
-    """`flights("zstd")`: a topic with all flights, produced once for each codec by
-    confluent-kafka."""
+    """Returns a function: `flights("zstd")` is a topic with all flights. confluent-kafka produces
+    them once for each codec."""
     from compat_tests.flights import produce, read_flights
 
     events = read_flights()

@@ -58,7 +58,7 @@ class Worker:
         self.program = JavaProgram(directory, DISTRIBUTED, str(file), libraries=libraries)
 
     def ask(self, method: str, path: str, body: dict[str, str] | None = None) -> object:
-        """The worker's answer; None if it is empty, or the worker does not respond."""
+        """The worker's answer; None if it is empty or an error, or the worker does not respond."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://{self.id}{path}", data, headers, method=method)
@@ -82,16 +82,17 @@ class Worker:
         return status["tasks"] if isinstance(status, dict) else []
 
     def runs(self, name: str) -> bool:
-        """Whether it is this worker that runs the connector's task."""
+        """Whether the connector has one task, and this worker runs it."""
         tasks = self.tasks(name)
         return [(each["state"], each["worker_id"]) for each in tasks] == [("RUNNING", self.id)]
 
     def restart_overtaken(self, name: str) -> None:
         """Restart the task, as an operator would, if its EndTxn has overtaken its own batches.
 
-        The producer of Kafka 4.3.1 checks for unsent batches before it takes the lock under which
-        it takes the next request from its queue; what is sent and committed in between is ended
-        without having begun. Apache Kafka answers as Ottla does, and Connect fails the task.
+        The producer of Kafka 4.3.1 first checks for unsent batches. Then it takes a lock, and under
+        this lock the next request from its queue. If records are sent and committed between these
+        two steps, the producer ends a transaction that has not begun. Apache Kafka gives the same
+        answer as Ottla, and Connect fails the task.
         """
         for task in self.tasks(name):
             if task["state"] == "FAILED" and "InvalidTxnStateException" in task["trace"]:
@@ -99,7 +100,7 @@ class Worker:
 
 
 def committed_values(bootstrap: str, topic: str) -> list[str]:
-    """The values of partition 0 as a reader of committed records sees them now."""
+    """The values of partition 0 that a reader of committed records sees now."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

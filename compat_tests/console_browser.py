@@ -1,7 +1,7 @@
-"""The console as a person uses it, in Chromium: its pages, what axe-core says of them, its actions.
+"""Uses the console in Chromium as a person does: opens and checks its pages, and does its actions.
 
-A story is one task of a user: it clicks, types, and checks the result. It works on any cluster that
-has an authorizer and allows its users to make changes.
+A story is a function that does one task of a user: it clicks, types, and checks the result. Stories
+work on any cluster that has an authorizer and allows its users to make changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Entry = tuple[str, str]
 """The method and the path of an entry of the API's table."""
 PAGES_SHOWN = "pages"
-"""What `Asked.done` has, beside stories, once all pages were looked at."""
+"""In `Asked.done`: all pages were visited. The other elements are the stories that passed."""
 
 RECORDS = 300
 PAGES = {
@@ -62,8 +62,10 @@ PAGES = {
 
 @contextmanager
 def shop(client: dict[str, str], replicas: int = 1) -> Iterator[tuple[Any, Any]]:
-    """Topics with records, a group that has read half of them, an open transaction; what writes and
-    what reads."""
+    """Create topics with records, a group that has read half of them, and an open transaction.
+
+    Yields the producer and the consumer, which is a member of the group.
+    """
     from confluent_kafka import Consumer, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -87,7 +89,7 @@ def shop(client: dict[str, str], replicas: int = 1) -> Iterator[tuple[Any, Any]]
     consumer = Consumer({
         **client, "group.id": "billing", "client.id": "billing-1",
         "auto.offset.reset": "earliest", "enable.auto.commit": False,
-        "max.poll.interval.ms": 3_600_000,      # it stays a member while pages are looked at
+        "max.poll.interval.ms": 3_600_000,      # it stays a member while a test visits pages
     })
     consumer.subscribe(["orders"])
     read = 0
@@ -102,7 +104,7 @@ def shop(client: dict[str, str], replicas: int = 1) -> Iterator[tuple[Any, Any]]
 
 
 class Asked:
-    """Which entries of the API's table pages have asked for, and were answered."""
+    """The entries of the API's table that pages have requested successfully."""
 
     def __init__(self) -> None:
         self.found: set[Entry] = set()
@@ -110,7 +112,7 @@ class Asked:
         self.table = [(one, compile_path(PREFIX + one.path)[0]) for one in TABLE]
 
     def note(self, response: Response) -> None:
-        """Note a request; what a stream asks for is in its query."""
+        """Note the entries of a response's request; a stream names several paths in its query."""
         at = urlsplit(response.url)
         paths = [at.path]
         if at.path == f"{PREFIX}/stream":
@@ -121,12 +123,12 @@ class Asked:
         }
 
     def missing(self) -> set[Entry]:
-        """What no page has asked for."""
+        """The entries that no page has requested successfully."""
         return {(one.method, one.path) for one in TABLE} - self.found
 
 
 def watched(browser: Browser, asked: Asked | None = None, **context: Any) -> Iterator[Page]:
-    """A page of a context of its own; errors and refused requests are faults."""
+    """Yield a page in a new browser context; fail if it reported errors other than HTTP errors."""
     made = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **context})
     found = made.new_page()
     found.set_default_timeout(30_000)
@@ -143,7 +145,7 @@ def watched(browser: Browser, asked: Asked | None = None, **context: Any) -> Ite
 
 
 def shown(page: Page, url: str) -> None:
-    """Go there, and wait for what the page shows."""
+    """Open `url`, and wait until the page has loaded its data."""
     page.goto(url)
     page.wait_for_selector("h1")
     page.wait_for_function("() => !document.querySelector('main').innerText.includes('Loading …')")
@@ -169,12 +171,12 @@ CUT_COLUMNS = """
   return wrong;
 })
 """
-"""What of the tables cannot be read: a column or heading that is cut, a first column that leaves
-the window when the others scroll sideways."""
+"""A script that returns what cannot be read in a page's tables: a column or heading that is cut, or
+a first column that leaves the window when the others scroll sideways."""
 
 
 def faults_of(page: Page) -> list[Any]:
-    """What axe-core finds: the rule that is broken, and the first element that breaks it."""
+    """axe-core's findings on a page: each is a broken rule and the first element that breaks it."""
     axe = built("node/node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
     found: list[Any] = page.evaluate(
         axe + "; axe.run().then(found => found.violations.map("
@@ -202,7 +204,8 @@ def fill(page: Page, **fields: str) -> None:
 
 
 def act(page: Page, verb: str, said: str, confirm: str = "") -> None:
-    """Press the dialog's button, and wait for what is said then."""
+    """Press the dialog's button `verb`, and wait until the page shows the text `said`. If `confirm`
+    is given, the button must be disabled until this text is typed."""
     button = page.locator("dialog").get_by_role("button", name=verb, exact=True)
     if confirm:
         assert button.is_disabled(), f"{verb} asks to type a name"
@@ -212,7 +215,7 @@ def act(page: Page, verb: str, said: str, confirm: str = "") -> None:
 
 
 def row(page: Page, text: str) -> Any:
-    """The row of a table that has this text."""
+    """A locator of the table rows that contain this text."""
     return page.locator("tbody tr.row").filter(has_text=text)
 
 
@@ -252,7 +255,7 @@ def topic_made_filled_and_deleted(page: Page, served: Console) -> None:
 
 
 def group_set_back_and_deleted(page: Page, served: Console) -> None:
-    """Set a group back after looking at what that changes, forget a topic, delete the group."""
+    """Reset a group's offsets after a preview, delete its offsets of a topic, delete the group."""
     offsets = [{"topic": topic, "partition": 0, "offset": offset}
                for topic, offset in (("orders", 100), ("clicks", 0))]
     cookie = "; ".join(f"{one['name']}={one['value']}" for one in page.context.cookies())
@@ -284,7 +287,7 @@ def group_set_back_and_deleted(page: Page, served: Console) -> None:
 
 
 def leftovers_cleaned_up(page: Page, served: Console) -> None:
-    """Delete the offsets that nobody reads, from the list that says why."""
+    """On the clean-up page, delete a group's offsets of a topic that no member reads."""
     shown(page, f"{served.url}/clean-up")
     row(page, "No member of the group reads this topic.").get_by_role(
         "button", name="delete offsets").click()
@@ -339,7 +342,7 @@ def open_transaction_aborted(page: Page, served: Console) -> None:
 
 
 def records_taken_home(page: Page, served: Console) -> None:
-    """Save the records of a list, and the value of one as it is."""
+    """Download the listed records as files, copy one as JSON, and download its value unchanged."""
     shown(page, f"{served.url}/topics/orders/records?from=oldest&partition=0&record=0/4")
     for button, line in (("JSON Lines", 4), ("CSV", 5)):
         with page.expect_download() as saved:
@@ -362,7 +365,8 @@ def records_taken_home(page: Page, served: Console) -> None:
 
 
 def replicas_moved(page: Page, served: Console) -> None:
-    """Move a partition to the brokers with the highest numbers, two if there are, and see it."""
+    """Move a partition: of three brokers to the last and the first, otherwise to the last one. Wait
+    until the page shows the new replicas."""
     shown(page, f"{served.url}/brokers")
     brokers = sorted(page.locator("tbody tr.row td:first-child").all_inner_texts())
     wanted = ", ".join(brokers[-1:] + brokers[:-2])
@@ -374,7 +378,8 @@ def replicas_moved(page: Page, served: Console) -> None:
 
 
 def hanging_transaction_ended(page: Page, served: Console) -> None:
-    """End a transaction that no coordinator knows; not each cluster has one."""
+    """Abort a transaction that no coordinator knows. STORIES does not include this story, because
+    not every cluster has such a transaction."""
     shown(page, f"{served.url}/transactions/hanging?minutes=0")
     row(page, "paid").get_by_role("button", name="abort").click()
     act(page, "Abort", "The transaction is aborted.", "paid")

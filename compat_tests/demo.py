@@ -1,4 +1,7 @@
-"""`make demo`: a broker, a year of flights, and Spark counting them as a stream; two minutes."""
+"""`make demo`: starts a broker, produces a year of flights, and counts them with a Spark stream.
+
+It takes about two minutes.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ TOPIC = "flights"
 
 
 def bar(what: str, takes: str = "") -> tqdm:
-    """A progress bar over all flights; without a terminal only what it is about. `takes` says how
-    long, if the bar does not move at once."""
+    """A progress bar over all flights, titled `what`. Without a terminal, only the title appears.
+    If the bar does not move at once, `takes` says how long that may take."""
     if takes or not sys.stderr.isatty():
         print(f"{what}{takes} ...", flush=True)
     return tqdm(
@@ -40,7 +43,7 @@ def bar(what: str, takes: str = "") -> tqdm:
 
 @contextlib.contextmanager
 def standard_error_in(path: Path) -> Iterator[None]:
-    """Send the standard error of child processes to a file: Spark logs much at its start."""
+    """Send standard error, also of child processes, to a file, because Spark logs much at start."""
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = os.dup(2)
     with path.open("wb") as log:
@@ -53,7 +56,7 @@ def standard_error_in(path: Path) -> Iterator[None]:
 
 
 def load(bootstrap: str) -> None:
-    """All flights into a new topic."""
+    """Produce all flights into a new topic."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
     admin.create_topics([new])[TOPIC].result(30)
@@ -64,7 +67,8 @@ def load(bootstrap: str) -> None:
 
 
 def follow(query: StreamingQuery) -> None:
-    """A bar that moves with the micro-batches of a stream until it has read everything."""
+    """Move a progress bar with a stream's micro-batches until the stream has read everything.
+    Raises the error with which the stream ended."""
     with bar("Spark streams and counts", ", up to a minute") as progress:
         while query.isActive:
             done = sum(p["numInputRows"] for p in query.recentProgress)
@@ -95,7 +99,7 @@ def count(bootstrap: str, directory: Path) -> Departures:
 
 
 def show(departures: Departures) -> None:
-    """The year by carrier, and the worst days of all."""
+    """Print the year's figures by carrier, and the days with the largest mean delay."""
     carriers: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     days: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for (day, carrier), figures in departures.items():

@@ -1,4 +1,4 @@
-"""Log files shown by our dump and by that of Apache Kafka."""
+"""Runs `ottla log dump` and Apache Kafka's kafka-dump-log on log files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoi
 
 
 def files_below(data: Path, pattern: str) -> str:
-    """The files of these partitions that Kafka's tool knows."""
+    """The files that Kafka's tool can read in the matching directories, separated by commas."""
     found = [
         str(path)
         for directory in sorted(data.glob(pattern))
@@ -29,7 +29,7 @@ def files_below(data: Path, pattern: str) -> str:
 
 
 def kafka_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Kafka's tool."""
+    """Run Kafka's tool."""
     return subprocess.run(
         [PEER_DIR / "tool.sh", "dump-log", "--files", files, *flags],
         env=os.environ | {"TOOL_FLAGS": JVM}, capture_output=True, text=True, timeout=180,
@@ -42,13 +42,13 @@ def ottla() -> str:
 
 
 def lines(printed: str) -> list[str]:
-    """The lines, with each run of bytes that are not UTF-8 as one mark: Java counts them
-    differently."""
+    """The printed lines. Each run of U+FFFD becomes one, because Java and Python replace a run of
+    bytes that are not UTF-8 with different numbers of this character."""
     return re.sub("\ufffd+", "\ufffd", printed).splitlines()
 
 
 def ottla_dump(files: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Ottla's tool."""
+    """Run Ottla's tool."""
     return subprocess.run(
         [ottla(), "log", "dump", "--files", files, *flags],
         env=os.environ | {"PYTHONUTF8": "1"}, capture_output=True, text=True, timeout=180,

@@ -1,4 +1,4 @@
-"""A promise of the ZooKeeper interface, tried by two sessions with a real server."""
+"""Runs a test of `coordination_promises.py` with two sessions on a real ZooKeeper server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from tests.replication.coordination_promises import Promise
 
 
 async def keep(promise: Promise, a: ZooKeeper, b: ZooKeeper, hosts: str) -> None:
-    """Try a promise; `hosts` are plain-text addresses by which somebody else ends a session."""
+    """Run the test `promise` with the clients `a` and `b`. When the test ends a session, a second
+    client does so at `hosts`, the server's plain-text addresses."""
 
     async def end(client: Coordination) -> None:
-        """End a session as the server does: somebody else closes it."""
+        """End a session on the server: a second connection with the same session id closes it."""
         assert isinstance(client, ZooKeeper)
 
         def close() -> None:

@@ -1,4 +1,4 @@
-"""Data of every kind that a broker keeps: codecs, headers, transactions, a compacted table, groups.
+"""Writes data of every kind to a broker: codecs, headers, transactions, a compacted topic, groups.
 
 `ottla log` must read, verify and import the log directory that `write` leaves.
 """
@@ -27,11 +27,11 @@ BROKER = (
     "log.cleaner.backoff.ms=200",
 )
 """Settings of a broker to be filled: few partitions, so that dumping them all is quick."""
-RECORDS = 1500          # of about a kilobyte each: a little over two segments
+RECORDS = 1500          # of about a kilobyte each: uncompressed, they need two segments
 WAIT_SECONDS = 60
 KEEP = {"retention.ms": "-1"}
-"""The records have timestamps of 2023: the first pass of time retention, which a slow machine
-reaches while a test still reads, would remove them."""
+"""Most records have timestamps of 2023, so time retention would remove them. On a slow machine,
+retention runs for the first time while a test still reads."""
 SEGMENT = {"segment.bytes": "1048576", "index.interval.bytes": "4096"}
 TOPICS: dict[str, dict[str, str]] = {
     **{f"codec-{codec}": {"compression.type": "producer", **SEGMENT, **KEEP} for codec in CODECS},
@@ -49,18 +49,18 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass
 class Written:
-    """What must be found again."""
+    """What was written, and must be found later."""
 
     values: dict[str, list[bytes | None]] = field(default_factory=dict)
-    """Of each topic but the compacted one, in order: what a reader of committed records sees."""
+    """By topic, except the compacted one: the values that a read_committed consumer gets."""
     newest: dict[bytes, bytes] = field(default_factory=dict)
-    """Of the compacted topic: the newest value of each key."""
+    """By key, for the compacted topic: the newest value."""
     commits: dict[str, Offsets] = field(default_factory=dict)
-    """By group."""
+    """By group: the committed offsets."""
 
 
 def write(bootstrap: str) -> Written:
-    """Fill a broker."""
+    """Fill a broker, and return what was written."""
     written = Written()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     made = admin.create_topics(
@@ -89,7 +89,7 @@ def producer(bootstrap: str, **settings: object) -> Producer:
 
 
 def flush(of: Producer) -> None:
-    """Check that everything was acknowledged."""
+    """Flush a producer, and check that everything was delivered."""
     assert of.flush(WAIT_SECONDS) == 0
 
 
@@ -136,7 +136,7 @@ def write_table(bootstrap: str, source: random.Random, written: Written) -> None
 
 
 def write_transactions(bootstrap: str, written: Written) -> None:
-    """Transactions that were committed and aborted, with an offset in one of them."""
+    """Six transactions; every second one is aborted."""
     values: list[bytes | None] = []
     client = producer(bootstrap, transactional_id="mover")
     client.init_transactions(WAIT_SECONDS)
@@ -183,7 +183,7 @@ def commit(
 
 
 def committed(bootstrap: str, group: str, topics: list[str]) -> Offsets:
-    """What a group has committed."""
+    """The offsets that a group has committed for partition 0 of these topics."""
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     found = client.committed([TopicPartition(topic, 0) for topic in topics], WAIT_SECONDS)
     client.close()
@@ -199,7 +199,7 @@ def read(bootstrap: str, topic: str) -> KeysAndValues:
 
 
 def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, KeysAndValues]:
-    """The same for several topics, with one consumer."""
+    """Like `read`, for several topics with one consumer."""
     client = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "nobody", "enable.auto.commit": False,
         "isolation.level": "read_committed", "auto.offset.reset": "earliest",
@@ -224,7 +224,7 @@ def read_topics(bootstrap: str, topics: Iterable[str]) -> dict[str, KeysAndValue
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """Raises AssertionError when the time is up."""
+    """Wait until `true` returns true; raise AssertionError after WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not true():
         assert time.monotonic() < deadline

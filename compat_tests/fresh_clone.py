@@ -1,6 +1,6 @@
-"""A fresh clone with a fresh HOME, in which the commands of documents are run as they stand.
+"""Runs the commands of documents in a fresh clone with a fresh HOME.
 
-Only ports and addresses are replaced: another program on the machine may use port 9092.
+Only the placeholder DIR, ports and addresses are replaced. Another program may use port 9092.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from compat_tests.requirements import ROOT
 from tests.documents import Block
 
 SERVES = re.compile(r"(make (run|cluster)|ottla (server|cluster) start)\b")
-"""Commands that go on until Ctrl-C."""
+"""Commands that run until Ctrl-C."""
 READY = re.compile(r"^ottla (cluster )?ready: ", re.MULTILINE)
 SECONDS_MAX = 600
 COMPILED = "build/cython"
 
 
 class FreshClone:
-    """What a newcomer has: the sources, and two terminals, one of which a broker may occupy."""
+    """What a newcomer has: the sources, and two terminals; a broker may run in the first."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.home = directory / "ottla", directory / "home"
@@ -40,7 +40,7 @@ class FreshClone:
         self._take_what_is_not_committed()
 
     def _take_what_is_not_committed(self) -> None:
-        """On a clean checkout there is nothing to take."""
+        """Repeat in the clone all changes of this checkout that are not committed."""
         changed = subprocess.run(
             ["git", "ls-files", "-mo", "--exclude-standard"], cwd=ROOT,
             capture_output=True, text=True, check=True,
@@ -54,8 +54,9 @@ class FreshClone:
                 target.unlink(missing_ok=True)
 
     def keep_what_is_compiled(self) -> None:
-        """Compiling takes minutes; `make newcomer` does without this. The copies have to be newer
-        than the sources and the installed Cython, and modules newer than their C."""
+        """Copy compiled modules into the clone, because compiling takes minutes; `make newcomer`
+        does not call this. To prevent compilation, the copies must be newer than the sources and
+        the installed Cython, and modules must be newer than their C files."""
         self.run("make .venv/.base")
         source = ROOT / COMPILED
         modules = [each for each in source.glob("*-cpython-*") if each.is_dir()]
@@ -69,7 +70,7 @@ class FreshClone:
 
     @property
     def environment(self) -> dict[str, str]:
-        """A user's environment, with nothing of this checkout."""
+        """A user's environment variables, without those that refer to this checkout."""
         kept = {
             name: value for name, value in os.environ.items()
             if not name.startswith(("OTTLA_", "PYTHON", "VIRTUAL_", "PYTEST", "MAKE", "CI"))
@@ -86,7 +87,8 @@ class FreshClone:
         }
 
     def run(self, script: str, *interpreter: str) -> str:
-        """What a script prints in the second terminal; an AssertionError if it fails."""
+        """Run a script in the second terminal, and return what it prints. Raises AssertionError if
+        it fails."""
         done = subprocess.run(
             [*(interpreter or ("sh", "-ec")), script], cwd=self.directory, env=self.environment,
             text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -96,7 +98,7 @@ class FreshClone:
         return done.stdout
 
     def run_block(self, block: Block) -> str:
-        """Run a block; the result is what it printed, without what a broker printed."""
+        """Run a document's block; return what it printed, without the output of a broker."""
         text = block.text.replace("localhost:9092", f"localhost:{self.port}")
         text = text.replace("localhost:9093", f"localhost:{self.port + 1}")
         text = text.replace(" DIR ", " data/other/broker-2 ")
@@ -120,7 +122,7 @@ class FreshClone:
         return printed
 
     def start(self, line: str) -> None:
-        """Run a command that serves in the first terminal, until it is ready."""
+        """Start a command that SERVES matches in the first terminal, and wait until it is ready."""
         self.stop()
         line = line.split("  #")[0].rstrip()
         if line.startswith("ottla server start"):
@@ -139,18 +141,18 @@ class FreshClone:
             time.sleep(0.05)
 
     def printed(self) -> str:
-        """The first terminal since its last command was typed."""
+        """What the first terminal shows since its last command was started."""
         return self.log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Ctrl-C in the first terminal, where nothing runs if another command has ended it."""
+        """Press Ctrl-C in the first terminal, even if its command has already ended."""
         if self.broker is not None:
             os.killpg(self.broker.pid, signal.SIGINT)
             self.broker.wait(60)
             self.broker = None
 
     def forget_data(self) -> None:
-        """Stop the broker and remove what a document has left."""
+        """Stop the broker, and remove the files that a document's commands have left."""
         self.stop()
         self.activated = ""
         for name in (

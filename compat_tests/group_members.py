@@ -16,8 +16,8 @@ RECORDS = 400
 PARTITIONS = 4
 
 
-# With `--kills` a coordinator lives for less than 30 s, and each new one gives a whole session to a
-# member whose LeaveGroup was lost.
+# With `--kills`, a coordinator lives for less than 30 s. If a member's LeaveGroup was lost, each
+# new coordinator waits a whole session timeout before it removes the member.
 SESSION_MS = 10_000
 PROTOCOLS = {
     "eager": {"partition.assignment.strategy": "range", "session.timeout.ms": SESSION_MS},
@@ -65,7 +65,7 @@ class Member(threading.Thread):
 
     @property
     def owned(self) -> set[int]:
-        """The partitions that it has now. Raises what has ended it."""
+        """The partitions that the member has now. Raises the exception that ended its thread."""
         if self.failure is not None:
             raise self.failure
         return self.assignments[-1] if self.assignments else set()

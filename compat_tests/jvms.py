@@ -1,4 +1,4 @@
-"""Long-running programs on Kafka's own jars: started, killed and started again like a broker."""
+"""Starts, kills and restarts long-running Java programs on Kafka's own jars."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compat_tests.requirements import COMPAT_DIR, PEER_DIR, PEER_JARS, ROOT, jav
 from compat_tests.waiting import wait_until
 
 WAIT_SECONDS = 180
-"""Some of them wait for a minute themselves: a Connect worker until the transaction of one that was
-killed times out, Debezium for a metric's name that a task still has which is being stopped."""
-# Short runs spend much time compiling: use only the first compiler, and one GC thread.
+"""Some programs wait for a minute themselves: a Connect worker until the transaction of a killed
+worker times out, and Debezium until a task that is being stopped releases its metrics' name."""
+# Short runs spend much time on compilation, so use only the first compiler, and one GC thread.
 OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
@@ -30,10 +30,11 @@ def peer_jars() -> Path:
 
 @cache
 def maven_jars(name: str) -> Path:
-    """The jars of `java_<name>/pom.xml` with what they need, from Maven once."""
+    """The folder with the jars of `java_<name>/pom.xml` and their dependencies. Maven downloads
+    them once for each version of that file."""
     pom = ROOT / "compat_tests" / f"java_{name}" / "pom.xml"
     place = COMPAT_DIR / name
-    done = place / "pom.xml"                # of the last complete run
+    done = place / "pom.xml"                # copied after a complete download
     if not done.exists() or done.read_bytes() != pom.read_bytes():
         shutil.rmtree(place, ignore_errors=True)
         command = [program("mvn"), "-q", "-B", "-f", pom, "dependency:copy-dependencies",
@@ -46,7 +47,7 @@ def maven_jars(name: str) -> Path:
 
 @cache
 def compiled(name: str, folder: str = "streams") -> Path:
-    """The classes of `java_<folder>/<name>.java`, compiled once in each run."""
+    """Compile `java_<folder>/<name>.java`, once in each run; return the folder of the classes."""
     classes = COMPAT_DIR / "classes" / folder
     classes.mkdir(parents=True, exist_ok=True)
     source = ROOT / "compat_tests" / f"java_{folder}" / f"{name}.java"
@@ -86,13 +87,13 @@ class JavaProgram:
             )
 
     def kill(self) -> None:
-        """kill -9, if it runs."""
+        """Kill the program with kill -9, if it was started."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def wait_until(self, true: Callable[[], bool], what: str) -> None:
-        """Like the function of that name; a program that ends by itself fails the test at once."""
+        """Like `waiting.wait_until`, but fails at once if the program ends by itself."""
 
         def checked() -> bool:
             assert self._process is not None

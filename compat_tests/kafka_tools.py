@@ -1,4 +1,4 @@
-"""Apache Kafka's command-line tools under the names of its scripts, many of them in one JVM."""
+"""Runs Apache Kafka's command-line tools by the names of their scripts, many of them in one JVM."""
 
 from __future__ import annotations
 
@@ -46,16 +46,18 @@ CLASSES = {
     "kafka-verifiable-producer": f"{TOOLS}.VerifiableProducer",
 }
 ALONE = {"kafka-verifiable-producer"}
-"""Prints its last events while its JVM ends, so that it needs one of its own."""
+"""Tools that need a JVM of their own. kafka-verifiable-producer prints its last events while the
+JVM ends."""
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A tool works for less than a second: its JVM starts faster when it compiles less."""
+"""A tool runs for less than a second, and a JVM starts faster if it compiles less."""
 SCRIPTS = {
     "api-versions": "kafka-broker-api-versions", "reassign": "kafka-reassign-partitions",
 } | {name: f"kafka-{name}" for name in (
     "topics", "configs", "consumer-groups", "groups", "get-offsets", "delete-records", "log-dirs",
     "metadata-quorum", "features",
 )}  # fmt: skip
-"""The tools that ask and end, for which `kafka_tool` needs no JVM of its own."""
+"""Tools that end by themselves, so `kafka_tool` runs them in the shared JVM: our short names, and
+Kafka's script names."""
 SOURCE = Path(__file__).parent / "java_tools" / "ToolRunner.java"
 
 
@@ -68,7 +70,7 @@ class Ran(NamedTuple):
 
 
 class KafkaTools:
-    """One JVM with the classes of 4.4.0 that runs one tool at a time."""
+    """One JVM with the classes of Apache Kafka 4.4.0; it runs one tool at a time."""
 
     def __init__(self) -> None:
         if subprocess.run([PEER_DIR / "setup.sh"], capture_output=True).returncode != 0:
@@ -94,7 +96,8 @@ class KafkaTools:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        # A file, because nobody reads it: what the clients of earlier tools log would fill a pipe.
+        # A file, not a pipe: nobody reads it, so the logs of earlier tools' clients would fill a
+        # pipe.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         return subprocess.Popen(
             self._command,
@@ -106,11 +109,11 @@ class KafkaTools:
         )
 
     def command(self, name: str, *arguments: str) -> list[str]:
-        """The command line of a tool in a JVM of its own."""
+        """The command line that runs a tool in a JVM of its own."""
         return [*self._command[:-1], CLASSES[name], *arguments]
 
     def run(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
-        """Run the tool with this script's name; returns its outcome."""
+        """Run the tool with this script name, and return its outcome."""
         if name in ALONE:
             return self.run_alone(name, arguments, stdin)
         lines = [CLASSES[name], str(len(arguments))]
@@ -120,7 +123,7 @@ class KafkaTools:
         self._process.stdin.write("\n".join(lines) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        if not answer:  # it called System.exit itself
+        if not answer:  # the tool called System.exit, which ended the JVM
             status = self._process.wait()
             self.close()
             self._process = self._start()
@@ -129,7 +132,7 @@ class KafkaTools:
         return Ran(int(status), _text(out), _text(err))
 
     def run_alone(self, name: str, arguments: list[str], stdin: bytes = b"") -> Ran:
-        """The same in a JVM of its own."""
+        """Like `run`, but in a JVM of its own."""
         command = self.command(name, *arguments)
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=180)
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -156,7 +159,8 @@ def _text(encoded: str) -> str:
 
 
 def kafka_tool(broker: Broker, name: str, *arguments: str) -> str:
-    """The output of a tool of 4.4.0; `{}` in an argument is the bootstrap address."""
+    """The output of a tool of Apache Kafka 4.4.0. `{}` in an argument stands for the bootstrap
+    address."""
     java()
     if name in SCRIPTS:
         words = [argument.replace("{}", broker.bootstrap) for argument in arguments]

@@ -1,4 +1,4 @@
-"""Repeats calls of librdkafka's clients until an election is over; librdkafka gives up too soon."""
+"""Repeats calls of librdkafka's clients during elections, because librdkafka gives up too soon."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ ELECTION = {
     KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError._TRANSPORT,
 }  # fmt: skip
-"""It asks three times, within some 300 ms, and passes these on."""
+"""Errors during an election. librdkafka repeats a request three times within about 300 ms, and then
+returns these errors to the caller."""
 Answer = TypeVar("Answer")
 
 
 def answer_of(ask: Callable[[], Answer]) -> Answer:
-    """The answer to a question, which is asked again while the error is one of an election."""
+    """Return what `ask` returns. Calls `ask` again after errors in ELECTION, up to a deadline."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Names on a command line, with commas between them."""
+"""Parses lists of names, separated by commas, on a command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 
 def some_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """The names in a text, for argparse's `type`. An unknown one is a wrong command line."""
+    """A function for argparse's `type`: it splits a text into names, and refuses unknown names."""
 
     def names(text: str) -> list[str]:
         found = text.split(",")

@@ -1,4 +1,4 @@
-"""The Spark jobs of tests and demo: read a topic, count departures by day and carrier."""
+"""The Spark jobs of tests and demo: they read a topic, and count departures by day and carrier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EVENT = "carrier STRING, dep_delay INT, time_hour TIMESTAMP"
 AS_LINE = "concat_ws('\t', partition, offset, unix_millis(timestamp), decode(key, 'UTF-8'), value)"
 
-# (day, carrier) -> flights, flights that left, sum of their delays in minutes
+# (day, carrier) -> all flights, flights that departed, sum of the departures' delays in minutes
 Departures = dict[tuple[str, str], tuple[int, int, int]]
 
 
@@ -47,14 +47,14 @@ def departures_by_day(records: DataFrame) -> DataFrame:
 
 
 def collect_departures(table: DataFrame) -> Departures:
-    """The rows of `departures_by_day`."""
+    """The rows of `departures_by_day` as a dictionary."""
     rows = table.collect()
     assert len({(r.day, r.carrier) for r in rows}) == len(rows)
     return {(r.day, r.carrier): (r.flights, r.departed, r.delay_minutes) for r in rows}
 
 
 def departures_by_pandas() -> Departures:
-    """The same figures from the source file, without any broker."""
+    """The same figures, computed by pandas from the source file."""
     with source_csv() as source:
         table = pandas.read_csv(source, usecols=["carrier", "dep_delay", "time_hour"])
     table["day"] = table.time_hour.str[:10]

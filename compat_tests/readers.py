@@ -1,4 +1,7 @@
-"""Every client reads a whole topic with assigned partitions, as the lines of flights.py."""
+"""Functions that read a whole topic, each with another client, and return flights.py's `Lines`.
+
+All clients read assigned partitions, not as members of a group.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from compat_tests.requirements import java_client, program
 
 
 def output_of(command: list[str], seconds: float = 120) -> bytes:
-    """What a command prints; its error output if it fails."""
+    """What a command prints. If the command fails, raises AssertionError with its error output."""
     done = subprocess.run(command, capture_output=True, timeout=seconds)
     complaint = done.stderr.decode(errors="replace")[-3000:]
     assert done.returncode == 0, f"{command[0]} ended with {done.returncode}\n{complaint}"
@@ -20,7 +23,7 @@ def output_of(command: list[str], seconds: float = 120) -> bytes:
 
 
 def read_with_kcat(bootstrap: str, topic: str) -> Lines:
-    """kcat: librdkafka's simple consumer, all partitions, until the end."""
+    """kcat reads all partitions to their ends with librdkafka's simple consumer."""
     form = r"%p\t%o\t%T\t%k\t%s\n"
     command = [
         program("kcat"),
@@ -61,7 +64,7 @@ def read_with_confluent_kafka(bootstrap: str, topic: str) -> Lines:
     left = sum(ends.values())
     while left > 0:
         messages = consumer.consume(min(left, 10_000), timeout=60)
-        assert messages, f"nothing within 30 s, {left} records missing"
+        assert messages, f"nothing within 60 s, {left} records missing"
         for message in messages:
             assert message.error() is None, message.error()
             partition = message.partition()
@@ -86,7 +89,7 @@ def read_with_kafka_python(bootstrap: str, topic: str) -> Lines:
     lines: Lines = {p.partition: [] for p in partitions if ends[p]}
     while any(consumer.position(p) < ends[p] for p in partitions):
         polled = consumer.poll(timeout_ms=60_000, max_records=10_000)
-        assert polled, "nothing within 30 s"
+        assert polled, "nothing within 60 s"
         for partition, records in polled.items():
             lines[partition.partition] += [
                 line(partition.partition, r.offset, r.timestamp, r.key, r.value) for r in records
@@ -114,7 +117,7 @@ async def _read_with_aiokafka(bootstrap: str, topic: str) -> Lines:
         left = sum(ends.values())
         while left > 0:
             polled = await consumer.getmany(timeout_ms=60_000, max_records=10_000)
-            assert polled, f"nothing within 30 s, {left} records missing"
+            assert polled, f"nothing within 60 s, {left} records missing"
             for partition, records in polled.items():
                 left -= len(records)
                 lines[TopicPartition(*partition).partition] += [

@@ -2,8 +2,8 @@
 
     .venv/bin/python -m compat_tests.record_tools [NAME…]
 
-rewrites `tests/tools/kafka_names/golden/NAME.txt` (all of them without a name): commands
-stay, answers are new. Review the difference as text.
+rewrites the files `tests/tools/kafka_names/golden/NAME.txt`; without a NAME, all of them. It keeps
+the commands, and replaces the recorded answers. Review the diff afterwards.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def record(tools: KafkaTools, path: Path) -> None:
 
 
 def first_line(text: str) -> str:
-    """The first line that is not a line of the log: stack traces and usages are not kept."""
+    """The first line that is not a log line. Stack traces and usage texts are not recorded."""
     lines = [line for line in text.splitlines() if line and not line.startswith("[TIME]")]
     return lines[0] + "\n" if lines else ""
 
 
 def main(names: list[str]) -> int:
-    """Record the named scenarios."""
+    """Record the named scenarios, or all if no name is given."""
     tools = KafkaTools()
     for path in sorted(GOLDEN.glob("*.txt")):
         if not names or path.stem in names:

@@ -1,6 +1,6 @@
-"""Where the stock clients are; a missing one skips the test that needs it, with the reason.
+"""Finds the stock clients. If one is missing, the test that needs it is skipped, with the reason.
 
-`compat_tests/setup` gets them all. With CI=true `conftest.py` turns such a skip into a failure.
+`compat_tests/setup` gets all clients. With CI=true, `conftest.py` makes each such skip a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PEER_JARS = Path(os.environ.get("KAFKA_PEER_DIR", ROOT / ".cache" / "kafka-peer"
 """Where the peer's setup.sh puts the jars of Apache Kafka, its Streams and its Connect."""
 JAVA_CLIENTS = ("4.4.0", "3.9.2")
 OLD_JAVA_CLIENTS = ("2.8.2", "2.0.1", "1.1.1", "0.11.0.3", "0.10.2.2", "0.10.0.1", "0.9.0.1")
-Missing = pytest.skip.Exception  # what every function here raises
+Missing = pytest.skip.Exception  # what the functions here raise if something is missing
 
 
 def missing(what: str) -> None:
@@ -46,13 +46,13 @@ def built(path: str) -> Path:
 
 @cache
 def java_version(java: str) -> int:
-    """The feature release of this Java, 17 for 17.0.15."""
+    """The feature release of this Java, such as 17 for 17.0.15."""
     text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     return int(text.split('"')[1].split(".")[0])
 
 
 def java() -> str:
-    """A Java of release 17 or newer, which Spark 4 and Kafka 4 need."""
+    """The path of Java; skips if it is older than 17, the version that Spark 4 and Kafka 4 need."""
     path = program("java")
     if java_version(path) < 17:
         missing(f"{path} is Java {java_version(path)}, Java 17 is needed")
@@ -60,7 +60,7 @@ def java() -> str:
 
 
 def zookeeper() -> None:
-    """What a ZooKeeper on this machine needs: Java, and the jars of Maven."""
+    """Skip the running test unless ZooKeeper can run here: it needs Java, and jars from Maven."""
     from ottla.tools.zookeeper import local
 
     try:
@@ -71,7 +71,7 @@ def zookeeper() -> None:
 
 
 def java_client(version: str, *arguments: str, program: str = "CompatClient") -> list[str]:
-    """The command that runs one of our small programs on the Java client of that release."""
+    """The command that runs one of our small Java programs with the Java client of this version."""
     classes = built(f"classes/{version}")
     jars = built(f"jars/{version}")
     options = [

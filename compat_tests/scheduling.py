@@ -1,9 +1,9 @@
-"""Which worker of xdist runs which tests, and in which order.
+"""Decides which worker of xdist runs which tests, and in which order.
 
-A file is one piece of work, so that what its fixtures start is started once. All files with the
-Spark session are one piece: there is one session, and code that its JVM has compiled serves them
-all. xdist 3.8 does the same with its marks, but not with pytest 9.2, whose names of tests it cannot
-extend.
+Each file is one piece of work, so that its fixtures start everything only once. All files that use
+the Spark session are one piece together: they share the session, and the code that its JVM has
+compiled. xdist 3.8 could group tests by marks, but it does so by extending the tests' names, which
+does not work with pytest 9.2.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "spark"
 WITH_THE_SESSION = {"test_flights_clients", "test_secured_payloads", "test_signed_tokens"}
-"""Files beside test_spark… that use the session, or the topics that are filled for it."""
+"""Files not named test_spark… that use the session, or the topics that are filled for it."""
 ALONE = {
     "test_spark_between_runs", "test_spark_fixtures", "test_spark_kills", "test_spark_walkthrough",
 }
-"""Files whose Spark is another process, or nearly all of it; and one that takes so long that a
-second session costs less than to have all others wait for it."""
+"""Spark files that are pieces of their own. Most of them run Spark mainly in other processes. One
+takes so long that a second session costs less than letting all other files wait for it."""
 LONGEST = (
     SPARK, "test_spark_kills", "test_spark_between_runs", "test_packages", "test_tool_names",
     "test_spark_walkthrough",
@@ -30,8 +30,8 @@ LONGEST = (
     "test_transactions", "test_security", "test_tool_chaos", "test_first_broker",
     "test_console_cluster",
 )  # fmt: skip
-"""What takes more than a minute, in the order in which it begins: no worker is left with one of
-them while the others have nothing to do any more."""
+"""Pieces that take more than a minute, in the order in which they start. They start first, so that
+no worker still runs a long piece when the others have nothing left to do."""
 
 
 def piece_of(nodeid: str) -> str:
@@ -42,13 +42,13 @@ def piece_of(nodeid: str) -> str:
 
 
 def turn_of(nodeid: str) -> int:
-    """The position of a test's piece among the pieces: the longest first."""
+    """The position of a test's piece in the order of start."""
     piece = piece_of(nodeid)
     return LONGEST.index(piece) if piece in LONGEST else len(LONGEST)
 
 
 class PieceTimes:
-    """Prints how long pieces took and how long each worker was busy: whether LONGEST is right."""
+    """Prints the time of each piece and of each worker, which shows whether LONGEST is right."""
 
     def __init__(self) -> None:
         self.pieces = Counter[str]()
@@ -65,10 +65,10 @@ class PieceTimes:
 
 
 class FilesOnWorkers(LoadScopeScheduling):
-    """xdist's own scheduler, with pieces as `piece_of` says."""
+    """xdist's own scheduler, which distributes the pieces that `piece_of` returns."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
-        config.option.loadscopereorder = False       # xdist's is by the number of tests
+        config.option.loadscopereorder = False       # xdist would order by the number of tests
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:

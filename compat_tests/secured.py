@@ -1,5 +1,4 @@
-"""A broker with a listener of every security protocol, and the settings that each client needs for
-them."""
+"""Starts a broker with a listener for each security protocol; has each client's settings for it."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ CASES = [
 
 @dataclass
 class Secured:
-    """The broker, the addresses of its listeners, and the authority of all certificates."""
+    """The broker, its listeners' addresses, the issuer of all certificates, and a client's key."""
 
     broker: Broker
     addresses: dict[str, str]
@@ -46,7 +45,7 @@ class Secured:
         return self.addresses[protocol]
 
     def user(self, mechanism: str) -> tuple[str, str]:
-        """Name and password of the user of a mechanism."""
+        """Name and password of the user that logs in with this mechanism."""
         return ("paula", "p-secret") if mechanism == "PLAIN" else ("sam", "s-secret")
 
     def librdkafka(self, protocol: str, mechanism: str) -> dict[str, str]:
@@ -66,7 +65,7 @@ class Secured:
         return found
 
     def java(self, protocol: str, mechanism: str, password: str = "") -> dict[str, str]:
-        """Properties of Java's clients."""
+        """Properties of Java's clients; `password` replaces the right password."""
         user, right = self.user(mechanism)
         found = {"security.protocol": protocol}
         if mechanism:
@@ -88,7 +87,7 @@ class Secured:
 def start_secured(
     new_broker: Callable[..., Broker], directory: Path, *more: str
 ) -> Secured:
-    """Start one; `more` are further properties."""
+    """Start a broker with all listeners and users; `more` are additional broker properties."""
     authority = Authority(directory)
     server, client = authority.issue("server"), authority.issue("client")
     ports = {name: free_port() for name in PROTOCOLS}
@@ -115,7 +114,7 @@ def start_secured(
 
 
 def admin(secured: Secured) -> AdminClient:
-    """A client of the listener without protection."""
+    """An admin client on the PLAINTEXT listener."""
     return AdminClient({"bootstrap.servers": secured.bootstrap("PLAINTEXT")})
 
 

@@ -1,4 +1,4 @@
-"""A broker whose clients log in with signed tokens (OAUTHBEARER), and who signs them."""
+"""Signs tokens (OAUTHBEARER); has the settings of a broker whose clients log in with them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Signer:
         self.keys.write_text(json.dumps({"keys": [{**public, "kid": "k"}]}))
 
     def token(self, audience: str = "kafka") -> tuple[str, float]:
-        """A token, and when it expires in seconds since 1970."""
+        """A token, and the time of its expiry in seconds since 1970."""
         now = int(time.time())
         expires = now + LIFETIME_SECONDS
         claims = {"sub": "ann", "iss": "here", "aud": audience, "iat": now, "exp": expires}
         return jwt.encode(claims, self._key, "ES256", headers={"kid": "k"}), expires
 
     def settings(self) -> list[str]:
-        """What a broker is started with, so that its listeners with SASL take these tokens."""
+        """The broker settings with which the SASL listeners accept these tokens."""
         found = [
             f"sasl.oauthbearer.jwks.endpoint.url=file:{self.keys}",
             "sasl.oauthbearer.expected.audience=kafka", "sasl.oauthbearer.expected.issuer=here",

@@ -1,4 +1,4 @@
-"""Flights in a topic, the lines that a pipeline made of them, and flights in Avro."""
+"""For tests of pipelines: reads topics of flights as tuples, and encodes flights as Avro."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ AVRO_2 = {"type": "record", "name": "Flight", "fields": [
 
 
 def committed_lines(broker: Broker, topic: str) -> list[tuple[int, int, bytes, bytes]]:
-    """(partition, timestamp, key, value) as a stock consumer with read_committed gets them."""
+    """(partition, timestamp in ms, key, value) of each record that a stock read_committed consumer
+    gets up to the end of the topic."""
     consumer = Consumer({
         "bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.partition.eof": True,
         "isolation.level": "read_committed",
@@ -35,7 +36,7 @@ def committed_lines(broker: Broker, topic: str) -> list[tuple[int, int, bytes, b
             if (error := message.error()) is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition())
-                else:               # a broker that was killed
+                else:               # a broker was killed
                     assert error.name() in PASSING, error
             else:
                 time_ms = message.timestamp()[1]
@@ -49,7 +50,7 @@ def source_lines(loaded: LoadedTopic) -> list[tuple[int, int, bytes, bytes]]:
 
 
 def confluent(number: int, schema: dict[str, Any], record: dict[str, Any]) -> bytes:
-    """A record as a Confluent serializer writes it."""
+    """A record in Avro as Confluent's serializer writes it; `number` is the schema's id."""
     out = io.BytesIO(struct.pack(">bI", 0, number))
     out.seek(5)
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), record)

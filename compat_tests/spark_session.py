@@ -1,4 +1,4 @@
-"""The Spark session of tests and demo; run as a module it only fetches the connector."""
+"""The Spark session of tests and demo. Run as a program, this module only fetches the connector."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHORT_RUN = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""Environment of a Spark whose queries are small: its JVM does not optimize what it compiles, which
-took 44 % of the processor's time of a session of all tests."""
+"""Environment of a Spark whose queries are small: its JVM uses only the first compiler. With all
+compilers, optimization took 44 % of the CPU time of a session in which all tests ran."""
 
 
 def local_session(log_level: str = "ERROR") -> SparkSession:
-    """Two threads and little memory, with the jars of the compat directory.
+    """A session with two threads and little memory, with the jars of the compat directory.
 
-    Processes with a Spark of their own inherit the options of its JVM.
+    Child processes that start their own Spark inherit SHORT_RUN.
     """
     os.environ.update(SHORT_RUN)
     return session(

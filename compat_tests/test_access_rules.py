@@ -51,7 +51,7 @@ def create(secured: Secured, tools: KafkaTools, base: str) -> str:
 
 
 def may_write(secured: Secured, topic: str) -> bool:
-    """Whether paula's producer is served; if not, it was refused for lack of rights."""
+    """Whether paula's producer may write; any other error than a missing ACL fails the test."""
     outcomes: list[KafkaError | None] = []
     producer = Producer(secured.librdkafka(*CASE) | {"enable.idempotence": "false"})
     producer.produce(topic, b"v", callback=lambda error, _: outcomes.append(error))
@@ -62,7 +62,7 @@ def may_write(secured: Secured, topic: str) -> bool:
 
 
 def may_read(secured: Secured, topic: str, group: str) -> bool:
-    """The same of her consumer."""
+    """Whether paula's consumer may read in this group; other errors fail the test."""
     settings = {
         "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": "false",
     }  # fmt: skip
@@ -147,7 +147,7 @@ def test_who_may_not_alter_the_cluster_gives_no_rights(
 def test_a_subscription_by_an_expression_has_only_the_topics_that_one_may_see(
     secured: Secured, tools: KafkaTools
 ) -> None:
-    """KIP-848: the broker looks for the topics, and would name those that are hidden."""
+    """With KIP-848 the broker matches the expression, so it must leave out hidden topics."""
     seen, _ = create(secured, tools, "expr-seen"), create(secured, tools, "expr-hidden")
     acls(secured, tools, "--add", "--allow-principal", PAULA, "--consumer", "--topic", seen,
          "--group", "by-expression")  # fmt: skip

@@ -1,4 +1,4 @@
-"""What Java's admin client gets from a cluster of one broker, the same as from Apache Kafka."""
+"""Java's admin client gets the same answers from a single broker as from Apache Kafka."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compat_tests.brokers import Broker
 from compat_tests.requirements import JAVA_CLIENTS, java_client
 
 GROUP_SETTING = "consumer.session.timeout.ms"
-"""The type of resource that has it is unknown to the client of 3.9."""
+"""The 3.9.2 client does not know the type of resource that has this setting."""
 FACTS = {
     "preferred leader": "ElectionNotNeededException",
     "all leaders": "done",

@@ -1,6 +1,6 @@
-"""Two minutes of `make chaos`: stock clients on three brokers, and every kind of fault that this
-machine can cause, one after the other. As root these include cut connections, silent machines, full
-and failing disks, and power cuts."""
+"""Runs `make chaos` for two minutes: stock clients use three brokers, while one fault after the
+other happens. As root, the faults include cut connections, silent machines, full and failing disks,
+and power cuts."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from compat_tests.kafka_tools import KafkaTools
 
 
 class Metrics:
-    """A broker with its port for metrics."""
+    """A broker, and the port on which it serves metrics."""
 
     def __init__(self, broker: OttlaBroker, port: int) -> None:
         self.broker, self.port = broker, port
@@ -27,12 +27,12 @@ class Metrics:
             return str(answer.read().decode())
 
     def clients(self, client_id: str) -> list[dict[str, Any]]:
-        """The broker's entry for this client."""
+        """The broker's entries for clients with this client id."""
         listed = json.loads(self.read("/api/v1/telemetry"))
         return [each for each in listed if each["client_id"] == client_id]
 
     def value(self, name: str, client_id: str, topic: str = "") -> float:
-        """The value of a metric that this client pushed, as a whole or for a topic."""
+        """The value of a metric that this client pushed, for one topic or without a topic."""
         return sum(
             sample.value
             for family in text_string_to_metric_families(self.read("/metrics"))
@@ -69,7 +69,7 @@ def test_a_java_producer_and_consumer_push_while_they_run(
         "--producer-props", f"bootstrap.servers={bootstrap}", "client.id=java-producer",
     ])
     assert produced.status == 0, produced
-    # The push at its close may be missing: Java's sender does not always poll once more.
+    # The push when the producer closes may be missing: Java's sender does not always poll again.
     [client] = metrics.clients("java-producer")
     assert client["client_software_name"] == "apache-kafka-java"
     assert client["pushes"] >= 2 and client["values"] > 20

@@ -1,5 +1,5 @@
-"""Three brokers and a real ZooKeeper as processes: stock clients and tools on any of them, and what
-they see of kill -9."""
+"""Three brokers and a real ZooKeeper run as processes: stock clients and tools can use any broker,
+and no acknowledged record is lost when brokers are killed with kill -9."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from ottla.tools.zookeeper.local import LocalZooKeeper, free_port
 from tests.documents import blocks, run_as_written
 
 pytestmark = pytest.mark.timeout(240)
-"""A bound for a busy machine, above the session timeout; docs/cluster.md has the figures."""
+"""Long enough for a busy machine, and longer than the session timeout; docs/cluster.md says what
+waits for that timeout."""
 
 
 @dataclass
 class At:
-    """One broker of the cluster, as the helpers of other tests expect it."""
+    """The address of one broker, in the form that helpers of other tests expect."""
 
     bootstrap: str
     pid: int = 0
@@ -221,7 +222,7 @@ def test_kafka_delete_records_deletes_on_all_replicas(
     ]
     leader.kill()
     try:
-        # The present leader has deleted them, too.
+        # The new leader has deleted the records, too.
         (lines,) = readers.read_with_kcat(
             ",".join(a.bootstrap for a in each_broker(cluster)), "deleted").values()
         assert len(lines) == 60
@@ -268,7 +269,7 @@ def test_another_broker_decides_when_the_controller_is_killed(cluster: LocalClus
 
         took = wait_until(led, "what the dead broker led is led by others")
         print(f"fail-over of a controller that led partitions: {took:.2f} s")
-        # librdkafka would drop a broker that is not listed; requests that wait for it would hang.
+        # librdkafka would drop an unlisted broker, and requests waiting for that broker would hang.
         assert set(admin.list_topics(timeout=10).brokers) == set(cluster.brokers)
         admin.create_topics([NewTopic("after", 3, 2)])["after"].result(30)
     finally:
@@ -374,9 +375,9 @@ def zookeepers(cluster: subprocess.Popen[str]) -> list[int]:
 
 
 def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_path: Path) -> None:
-    """What dies is started again, the examples of `cluster stop-broker` and `restart-broker` stop
-    and start a broker, `topic why` is answered, ZooKeeper is started again too, and the end does
-    not wait for a ZooKeeper that hangs."""
+    """A killed broker is started again. The examples of `cluster stop-broker` and `restart-broker`
+    stop and start a broker. `topic why` works. A killed ZooKeeper is started again, too. The end of
+    the cluster does not wait for a ZooKeeper that hangs."""
     zookeeper()
     [example] = table.read("ottla")["cluster start"].examples
     command = [sys.executable, "-m", *shlex.split(example), "--port", "0"]
@@ -413,7 +414,7 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
         [server] = zookeepers(process)
         os.kill(server, signal.SIGSTOP)
         begin = time.monotonic()
-        process.terminate()         # as Ctrl-C; a shell's background jobs ignore SIGINT
+        process.terminate()         # like Ctrl-C, whose SIGINT a shell's background jobs ignore
         assert process.wait(60) == 0 and time.monotonic() - begin < 30
         log.seek(0)
         said = log.read()
@@ -427,8 +428,8 @@ def test_the_example_of_cluster_start_runs_a_cluster_and_keeps_it_running(tmp_pa
 def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_out_works(
     tmp_path: Path,
 ) -> None:
-    """A server with an older log closes the connections of clients that have seen more, without a
-    word: brokers must find out nevertheless."""
+    """A server with an older log closes the connections of clients that have seen later
+    transactions, and gives no reason. The brokers must find out nevertheless."""
     zookeeper()
     cluster = LocalCluster(tmp_path, 3)
     server, data, copy = cluster.zookeeper, tmp_path / "zookeeper" / "data", tmp_path / "backup"
@@ -442,8 +443,8 @@ def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_ou
         for number in range(5):
             create(cluster, f"later-{number}", 1, 3)
         send(cluster, "known", "second")
-        # A broker that is still connecting has lost nothing, and would rightly continue: three
-        # replicas have this record only when all brokers have read of the topic.
+        # A broker that has not yet read the new topics loses nothing by the restore, and would
+        # rightly continue. All three replicas have this record only if all brokers have read them.
         send(cluster, "later-4", "read by all")
         server.kill()
         shutil.rmtree(data)
@@ -472,7 +473,7 @@ def test_a_zookeeper_that_is_restored_while_brokers_run_ends_them_and_the_way_ou
 
 
 def send(cluster: LocalCluster, topic: str, value: str) -> None:
-    """One record, acknowledged by all in sync."""
+    """Produce one record to partition 0; all in-sync replicas acknowledge it."""
     refused: list[object] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
     producer.produce(topic, value, partition=0, on_delivery=lambda e, _: refused.append(e))
@@ -480,7 +481,7 @@ def send(cluster: LocalCluster, topic: str, value: str) -> None:
 
 
 def values(cluster: LocalCluster, topic: str) -> list[str]:
-    """What partition 0 has."""
+    """The values of partition 0."""
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap.split(","))
     at = TopicPartition(topic, 0)
     consumer.assign([at])

@@ -1,4 +1,4 @@
-"""`ottla consume | ottla produce` and `ottla mirror` on all flights: the same bytes, once."""
+"""`ottla consume | ottla produce` and `ottla mirror` copy each flight once, byte for byte."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_a_mirror_that_is_killed_copies_every_flight_once(
         for kill in range(KILLS):
             process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             assert process.stderr is not None
-            process.stderr.readline()  # a line comes after each second of copying
-            time.sleep(0.13 * kill)    # anywhere between a send and its commit
+            process.stderr.readline()  # `--report 1` prints a line each second
+            time.sleep(0.13 * kill)    # so that kills happen at different points of a transaction
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
             process.stderr.close()

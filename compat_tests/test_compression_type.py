@@ -1,6 +1,6 @@
-"""Topics with a codec of their own: stock clients of every generation write and read them.
+"""Old and new stock clients write and read topics that set `compression.type` to a codec.
 
-Whatever codec a producer has, the broker stores the topic's, and every client reads it.
+Whatever codec a producer uses, the broker stores the topic's codec, and every client can read it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NUMBERS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 COUNT = 60
 LARGE = b"a value that a thread compresses " * 20_000
-"""A batch of it is too large for the broker's loop with any codec."""
+"""A batch with this value is so large that the broker compresses it in a thread with any codec."""
 
 
 def java(version: str, *arguments: str) -> list[str]:
-    """The lines that the program prints: partition, offset, key, value."""
+    """The lines that AnyClient prints with this Java client: partition, offset, key, value."""
     command = java_client(version, *arguments, program="AnyClient")
     return readers.output_of(command).decode().splitlines()
 
@@ -35,7 +35,7 @@ def kcat(broker: Broker, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def stored_codecs(broker: Broker, topic: str) -> set[int]:
-    """The codecs of the batches that Fetch 12 gets, according to kafka-python."""
+    """The codecs of all batches, fetched with Fetch version 12, according to kafka-python."""
     from kafka.record import MemoryRecords
 
     from ottla.wire.messages import FetchRequest
@@ -58,7 +58,8 @@ def stored_codecs(broker: Broker, topic: str) -> set[int]:
 
 
 def filled(broker: Broker, topic: str) -> list[str]:
-    """Produce with Java 4.4.0 and kcat in every codec; what a reader has to print."""
+    """Produce with the Java client 4.4.0 and kcat in every codec; return the lines that a reader
+    must print."""
     lines = java("4.4.0", "produce", broker.bootstrap, topic, "1", "4.4.0", str(COUNT), *CODECS)
     for codec in CODECS:
         sent = b"k|%s small\nk|%s" % (codec.encode(), LARGE)
@@ -83,7 +84,7 @@ def test_stock_clients_read_a_topic_with_a_codec_of_its_own(
 
 
 def read_with_kafka_python(bootstrap: str, topic: str, count: int) -> list[str]:
-    """The same lines by kafka-python."""
+    """The topic's records, read with kafka-python, as lines in AnyClient's form."""
     from kafka import KafkaConsumer
 
     consumer = KafkaConsumer(
@@ -107,7 +108,8 @@ MATRIX = (
     ("2.0.1", "lz4", "zstd"),
     ("2.8.2", "zstd", "gzip"),
 )
-"""Client, its codec, the topic's: each format (0.9 and 0.10 have the old ones), each way."""
+"""Client, its codec, the topic's codec. 0.9 and 0.10 use the old message formats 0 and 1; each
+client writes and reads."""
 
 
 @pytest.mark.parametrize(("version", "codec", "wanted"), MATRIX)

@@ -1,4 +1,5 @@
-"""Kafka Connect: two distributed workers, one killed; MirrorMaker 2 between two brokers."""
+"""Kafka Connect with two distributed workers, one of which is killed; MirrorMaker 2 between two
+brokers."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def workers(other_broker: Broker, tmp_path: Path) -> Iterator[list[Worker]]:
 
 
 def lines_of(first: int) -> list[str]:
-    """Lines that contain their number."""
+    """LINES_A_ROUND lines that contain their numbers, from `first` on."""
     return [f"line {number}" for number in range(first, first + LINES_A_ROUND)]
 
 
@@ -139,7 +140,8 @@ def test_mirror_maker_copies_records_settings_and_the_offsets_of_groups(
         assert committed_values(there, copy) == lines_of(0)
         assert setting(there, copy, "retention.ms") == "123456789"
         mirror.wait_until(lambda: committed(there, group, copy) > 0, "the group's offset there")
-        # Its consumer fails over: it misses nothing, and gets there what is sent here.
+        # The group continues on the copy: it misses no record, and also gets records that are
+        # produced to the source from now on.
         begin = committed(there, group, copy)
         assert begin <= READ_HERE
         send(broker.bootstrap, topic, lines_of(LINES_A_ROUND))
@@ -192,7 +194,7 @@ def committed(bootstrap: str, group: str, topic: str) -> int:
 
 
 def copied(bootstrap: str, topic: str) -> int:
-    """How many records partition 0 holds; 0 without the topic."""
+    """How many records partition 0 has; 0 if the topic does not exist."""
     consumer = as_member(bootstrap, "watcher")
     try:
         if topic not in consumer.list_topics(timeout=60).topics:

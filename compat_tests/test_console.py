@@ -1,6 +1,7 @@
-"""The console in a real browser: every page in both themes, its actions, logins over TLS.
+"""Tests the console in a real browser: every page in both themes, every action, logins over TLS.
 
-axe-core judges accessibility. OTTLA_SCREENSHOTS=1 writes the pictures of docs/console.md anew.
+axe-core checks accessibility. With OTTLA_SCREENSHOTS=1, the tests also replace the pictures of
+docs/console.md.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ PHONE_WIDTH, LAPTOP_WIDTH, SCREEN_WIDTH = 390, 1280, 1720
 
 HERE = (*STORIES, hanging_transaction_ended)
 ONLY_IN_A_CLUSTER = {("DELETE", "/reassignments")}
-"""What needs several brokers: a move that goes on for a while."""
+"""Entries that need several brokers: a reassignment must last a while, so that it can be cancelled.
+"""
 SYMBOLS = {
     "red \x1b[31m and the bell \x07": "red ␛[31m and the bell ␇",
     "right to left \u202egnp.exe": "right to left ⟨U+202E⟩gnp.exe",
@@ -93,15 +95,15 @@ async () => {
   return { made, wrong, rows: all().length };
 }
 """
-"""Scrolls a list in large and small steps: which rows are not where they belong, and how many
-elements were made for them."""
+"""A script that scrolls a list in large and small steps. It returns which rows are not where they
+belong, how many elements were created meanwhile, and how many rows have an element."""
 
 
 @pytest.fixture(scope="module")
 def served(
     new_broker: Callable[..., Broker], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Console]:
-    """A console, and a broker with records, a group that has a member, and a transaction that no
+    """The console of a broker that has records, a group with a member, and a transaction that no
     coordinator knows."""
     broker = new_broker(
         "node.id=1", f"ottla.http.listener=localhost:{free_port()}",
@@ -122,7 +124,7 @@ def served(
 
 
 def forget_a_transaction(broker: Broker) -> None:
-    """Have the broker lose what its coordinator knows of an open transaction."""
+    """Open a transaction, and delete the coordinator's state while the broker is down."""
     producer = Producer({
         "bootstrap.servers": broker.bootstrap, "transactional.id": "lost-payment"})
     producer.init_transactions(60)
@@ -137,7 +139,7 @@ def forget_a_transaction(broker: Broker) -> None:
 
 
 def busy(producer: Any, consumer: Any) -> None:
-    """Records for some minutes, which a consumer reads, now slower, now faster than they come."""
+    """Produce for some minutes; the consumer reads alternately slower and faster than that."""
     began = time.monotonic()
     while (passed := time.monotonic() - began) < PICTURE_SECONDS:
         for topic, many in (("orders", 3 + int(passed) % 3), ("clicks", 9)):
@@ -153,7 +155,8 @@ def busy(producer: Any, consumer: Any) -> None:
 
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Asked]:
-    """What the pages ask for, which is everything that can be asked here once all tests ran."""
+    """Collects the API entries that pages request. If all tests passed, this must be every entry
+    that can be used with one broker."""
     kept = Asked()
     yield kept
     if {PAGES_SHOWN, *HERE} <= kept.done:
@@ -264,7 +267,7 @@ def test_the_keyboard_reaches_everything_in_a_list(page: Page, served: Console) 
 
 
 def test_a_dialog_opened_while_another_one_closes_stays(page: Page, served: Console) -> None:
-    """The browser reports a closed dialog later: the next one may be there by then."""
+    """The browser reports late that a dialog was closed; the next one may be open by then."""
     shown(page, f"{served.url}/topics/orders")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
@@ -285,7 +288,7 @@ def test_a_row_that_lights_up_leads_somewhere(
     page: Page, served: Console, request: pytest.FixtureRequest
 ) -> None:
     rows = {"/brokers": "**/brokers/1", "/topics/orders/groups": "**/groups/billing"}
-    # Apache Kafka does not say who is connected.
+    # Apache Kafka does not report its connections.
     if tells := request.config.getoption("--broker") != "kafka":
         rows["/topics/orders/clients"] = "**/connections?q=*"
     for path, to in rows.items():
@@ -407,7 +410,7 @@ def test_what_is_hard_to_show_is_text_and_symbols(page: Page, served: Console) -
     assert "10,000, the first 100" in detail and f"h99: {harmless}" in detail
     for path in (f"/groups/{quote(HOSTILE, safe='')}", "/groups", "/connections"):
         shown(page, served.url + path)
-        if path != "/connections":              # Apache Kafka has none, and brokers replace bytes
+        if path != "/connections":    # Kafka reports no connections, Ottla replaces these bytes
             assert harmless in page.inner_text("main")
         assert page.evaluate("() => window.hit") is None
 

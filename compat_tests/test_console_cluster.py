@@ -1,5 +1,8 @@
-"""The console of three brokers whose users log in with SCRAM over TLS, in a browser: every page
-and action as somebody with all rights, and what somebody with few of them sees."""
+"""Tests in a browser the console of three brokers whose users log in with SCRAM over TLS.
+
+A user with all rights opens every page and does every action. A user with few rights sees only
+what these rights allow.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +50,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.one_broker
 USERS = {"root": "r-secret", "ann": "a-secret"}
 NOT_HERE = {("DELETE", "/transactions-hanging"), ("DELETE", "/reassignments")}
-"""What needs a transaction that no coordinator knows, or a move that goes on for a while."""
+"""Entries that need a transaction without a coordinator, or a reassignment that lasts a while."""
 
 
 def settings(authority: Authority, node: int, inside: str, clients: str) -> list[str]:
-    """What a broker is started with: brokers log in with PLAIN, clients with SCRAM, over TLS."""
+    """A broker's settings: over TLS, other brokers log in with PLAIN, and clients with SCRAM."""
     return [
         f"listeners=INSIDE://{inside},CLIENTS://{clients}",
         "listener.security.protocol.map=INSIDE:SASL_SSL,CLIENTS:SASL_SSL",
@@ -78,7 +81,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> LocalCluster:
 
 @pytest.fixture(scope="module")
 def served(cluster: LocalCluster) -> Iterator[Console]:
-    """The console; root may do everything, ann may describe orders, the cluster and a group."""
+    """The console. root may do everything; ann may read orders, and describe a group and the
+    cluster."""
     folder = cluster.directory
     authority = Authority(folder)
     clients = {node: f"127.0.0.1:{free_port()}" for node in cluster.brokers}
@@ -111,7 +115,7 @@ def served(cluster: LocalCluster) -> Iterator[Console]:
 
 
 def grant(admin: Any) -> None:
-    """Make the users, and the few rights of ann."""
+    """Create the users, and ann's few ACLs."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     made = admin.alter_user_scram_credentials([
         UserScramCredentialUpsertion(name, info, password.encode())
@@ -135,7 +139,7 @@ def grant(admin: Any) -> None:
 
 
 def hide(client: dict[str, str]) -> None:
-    """Records in a topic that ann may not see."""
+    """Produce records to a topic that ann may not see."""
     producer = Producer(client)
     for number in range(1000):
         producer.produce("clicks", f"hidden {number}", partition=0)
@@ -144,7 +148,7 @@ def hide(client: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def session(browser: Browser, served: Console) -> Iterator[Any]:
-    """The cookies of root, who has logged in."""
+    """The browser's state, with cookies, after root has logged in."""
     for page in watched(browser, ignore_https_errors=True):
         log_in(page, served.url, "root", USERS["root"])
         yield page.context.storage_state()
@@ -152,7 +156,8 @@ def session(browser: Browser, served: Console) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def asked() -> Iterator[Asked]:
-    """What root's pages ask for, which is everything that can be asked here once all tests ran."""
+    """Collects the API entries that root's pages request. If all tests passed, this must be every
+    entry except NOT_HERE."""
     kept = Asked()
     yield kept
     if {PAGES_SHOWN, *STORIES} <= kept.done:
@@ -161,7 +166,7 @@ def asked() -> Iterator[Asked]:
 
 @pytest.fixture
 def page(browser: Browser, session: Any, asked: Asked) -> Iterator[Page]:
-    """A page of root's."""
+    """A page on which root is logged in."""
     yield from watched(browser, asked, ignore_https_errors=True, storage_state=session)
 
 
@@ -223,7 +228,7 @@ def test_somebody_with_few_rights_sees_totals_of_what_they_may_see(
         assert page.locator("tbody tr.row").count() == 1
         for path in PAGES.values():
             shown(page, served.url + path)
-            if "/groups/billing" not in path:       # a member's own topics are told with the group
+            if "/groups/billing" not in path:   # a group's pages also name its members' topics
                 assert "clicks" not in page.inner_text("main"), path
         shown(page, f"{served.url}/topics/orders")
         page.get_by_role("button", name="Delete", exact=True).click()

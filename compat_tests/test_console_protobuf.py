@@ -1,5 +1,5 @@
-"""Protobuf values with a schema in the console: shown as JSON, searched by path, or shown with the
-reason why they cannot be decoded."""
+"""The console shows Protobuf values as JSON and searches them by path. If it cannot decode a value,
+it shows the reason."""
 
 from __future__ import annotations
 

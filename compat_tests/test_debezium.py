@@ -1,4 +1,5 @@
-"""Debezium on Connect, exactly once: changes of a PostgreSQL table; worker and broker killed."""
+"""Debezium on Connect delivers each change of a PostgreSQL table exactly once although worker and
+broker are killed."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ NOBODY = 65534
 
 
 class Postgres:
-    """A server of its own on a free port, with logical decoding; PostgreSQL refuses to be root."""
+    """A new PostgreSQL server on a free port, with logical decoding. PostgreSQL refuses to run as
+    root, so root runs it as NOBODY."""
 
     def __init__(self, directory: Path) -> None:
         found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -90,7 +92,7 @@ def test_every_change_of_a_table_is_read_once_when_worker_and_broker_are_killed(
             f"generate_series({first}, {first + ROWS_A_ROUND - 1}) n"
         )
 
-    insert(0)                               # the connector's snapshot
+    insert(0)                               # the connector's snapshot reads these rows
     plugins = maven_jars("debezium").parent
     worker = Worker(
         tmp_path / "worker", own_broker.bootstrap,

@@ -1,7 +1,8 @@
-"""Our schemas against the message definitions inside Apache Kafka's client jars.
+"""Compares our schemas with the message definitions inside Apache Kafka's client jars.
 
-Fields are compared by position, type, nullability, default, tag and ignorability in each version;
-names drift between releases. 4.4.0 is the newest protocol, 3.9.2 has the versions that 4.0 dropped.
+Fields are compared by position, type, nullability, default, tag and ignorability in each version,
+not by name, because names change between releases. 4.4.0 has the newest protocol, 3.9.2 has the
+versions that 4.0 dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ottla.wire.schema_parser import EMPTY, Field
 NEWEST, OLDEST = "4.4.0", "3.9.2"
 LAST = 1 << 15
 
-# Fields that are ignorable in 4.x but not in 3.9, or the other way round: ours follow 4.x.
+# Messages with fields that are ignorable only in 4.x or only in 3.9; our schemas follow 4.x.
 IGNORABLE_DIFFERS = {
     "OffsetCommitRequest", "OffsetCommitResponse", "OffsetFetchRequest", "OffsetFetchResponse",
     "ProduceRequest", "ProduceResponse", "TxnOffsetCommitRequest", "TxnOffsetCommitResponse",
@@ -44,7 +45,7 @@ def definitions(version: str) -> dict[str, Any]:
 
 
 def versions_in(text: str | None, last: int = LAST) -> range:
-    """`3`, `3-5`, `3+`, `none` from a definition."""
+    """The versions that a definition gives as `3`, `3-5`, `3+` or `none`."""
     if not text or text == "none":
         return range(0)
     if text.endswith("+"):
@@ -60,7 +61,7 @@ def stable(definition: dict[str, Any]) -> range:
 
 
 def their_default(field: dict[str, Any], nullable: bool) -> Any:
-    """A default in our form."""
+    """The default of Kafka's field, in the form of our schemas."""
     kind, default = field["type"], str(field.get("default", ""))
     if default == "null":
         return None
@@ -113,7 +114,7 @@ def compare(
     version: int,
     ignorable_too: bool,
 ) -> int:
-    """Compare all fields of a struct in one version, nested ones too; returns their number."""
+    """Compare all fields of a struct and its nested structs in one version; return their number."""
     layout = message.LAYOUT
     ours = [f for f in layout.fields if version in f.versions]
     theirs = [f for f in their_fields if version in versions_in(f["versions"])]
@@ -135,7 +136,7 @@ def compare(
 
 
 def compare_message(definition: dict[str, Any], versions: range, release: str) -> int:
-    """Compare one request or response in the given versions."""
+    """Compare one request or response in the given versions; return the number of its fields."""
     message = getattr(messages, definition["name"])
     common = {c["name"]: c["fields"] for c in definition.get("commonStructs", [])}
     flexible = versions_in(definition["flexibleVersions"])
@@ -174,7 +175,7 @@ def test_every_field_is_as_kafka_declares_it(key: ApiKey, release: str) -> None:
     if request is None:
         assert release == OLDEST
         return
-    versions = stable(request)          # a response is not marked on its own
+    versions = stable(request)          # the mark `latestVersionUnstable` is only on requests
     assert set(versions) <= set(api.versions)
     compared = compare_message(request, versions, release)
     response = definitions(release)[f"{api.name}Response"]

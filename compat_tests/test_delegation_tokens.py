@@ -1,4 +1,4 @@
-"""kafka-delegation-tokens: our tool and Apache Kafka's print the same about one broker's tokens."""
+"""Our kafka-delegation-tokens and Apache Kafka's print the same about one broker's tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ HMAC = re.compile(r"(?<!\S)[\w+/]{80,}={0,2}")
 
 
 def neutral(text: str) -> str:
-    """Without hashes, ids and times; columns are as wide as what is in them."""
+    """The text without hashes, ids and times. Runs of spaces or dashes become one space, because
+    the width of columns depends on those values."""
     text = HMAC.sub("HMAC", text.replace("hmac :", "hmac : "))
     text = re.sub(r"(?<![\w-])(?=-*\w)[\w-]{22}(?=\s)", "ID", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d|\b\d{13}\b", "TIME", text)
@@ -28,7 +29,7 @@ def neutral(text: str) -> str:
 
 
 def life(tool: Tool) -> list[tuple[int, str]]:
-    """What a tool says while a token is created, renewed and expires."""
+    """Create, describe, renew and expire a token; return each step's exit status and output."""
     made = tool(["--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob"])
     hmac = HMAC.search(made[1])
     assert hmac, made

@@ -1,6 +1,7 @@
-"""Consume, transform, produce by the Java client: `examples/delivery/Delivery.java`, killed.
+"""`examples/delivery/Delivery.java` consumes, transforms and produces with the Java client, while
+program and broker are killed.
 
-`tests/broker/crashes/test_delivery_semantics.py` does this with the programs on confluent-kafka.
+`tests/broker/crashes/test_delivery_semantics.py` tests the programs that use confluent-kafka.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ KILLS, RECORDS_A_KILL, PARTITIONS = 4, 400, 2
 
 
 class Program:
-    """The program of one promise; it prints a line after each round."""
+    """Delivery.java with one delivery guarantee; it prints a line after each round."""
 
     def __init__(self, broker: Broker, directory: Path, semantics: str) -> None:
         self.source, self.sink = f"in-{semantics}", f"out-{semantics}"
@@ -37,7 +38,7 @@ class Program:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start the program unless it runs."""
         if self._process is not None and self._process.poll() is None:
             return
         self.kill()
@@ -47,14 +48,14 @@ class Program:
             )
 
     def rounds(self, count: int) -> None:
-        """Wait for a number of rounds, or for its end."""
+        """Wait until the program has finished this number of rounds, or has ended."""
         assert self._process is not None and self._process.stdout is not None
         for _ in range(count):
             if not self._process.stdout.readline():
                 break
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the program with kill -9."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -70,7 +71,7 @@ def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 
 def fill(bootstrap: str, topic: str, first: int) -> None:
-    """Add records to the source."""
+    """Produce RECORDS_A_KILL records to the source topic, numbered from `first` on."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(first, first + RECORDS_A_KILL):
         producer.produce(topic, b"record %d" % number, partition=number % PARTITIONS)
@@ -78,8 +79,9 @@ def fill(bootstrap: str, topic: str, first: int) -> None:
 
 
 def left(broker: Broker, program: Program, filled: int) -> int:
-    """How many records are not committed as read; all, while a transaction holds that back: a
-    program that ended by itself leaves one open, until it is started again or its time is over."""
+    """How many source records the program has not yet committed as read. While an open transaction
+    delays the answer, this is all of them. A program that ended by itself leaves a transaction
+    open, until the program is started again or the transaction times out."""
     reader = consumer(broker.bootstrap, f"{program.source}-to-{program.sink}")
     wanted = [TopicPartition(program.source, index) for index in range(PARTITIONS)]
     try:
@@ -116,7 +118,7 @@ def test_kills_of_program_and_broker_break_no_promise(
                 own_broker.kill()
                 own_broker.start()
         while left(own_broker, program, filled):
-            program.start()  # as its manager would, if it ended by itself
+            program.start()  # as a service manager restarts a program that ended by itself
     finally:
         program.kill()
     written = Counter(committed(own_broker.bootstrap, program.sink, PARTITIONS))

@@ -1,5 +1,5 @@
-"""README, quick start, testing and install page: their commands run in a fresh clone with a fresh
-HOME, as they stand there."""
+"""The commands of README.md and of six pages of docs/ run unchanged in a fresh clone with a fresh
+HOME."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.developer_commands import (
 from tests.documents import ELSEWHERE, LONG, commands
 
 COMPILES = "OTTLA_COMPILE_CLONE" in os.environ
-"""As in `make newcomer`."""
+"""Whether the clone is compiled, as `make newcomer` does. Otherwise compiled modules are copied."""
 LEFT_OUT = {*ELSEWHERE} if COMPILES else {*ELSEWHERE} | LONG
 
 
@@ -36,7 +36,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshClone]:
 
 @pytest.fixture
 def printed_by(clone: FreshClone) -> Iterator[Callable[..., str]]:
-    """Runs documents and returns what its commands printed."""
+    """A function that runs the commands of documents, and returns what they printed."""
 
     def run(*documents: str) -> str:
         found = [block for document in documents for block in commands(document)]
@@ -98,7 +98,8 @@ def test_the_page_about_tests_is_true_in_a_fresh_clone(printed_by: Callable[...,
 def test_the_commands_for_a_cluster_work_in_their_order(
     clone: FreshClone, printed_by: Callable[..., str]
 ) -> None:
-    """Both pages: start one, restart a broker, look after everything, raise a feature."""
+    """Both pages: the commands start a cluster, restart a broker, check and maintain the cluster,
+    and raise a feature level."""
     zookeeper()
     clone.variables = {"OTTLA_ZOOKEEPER_JARS": str(jars())}
     clone.run("make build && .venv/bin/ottla install-kafka-scripts .venv/bin")
@@ -110,7 +111,7 @@ def test_the_commands_for_a_cluster_work_in_their_order(
 
 
 def test_commands_for_developers_whose_modules_import_spark_have_their_options() -> None:
-    """tests/test_documents.py checks all others; there, Spark need not be installed."""
+    """tests/test_documents.py checks all other commands, because it must run without Spark."""
     told = {(module, command) for _, command in developer_commands()
             if (module := module_of(command)) in WITH_SPARK}
     assert {module for module, _ in told} == WITH_SPARK

@@ -1,5 +1,5 @@
-"""A standalone broker with records of stock clients becomes the first of a cluster, in place, while
-their producers live on; two brokers join and get replicas; the first one is killed.
+"""A standalone broker with records becomes the first broker of a cluster, in place, while stock
+producers stay open. Two brokers join and get replicas. Then the first broker is killed.
 
 The commands are those of docs/cluster_operations.md."""
 
@@ -33,7 +33,7 @@ INTERNAL = ["__consumer_offsets", "__transaction_state"]
 
 
 class Growing:
-    """Broker 0, which has a server.properties, and brokers 1 and 2, which do not run at first."""
+    """Broker 0, which has a server.properties, and brokers 1 and 2, which a test starts later."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -58,7 +58,7 @@ class Growing:
         return ",".join(broker.address for broker in self.brokers)
 
     def ottla(self, line: str, status: int = 0) -> str:
-        """What a command prints."""
+        """What an ottla command prints; it must end with this status."""
         done = subprocess.run(
             [sys.executable, "-m", "ottla", *shlex.split(line)], cwd=self.directory,
             capture_output=True, text=True, timeout=120,
@@ -86,7 +86,7 @@ def start(broker: LocalBroker) -> None:
 
 
 class Writers:
-    """Stock producers that live through it all. Only what was acknowledged counts."""
+    """Stock producers that stay open during the whole test, and the acknowledged values."""
 
     def __init__(self, bootstrap: str) -> None:
         common = {"bootstrap.servers": bootstrap, "delivery.timeout.ms": 120_000, "acks": "all"}
@@ -105,7 +105,7 @@ class Writers:
         self.acknowledged.add(value)
 
     def send(self, stage: str) -> None:
-        """Records in all partitions, acknowledged by all in sync."""
+        """Produce records to all partitions; all in-sync replicas acknowledge them."""
         for number in range(COUNT):
             self.idempotent.produce(
                 "records", f"{stage}-{number}", partition=number % 3, on_delivery=self.delivered
@@ -113,7 +113,7 @@ class Writers:
         assert self.idempotent.flush(120) == 0
 
     def begin(self, value: str) -> None:
-        """A record in an open transaction."""
+        """Produce a record in a transaction, which stays open."""
         self.transactional.begin_transaction()
         self.transactional.produce("payments", value, partition=0)
         assert self.transactional.flush(120) == 0
@@ -133,8 +133,9 @@ def send_with_kafka_python(bootstrap: str, stage: str) -> set[bytes]:
 
 
 def all_values(bootstrap: str, topic: str, isolation: str = "read_uncommitted") -> list[bytes]:
-    """What kafka-python reads of a topic. It fails if the broker that it picks for a question is
-    one that has departed and is still listed, also with Apache Kafka: it is asked again."""
+    """All values that kafka-python reads from a topic. kafka-python fails if it sends a request to
+    a dead broker that is still listed, also with Apache Kafka, so this function repeats the read.
+    """
     found: list[list[bytes]] = []
 
     def is_read() -> bool:
@@ -149,7 +150,7 @@ def all_values(bootstrap: str, topic: str, isolation: str = "read_uncommitted") 
 
 
 def values_once(bootstrap: str, topic: str, isolation: str) -> list[bytes]:
-    """What kafka-python reads of a topic, from its beginning to its end."""
+    """All values that kafka-python reads from a topic, from its beginning to its end."""
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","), isolation_level=isolation, consumer_timeout_ms=5000
     )
@@ -168,7 +169,7 @@ def values_once(bootstrap: str, topic: str, isolation: str) -> list[bytes]:
 
 
 def group_reads(bootstrap: str, count: int) -> list[bytes]:
-    """The next records of the group `readers`, which commits them."""
+    """The next `count` values that a consumer of the group `readers` gets; it commits them."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap, "group.id": "readers", "auto.offset.reset": "error",
         "enable.auto.commit": False,
@@ -185,7 +186,7 @@ def group_reads(bootstrap: str, count: int) -> list[bytes]:
 
 
 def begin_group(bootstrap: str) -> None:
-    """The group starts at the beginning."""
+    """Commit offset 0 for each partition, so that the group `readers` starts at the beginning."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
     consumer.commit(offsets=[Place("records", number, 0) for number in range(3)],
                     asynchronous=False)
@@ -193,8 +194,9 @@ def begin_group(bootstrap: str) -> None:
 
 
 def create(growing: Growing) -> None:
-    """The example of the table, and the commands of the page as they stand there, on the broker's
-    own file. The page's ask for the address of ZooKeeper, on a terminal."""
+    """With the page's commands, unchanged, make the broker the first one of a cluster. The commands
+    ask for ZooKeeper's address on a terminal. Also run the example of `ottla cluster create`: while
+    the broker runs, as a dry run, and when nothing is left to do."""
     first = growing.first
     [example] = table.read("ottla")["cluster create"].examples
     line = example.removeprefix("ottla ").replace("localhost:2181/ottla", growing.connect)
@@ -219,14 +221,14 @@ def create(growing: Growing) -> None:
 
 
 def of_the_page(words: str) -> str:
-    """The commands of docs/cluster_operations.md that have these words."""
+    """The block of commands of docs/cluster_operations.md that contains these words."""
     blocks = commands("docs/cluster_operations.md")
     [found] = [block.text for block in blocks if words in block.text]
     return found
 
 
 def replicate(growing: Growing) -> None:
-    """Three replicas of everything, by the commands of the page as they stand there."""
+    """Give every partition three replicas with the page's commands, unchanged."""
     address = growing.brokers[1].address
     admin = AdminClient({"bootstrap.servers": growing.bootstrap})
     assert {*INTERNAL, "records", "payments"} <= {*admin.list_topics(timeout=30).topics}

@@ -63,7 +63,7 @@ def test_aiokafka_reads_what_was_written(broker: Broker, flights: Flights) -> No
 
 
 def test_the_demo_says_how_long_its_stream_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its bar first moves when Spark has finished a micro-batch, after ten seconds and more."""
+    """The bar first moves when Spark has finished a micro-batch, after ten seconds or more."""
     finished = SimpleNamespace(isActive=False, recentProgress=[], exception=lambda: None)
     demo.follow(cast("demo.StreamingQuery", finished))
     assert "up to a minute" in capsys.readouterr().out

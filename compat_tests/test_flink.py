@@ -1,4 +1,4 @@
-"""Apache Flink with its Kafka connector, exactly once: the job or its broker is killed."""
+"""Apache Flink with its Kafka connector counts exactly once although job and broker are killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 
 
 def newest_checkpoint(directory: Path) -> list[str]:
-    """The last checkpoint that is complete, as an argument; none before the first."""
+    """The newest complete checkpoint as an argument of the job; empty if there is none."""
     found = sorted(directory.glob("*/chk-*/_metadata"), key=lambda file: file.stat().st_mtime)
     return [found[-1].parent.as_uri()] if found else []
 

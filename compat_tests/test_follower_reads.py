@@ -1,5 +1,5 @@
-"""Stock clients read from the replica in their rack (KIP-392), and go on when it or the leader is
-killed."""
+"""Stock clients read from the replica in their rack (KIP-392), and continue when this replica or
+the leader is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Racks:
-    """Three brokers in three racks, with their ports for metrics."""
+    """Three brokers in three racks; each serves metrics on a port."""
 
     def __init__(self, directory: Path) -> None:
         self.cluster = LocalCluster(directory, 3, settings=[f"replica.selector.class={SELECTOR}"])
@@ -42,13 +42,13 @@ class Racks:
         self.producer = Producer({"bootstrap.servers": self.bootstrap, "acks": "all"})
 
     def create(self, topic: str) -> None:
-        """A topic with one partition, which broker 1 leads."""
+        """Create a topic with one partition, which broker 1 leads."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         made = NewTopic(topic, 1, replica_assignment=[[1, 2, 3]])
         admin.create_topics([made])[topic].result(30)
 
     def produce(self, topic: str, first: int, count: int) -> None:
-        """Records whose values are their offsets."""
+        """Produce records whose values are their offsets."""
         for number in range(first, first + count):
             self.producer.produce(topic, b"%d" % number)
         assert self.producer.flush(60) == 0
@@ -64,7 +64,7 @@ class Racks:
         )
 
     def consumer(self, topic: str, rack: str, **settings: object) -> Consumer:
-        """librdkafka from the beginning of the topic's partition."""
+        """A consumer in this rack that reads the topic's partition from its beginning."""
         consumer = Consumer({
             "bootstrap.servers": self.bootstrap, "group.id": "assigned-only", "client.rack": rack,
             "enable.auto.commit": False, "fetch.wait.max.ms": 100,
@@ -91,7 +91,7 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racks]:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes]:
-    """So many values."""
+    """The next `count` values, or fewer if they do not arrive within 60 s."""
     found: list[bytes] = []
     deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
@@ -110,7 +110,7 @@ def test_librdkafka_reads_everything_from_the_follower_in_its_rack(racks: Racks)
     racks.produce("near", 0, 2000)
     consumer = racks.consumer("near", "b")
     assert read(consumer, 2000) == numbers(0, 2000)
-    for first in range(2000, 2100):             # and what comes while it waits
+    for first in range(2000, 2100):             # the consumer waits when these records arrive
         racks.produce("near", first, 1)
         assert read(consumer, 1) == numbers(first, 1)
     consumer.close()
@@ -167,7 +167,7 @@ def test_the_java_client_goes_on_when_a_broker_is_killed(
     racks.produce(topic, 0, 500)
     command = tools.command(
         "kafka-console-consumer", "--bootstrap-server", racks.bootstrap, "--topic", topic,
-        # Without a group, whose coordinator may be the broker that dies.
+        # Without a group, because its coordinator may be the broker that is killed.
         "--partition", "0", "--offset", "earliest", "--max-messages", "1000",
         "--timeout-ms", "60000",
         "--command-property", "client.rack=c",

@@ -1,4 +1,5 @@
-"""franz-go, which begins with ApiVersions 5 and uses the newest Produce and Fetch, by topic id."""
+"""Tests franz-go, which starts with ApiVersions 5, and uses the newest versions of Produce and
+Fetch, with topic ids."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def test_what_franz_go_writes_franz_go_reads(
 def test_consume_formats_records_as_rpk_does(
     broker: Broker, new_topic: Callable[..., str], layout: str
 ) -> None:
-    """rpk's formats are franz-go's."""
+    """rpk uses franz-go's formats, so the test compares with franz-go."""
     topic = new_topic("franz-format", partitions=1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for key, value, headers in (

@@ -21,7 +21,7 @@ RECORDS = 2000
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Broker 1 has a small disk of its own."""
+    """Three brokers; broker 1 has a small disk of its own."""
     zookeeper()
     with MemoryDisk(tmp_path / "broker-1", DISK_BYTES), LocalCluster(tmp_path, 3) as running:
         yield running
@@ -76,7 +76,7 @@ def in_sync(admin: AdminClient) -> list[list[int]]:
 
 
 def fill(path: Path) -> None:
-    """Fill the disk."""
+    """Fill the disk with one file."""
     with path.open("wb", buffering=0) as ballast:
         for size in (1 << 16, 512):
             try:

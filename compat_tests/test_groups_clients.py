@@ -1,5 +1,4 @@
-"""Groups as stock clients form them: members that share partitions, join, leave, are killed and
-return."""
+"""Groups of stock clients: members share partitions, join, leave, return, and stop polling."""
 
 from __future__ import annotations
 
@@ -132,8 +131,9 @@ def test_kafka_python_members_share_and_commit(
             read.update((record.partition, record.offset) for record in batch)
 
     def poll_and_commit() -> bool:
-        # Together: a member that joins waits for the others, and kafka-python 3.0.12 forgets an
-        # assignment that comes after the poll in which the member rejoined for new metadata.
+        # Both consumers poll at the same time, because a joining member waits for the others.
+        # Besides, if new metadata makes a member rejoin, kafka-python 3.0.12 forgets an assignment
+        # that arrives after this poll.
         with ThreadPoolExecutor() as threads:
             list(threads.map(poll, made))
         if len(read) < RECORDS or any(len(c.assignment()) != 2 for c in made):
@@ -142,7 +142,7 @@ def test_kafka_python_members_share_and_commit(
             for consumer in made:
                 consumer.commit()
         except RebalanceInProgressError:
-            return False  # one polls while the other joins: try again
+            return False  # the other member was joining: try again
         return True
 
     wait_for(poll_and_commit)

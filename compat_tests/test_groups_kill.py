@@ -1,4 +1,5 @@
-"""kill -9 under a group that reads and commits: its members continue, and no commit goes back."""
+"""The broker is killed under a group that reads and commits: the members continue, and no committed
+offset goes back."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ KILLS, BATCH = 3, 200
 
 
 class Committer(Member):
-    """Commits each record and remembers what was acknowledged."""
+    """A member that commits each record, and remembers the acknowledged offsets."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -36,7 +37,7 @@ class Committer(Member):
             try:
                 self.consumer.commit(message, asynchronous=False)
             except KafkaException:
-                continue  # not acknowledged; it is read again, or the next commit covers it
+                continue  # the record is read again, or the next commit covers it
             self.acknowledged[message.partition()] = message.offset() + 1
         self.consumer.close()
 
@@ -77,7 +78,7 @@ def test_a_group_survives_kill_9_with_every_acknowledged_commit(
 
 
 def everything(broker: Broker) -> set[tuple[int, int]]:
-    """Every existing partition and offset."""
+    """Partition and offset of every record."""
     from confluent_kafka import Consumer, TopicPartition
 
     probe = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "probe"})

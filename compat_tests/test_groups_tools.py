@@ -1,4 +1,5 @@
-"""Groups through Kafka's own tools: Java consumers of both protocols, admin, formatters."""
+"""Kafka's own tools work with groups: the console consumer with both protocols,
+kafka-consumer-groups, and the formatter of the offsets topic. kcat works with groups, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Java client of two releases: its default producer (idempotent, acks=all) and its admin."""
+"""The Java client of two releases: default producer (idempotent, acks=all) and admin client."""
 
 from __future__ import annotations
 

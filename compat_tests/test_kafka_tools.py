@@ -27,7 +27,7 @@ def test_kafka_topics_creates_describes_and_deletes(broker: Broker) -> None:
         broker, "topics", *named, "--create", "--partitions", "4", "--config", "retention.ms=5000"
     )
     described = kafka_tool(broker, "topics", *named, "--describe")
-    # Without --replication-factor the brokers' default counts.
+    # Without --replication-factor, the brokers' default applies.
     assert re.search(rf"Topic: {topic}\s.*PartitionCount: 4\s+ReplicationFactor: [13]\s", described)
     assert "retention.ms=5000" in described
     kafka_tool(broker, "topics", *named, "--alter", "--partitions", "6")
@@ -152,7 +152,7 @@ def test_kafka_reassign_partitions_moves_to_where_they_are(
 
 
 def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path) -> None:
-    """Records produced meanwhile are there once, before and after a restart."""
+    """Records produced during the move are there once, before and after a restart."""
     directories = [str(tmp_path / "a"), str(tmp_path / "b")]
     broker = OttlaBroker(tmp_path / "broker", [f"log.dirs={','.join(directories)}"])
     broker.start()
@@ -197,8 +197,8 @@ def test_kafka_reassign_partitions_moves_between_log_directories(tmp_path: Path)
 
 
 def values_in(broker: Broker, topic: str, count: int) -> list[bytes | None]:
-    """The values of a partition from its first record on: `count` of them, and any further ones.
-    """
+    """The values of partition 0 from the first record on: at least `count`, and all that the last
+    call of `consume` returned."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     try:

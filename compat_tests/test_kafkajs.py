@@ -1,4 +1,4 @@
-"""kafkajs: admin and producer."""
+"""kafkajs's admin client creates a topic, and its producer writes records."""
 
 from __future__ import annotations
 

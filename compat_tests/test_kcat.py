@@ -1,4 +1,5 @@
-"""kcat, the oldest librdkafka here (2.0): metadata, and a round trip with every codec."""
+"""kcat, which has the oldest librdkafka of these tests (2.0): metadata, and a round trip with every
+codec."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from compat_tests.requirements import program
 
 
 def produce(broker: Broker, topic: str, text: bytes, *options: str) -> None:
-    """kcat -P, one record on each line."""
+    """Produce with kcat -P; each line of `text` is one record."""
     command = [program("kcat"), "-P", "-b", broker.bootstrap, "-t", topic, *options]
     done = subprocess.run(command, input=text, capture_output=True, timeout=180)
     assert done.returncode == 0, done.stderr

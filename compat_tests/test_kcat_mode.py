@@ -1,4 +1,4 @@
-"""`ottla kcat` compared with kcat: the same records, the same text."""
+"""`ottla kcat` sends the same records and prints the same text as kcat."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ SIZED = "%p %o %S %K\\n"
 
 
 def run(broker: Broker, command: list[str], options: list[str], stdin: bytes = b"") -> bytes:
-    """Its output, and its messages about partition ends; partitions may come in any order."""
+    """What a command prints, and its messages about partition ends. All lines are sorted, because
+    partitions may come in any order."""
     done = subprocess.run(
         [*command, "-b", broker.bootstrap, *options], input=stdin, capture_output=True, timeout=180)
     assert done.returncode == 0, done.stderr
     ends = sorted(
         line.removesuffix(b": exiting") for line in done.stderr.splitlines() if b"end of" in line)
-    # Whether kcat has connected to the broker by its id before the request is random.
+    # Sometimes kcat sends the request before it has connected to the broker by its id. The line
+    # shows which of the two connections kcat used.
     out = re.sub(rb"from broker -?\d+: (\S+)/[\w]+\)", rb"from broker \1)", done.stdout)
     out = re.sub(rb'^.*"query":', b"", out)
     return b"\n".join([*sorted(out.splitlines()), *ends])
@@ -34,7 +36,7 @@ def run(broker: Broker, command: list[str], options: list[str], stdin: bytes = b
 
 @pytest.fixture(scope="module")
 def topic(broker: Broker, new_topic: Callable[..., str]) -> str:
-    """Records of both programs in three partitions."""
+    """A topic with three partitions: kcat sends the same records to 0 as `ottla kcat` to 1."""
     name = new_topic("kcat-mode", partitions=3)
     for command, partition in (([program("kcat")], "0"), (OURS, "1")):
         at = ["-P", "-t", name, "-p", partition]

@@ -1,4 +1,5 @@
-"""kill -9 under load, ten times: nothing acknowledged is lost, nothing is served twice."""
+"""The broker is killed ten times under load: no acknowledged record is lost, and none is served
+twice."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Load:
                 "message.timeout.ms": 120_000,
                 "reconnect.backoff.max.ms": 200,
                 "queue.buffering.max.messages": 20_000,
-                "batch.num.messages": 100,  # many small promises, so that a kill breaks some
+                "batch.num.messages": 100,  # many small batches, so that a kill interrupts some
             }
         )
         self._thread = threading.Thread(target=self._run, name="load")
@@ -71,11 +72,11 @@ class Load:
         self._producer.flush(120)
 
     def go(self) -> None:
-        """Send as fast as it goes."""
+        """Start to send as fast as possible."""
         self._going = True
 
     def rest(self) -> None:
-        """Send nothing new; what is under way is retried until it is acknowledged."""
+        """Send no new records; those sent before are retried until they are acknowledged."""
         self._going = False
 
     def wait_until(self, wanted: int) -> None:
@@ -86,7 +87,7 @@ class Load:
         assert done, f"only {len(self.acknowledged)} of {wanted} records acknowledged within 60 s"
 
     def snapshot(self) -> dict[bytes, tuple[int, int]]:
-        """What is acknowledged at this moment."""
+        """The values acknowledged so far, with partition and offset."""
         with self._more:
             return dict(self.acknowledged)
 
@@ -97,7 +98,8 @@ class Load:
 
 
 def check(read: Lines, acknowledged: dict[bytes, tuple[int, int]]) -> int:
-    """Check that every acknowledged value is at its offset, and every value is there once."""
+    """Check that every acknowledged value is at its offset, and every value is there once; return
+    the number of values."""
     served: dict[bytes, tuple[int, int]] = {}
     for partition, lines in read.items():
         for number, text in enumerate(lines):
@@ -128,7 +130,7 @@ def test_ten_kills_lose_nothing_and_double_nothing(
             before = load.snapshot()
             assert load.sent > len(before), "nothing was under way"
             broker.start()
-            # Read under load: whatever was acknowledged before the kill is there.
+            # Read while the producer retries: all that was acknowledged before the kill is there.
             check(readers.read_with_kcat(broker.bootstrap, TOPIC), before)
         load.wait_until(load.sent)
     finally:

@@ -1,4 +1,4 @@
-"""`ottla log dump` and Apache Kafka's own tool print the same, whoever wrote the files."""
+"""`ottla log dump` and Apache Kafka's own tool print the same, whichever broker wrote the files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_both_tools_print_the_same(data: Path, case: str) -> None:
     pattern, flags = CASES[case]
     files = files_below(data, pattern)
     if not files:
-        assert case == "kraft"          # Ottla's metadata have another form
+        assert case == "kraft"          # Ottla stores metadata in another form
         return
     theirs, ours = kafka_dump(files, *flags), ottla_dump(files, *flags)
     assert theirs.returncode == 0, theirs.stderr

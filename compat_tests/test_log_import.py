@@ -1,4 +1,4 @@
-"""A log directory of Apache Kafka is imported, and clients notice only the pause."""
+"""Ottla imports a log directory of Apache Kafka, and clients notice only a pause."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from compat_tests.requirements import PEER_DIR, java, missing
 
 NODE = "node.id=1"
 OFTEN = ("log.initial.task.delay.ms=100", "log.flush.start.offset.checkpoint.interval.ms=500")
-"""Otherwise kill -9 undoes the DeleteRecords of the last minute."""
+"""Without these settings, kill -9 would undo the DeleteRecords of the last minute."""
 
 
 @dataclass
 class KafkaData:
-    """What a Kafka broker left: its directory after kill -9, after a clean stop, and what is in
-    it."""
+    """What a Kafka broker left: a copy of its directory after kill -9, its directory after a clean
+    stop, and what was written to it. The producer is still open."""
 
     killed: Path
     stopped: Path
@@ -38,8 +38,8 @@ class KafkaData:
 def kafka(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[KafkaData]:
-    """One Kafka, filled, killed, started and stopped again; an idempotent producer keeps
-    running."""
+    """Fill an Apache Kafka broker, kill it, start it again, and stop it cleanly. An idempotent
+    producer stays open."""
     if request.config.getoption("--broker") == "kafka":
         pytest.skip("what Ottla imports is no question to Apache Kafka")
     java()
@@ -66,7 +66,7 @@ def kafka(
 
 
 def import_into(source: Path, directory: Path, *flags: str) -> str:
-    """Run the command; returns its output."""
+    """Run `ottla log import`, and return its output."""
     done = subprocess.run(
         [ottla(), "log", "import", source, "--data-dir", directory / "data", *flags],
         capture_output=True, text=True, timeout=180,
@@ -92,7 +92,7 @@ def check_everything(bootstrap: str, written: Written) -> None:
 
 
 def go_on_writing(bootstrap: str) -> None:
-    """A new idempotent producer, and the transactional id that Kafka knew."""
+    """Write with a new idempotent producer, and with the transactional id that Kafka knew."""
     producer = every_kind.producer(bootstrap)
     producer.produce("codec-lz4", b"after the import")
     every_kind.flush(producer)
@@ -114,7 +114,7 @@ def test_after_a_clean_stop_clients_go_on_with_ottla(kafka: KafkaData, tmp_path:
     broker.start()
     try:
         check_everything(broker.bootstrap, kafka.written)
-        # The same producer, id and sequence, that wrote to Kafka before.
+        # The producer that wrote to Kafka before continues with its id and sequence.
         kafka.producer.produce("empty", b"to Ottla")
         every_kind.flush(kafka.producer)
         values = [value for _, value in every_kind.read(broker.bootstrap, "empty")]

@@ -1,6 +1,7 @@
-"""Java clients from eleven years on one topic: each reads what all of them produced.
+"""Java clients from eleven years use one topic: each reads what all of them produced.
 
-Apache Kafka 3.9 was the last to serve the oldest three; since 4.0 they are refused (KIP-896).
+Apache Kafka 3.9 was the last release that served the oldest three clients; 4.0 refuses them
+(KIP-896).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ def not_for_kafka_4(request: pytest.FixtureRequest) -> None:
 
 
 def run(version: str, *arguments: str) -> list[str]:
-    """The sorted lines that the program prints: partition, offset, key, value."""
+    """The sorted lines that AnyClient prints: partition, offset, key, value."""
     command = java_client(version, *arguments, program="AnyClient")
     return sorted(readers.output_of(command).decode().splitlines())
 
 
 def produced(broker: Broker, topic: str, version: str, *codecs: str) -> list[str]:
-    """The records for which this client got acknowledgements."""
+    """Produce with this client; return the lines of the acknowledged records."""
     lines = run(
         version, "produce", broker.bootstrap, topic, str(PARTITIONS), version, str(COUNT), *codecs
     )
@@ -44,7 +45,7 @@ def produced(broker: Broker, topic: str, version: str, *codecs: str) -> list[str
 
 
 def sent_by_librdkafka(broker: Broker, topic: str) -> list[str]:
-    """As many records for which librdkafka got acknowledgements, as the same lines."""
+    """Produce COUNT records with librdkafka; return their lines in AnyClient's form."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "compression.type": "gzip"})
     lines: list[str] = []
 
@@ -60,7 +61,8 @@ def sent_by_librdkafka(broker: Broker, topic: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def shared_topic(broker: Broker, new_topic: Callable[..., str]) -> tuple[str, list[str]]:
-    """A topic that every generation has produced to, with every codec that all of them know."""
+    """A topic, and its records as lines. Every client has produced to this topic, with every codec
+    that all clients know."""
     topic = new_topic("generations", partitions=PARTITIONS)
     lines = [line for client in CLIENTS for line in produced(broker, topic, client, *CODECS)]
     assert len({tuple(line.split("\t")[:2]) for line in lines}) == len(lines)
@@ -96,7 +98,7 @@ def test_every_generation_forms_a_group_of_its_own(
 def test_zstd_is_read_by_those_who_know_it_and_by_those_before(
     broker: Broker, new_topic: Callable[..., str], version: str
 ) -> None:
-    """Clients up to 2.0 get it as gzip (KIP-110)."""
+    """Clients up to 2.0 do not know zstd (KIP-110), and get the records compressed with gzip."""
     topic = new_topic("zstd", partitions=PARTITIONS)
     lines = produced(broker, topic, "2.8.2", "zstd")
     at = (broker.bootstrap, topic, str(PARTITIONS), str(len(lines)))
@@ -107,7 +109,7 @@ KCAT_VERSIONS = ("0.8.2.2", "0.9.0.1", "0.10.0.0", "0.10.2.0")
 
 
 def kcat(broker: Broker, version: str, *arguments: str, stdin: bytes = b"") -> bytes:
-    """kcat as it behaves towards a broker of that release, without ApiVersions."""
+    """Run kcat as if the broker were of this release, without ApiVersions; return its output."""
     command = [program("kcat"), "-q", "-b", broker.bootstrap, "-X", "api.version.request=false"]
     command += ["-X", f"broker.version.fallback={version}", *arguments]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=180, check=True).stdout

@@ -1,4 +1,4 @@
-"""The wheel and the source distribution, installed and run in a bare environment."""
+"""Installs the wheel and the source distribution in a bare environment, and runs them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EMPTY = {
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """The output of a command; if it fails, the test fails with all of its output."""
+    """The output of a command; if it fails, the test fails with the end of the output."""
     done = subprocess.run(
         command, cwd=cwd, env=EMPTY | variables, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -33,13 +33,14 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 
 def environment(directory: Path) -> Path:
-    """The Python of a new, bare environment."""
+    """Create a new, bare environment; return the path of its Python."""
     run(sys.executable, "-m", "venv", directory, cwd=directory.parent)
     return directory / "bin" / "python"
 
 
 def forget_what_has_moved(tree: Path) -> None:
-    """Setuptools keeps files in build/lib whose source has moved or gone, and packs them too."""
+    """Delete files in build/lib whose source has moved or is gone, because setuptools would pack
+    them, too."""
     for library in tree.glob("build/lib*"):
         for path in [each for each in library.rglob("*") if each.is_file()]:
             source = tree / path.relative_to(library)
@@ -51,8 +52,8 @@ def forget_what_has_moved(tree: Path) -> None:
 
 
 def keep_what_is_compiled(tree: Path) -> None:
-    """Puts the modules where setuptools looks for them before it compiles: what compiling needs is
-    shown by the source distribution."""
+    """Put compiled modules where setuptools looks for them before it compiles. The test of the
+    source distribution checks that everything compiles."""
     place = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     for module in (tree / "ottla").rglob("*.so"):
         target = tree / "build" / place / module.relative_to(tree)
@@ -62,7 +63,8 @@ def keep_what_is_compiled(tree: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of what `make` has compiled, built in a copy: other tests build in the tree."""
+    """A wheel with the modules that `make` has compiled. It is built in a copy of the tree, because
+    other tests build in the tree itself."""
     directory = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns(".git", ".venv", ".cache", "data", "bdist.*")
     tree = shutil.copytree(ROOT, directory / "tree", symlinks=True, ignore=ignored)
@@ -143,7 +145,7 @@ def test_a_source_distribution_compiles_and_serves_in_a_bare_environment(
     sdist: Path, tmp_path: Path
 ) -> None:
     python = environment(tmp_path / "venv")
-    # Without optimisation: this checks that it compiles, not its speed.
+    # Without optimisation, because this test checks compilation, not speed.
     run(python, "-m", "pip", "install", "-q", sdist, cwd=tmp_path, OTTLA_CFLAGS="-O0 -g0 -w")
     script = (
         "from ottla.testing import Broker\n"

@@ -35,7 +35,7 @@ from compat_tests.brokers import Broker
 
 
 def unused(base: str) -> str:
-    """A topic name that this run has not used."""
+    """A topic name that no other run uses."""
     return f"{base}-{os.getpid()}"
 
 
@@ -188,7 +188,7 @@ def test_confluent_kafka_makes_access_rules_that_count(new_broker: Callable[...,
 
 
 def errors_of_sends(broker: Broker, *topics: str) -> set[str]:
-    """The names of the errors of sending a record to each of these topics."""
+    """Produce a record to each of these topics, and return the names of the errors."""
     errors: set[str] = set()
     producer = Producer({"bootstrap.servers": broker.bootstrap, "message.timeout.ms": 20_000})
     for topic in topics:

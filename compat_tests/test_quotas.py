@@ -1,4 +1,5 @@
-"""Quotas that Kafka's own tool sets limit stock clients to their rates, and no other clients."""
+"""Quotas set by Kafka's own tool limit the rates of the stock clients that they name, and do not
+slow other clients."""
 
 from __future__ import annotations
 
@@ -29,14 +30,15 @@ from tests.broker.produce_fetch import batch, produce_request
 
 RATE = 2_000_000
 WINDOW_SECONDS = 10
-"""A client that comes with an empty window sends what its quota allows of that time at once."""
+"""A client with an empty window may send at once all that its quota allows in this time."""
 LOWEST, HIGHEST = 0.85, 1.15
-"""Shares of the quota, from the beginning of the first burst to the beginning of the last one. A
-client that sends all it can is served in bursts of a window's worth, ten seconds or so apart, by
-Apache Kafka too."""
+"""Bounds of the measured rate, as a share of the quota. The rate is measured from the beginning of
+the first burst to the beginning of the last one: if a client sends as fast as possible, both Ottla
+and Apache Kafka serve it in bursts, about ten seconds apart. Each burst has as many bytes as the
+quota allows in a window."""
 BURST_SECONDS, BURST_WORTH_SECONDS, APART_SECONDS = 1.0, 1.5, 5.0
-"""A burst begins where so many seconds' worth of the quota pass within BURST_SECONDS, APART_SECONDS
-after the last one at the earliest."""
+"""A burst begins where the bytes that the quota allows in BURST_WORTH_SECONDS pass within
+BURST_SECONDS, at the earliest APART_SECONDS after the previous burst began."""
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d):(\d{3})")
 Point = tuple[float, float]
 """A time, and the bytes that had passed by then."""
@@ -69,7 +71,7 @@ def create(broker: Broker, name: str) -> str:
 
 
 def bursts(points: list[Point]) -> list[Point]:
-    """Where the bursts begin."""
+    """The points at which bursts begin."""
     found: list[Point] = []
     times = [at for at, _ in points]
     for at, size in points:
@@ -82,7 +84,7 @@ def bursts(points: list[Point]) -> list[Point]:
 
 
 def rate_of(points: list[Point]) -> float:
-    """The rate as a share of the quota, from the first burst's beginning to the last one's."""
+    """The rate as a share of the quota, from the first burst's beginning to the last burst's."""
     begun = bursts(points)
     assert len(begun) >= 3, begun
     seconds = begun[-1][0] - begun[0][0]
@@ -92,7 +94,8 @@ def rate_of(points: list[Point]) -> float:
 
 
 def produce_all(broker: Broker, topic: str, client_id: str, beside: Any = None) -> list[Point]:
-    """Produce all messages, and call `beside` every second or so."""
+    """Produce all messages, and call `beside` about every second. Returns a point for each
+    acknowledged message."""
     failures: list[KafkaError] = []
     points: list[Point] = []
 
@@ -123,7 +126,7 @@ def produce_all(broker: Broker, topic: str, client_id: str, beside: Any = None) 
 
 
 def produced(broker: Broker) -> tuple[list[Point], list[float]]:
-    """What a limited producer of librdkafka has sent, and how long another one waited meanwhile."""
+    """The points of a limited librdkafka producer, and the delays of an unlimited one meanwhile."""
     topic = create(broker, "produced")
     modest = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "modest", "acks": 1})
     delays: list[float] = []
@@ -138,7 +141,7 @@ def produced(broker: Broker) -> tuple[list[Point], list[float]]:
 
 
 def consumed(broker: Broker, topic: str) -> list[Point]:
-    """What a limited consumer of librdkafka has read."""
+    """The points of a limited librdkafka consumer, one for each message."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap, "client.id": "reader", "group.id": "reader",
@@ -158,7 +161,7 @@ def consumed(broker: Broker, topic: str) -> list[Point]:
 
 
 def produced_by_java(broker: Broker) -> list[Point]:
-    """What Java's limited producer has sent."""
+    """The points of a limited Java producer, measured by the end offset of its topic."""
     topic, count = create(broker, "perf"), WINDOWS * WINDOW_SECONDS * RATE // 1000
     host, _, port = broker.bootstrap.rpartition(":")
     written: list[Point] = []
@@ -176,7 +179,7 @@ def produced_by_java(broker: Broker) -> list[Point]:
 
 
 def consumed_by_java(broker: Broker, topic: str) -> list[Point]:
-    """What Java's limited consumer has read."""
+    """The points of a limited Java consumer, as kafka-consumer-perf-test prints them."""
     return reported(kafka_tool(
         broker, "consumer-perf", "--bootstrap-server", "{}", "--topic", topic, "--num-records",
         str(MESSAGES), "--command-property", "client.id=java-consumer", "--show-detailed-stats",
@@ -185,7 +188,7 @@ def consumed_by_java(broker: Broker, topic: str) -> list[Point]:
 
 
 class Limited(NamedTuple):
-    """Clients that the broker limits, each by itself, all at the same time."""
+    """The results of four clients that run at the same time, each with a quota of its own."""
 
     producer: Future[tuple[list[Point], list[float]]]
     consumer: Future[list[Point]]
@@ -227,7 +230,8 @@ def test_javas_producer_and_consumer_keep_their_byte_rates(limited: Limited) -> 
 
 
 def reported(printed: str) -> list[Point]:
-    """What the consumer's tool prints at intervals: the time, the thread, the megabytes so far."""
+    """The points that kafka-consumer-perf-test printed. At intervals, this tool prints a line with
+    the time, the thread and the megabytes so far."""
     found: list[Point] = []
     for line in printed.splitlines():
         time_of_day, _, rest = line.partition(", ")
@@ -238,7 +242,7 @@ def reported(printed: str) -> list[Point]:
 
 
 def offset(client: Connection, topic: str) -> int:
-    """The end of a topic's only partition."""
+    """The end offset of a topic's only partition."""
     asked = ListOffsetsRequest.Topic
     request = ListOffsetsRequest(replica_id=-1, topics=[
         asked(name=topic, partitions=[asked.Partition(partition_index=0, timestamp=-1)])
@@ -251,7 +255,7 @@ LEVELS: list[dict[str, str | None]] = [
     {"user": "ANONYMOUS"}, {"user": None, "client-id": "c"}, {"user": None, "client-id": None},
     {"user": None}, {"client-id": "c"}, {"client-id": None},
 ]  # fmt: skip
-"""Who a quota may be for, the strongest first; None is the default."""
+"""The entities that a quota may be for, the strongest first. None stands for the default entity."""
 LITTLE, PLENTY = 1.0, 1e9
 
 
@@ -300,7 +304,8 @@ def connected(address: tuple[str, int]) -> bool:
 
 
 def test_an_address_that_connects_too_often_is_closed(new_broker: NewBroker) -> None:
-    """As many as fit into the window are served; those in excess are held, then closed."""
+    """The broker serves as many connections as the window allows. It delays further connections,
+    and then closes them."""
     broker = new_broker()
     broker.start()
     host, _, port = broker.bootstrap.rpartition(":")

@@ -1,5 +1,6 @@
-"""Our readers as members of a group beside stock clients: what they commit is written, the next
-member gets the rest, and no record is lost or comes twice when members come and go."""
+"""Our reading commands and stock clients are members of one group. A killed command has printed all
+that it committed, the next member gets the rest, and no record is lost or read twice when members
+join and leave."""
 
 from __future__ import annotations
 
@@ -41,18 +42,19 @@ READERS = {
     " --command-property",
     "kcat": "kcat -b {address} -q -G {topic} -o beginning -f '%p %o\\n' {topic} -X",
 }
-"""Each prints a record's partition and offset, and takes a setting at the end."""
+"""Commands that print the partition and offset of each record. Each command ends with an option
+that takes a client setting, which a test appends."""
 ENDED = {"consume": 143, "console": 143, "kcat": 0}
 """The exit status after SIGTERM."""
 MANY = 40_000
-"""More than a pipe holds."""
+"""So many records that a pipe cannot hold their printed lines."""
 
 
 @contextmanager
 def reading(
     broker: Broker, name: str, topic: str, setting: str, out: IO[bytes] | int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One of our readers in a process of its own, a member of the group with the topic's name."""
+    """Run one of our readers in another process, as a member of the group named like the topic."""
     line = f"{READERS[name]} {setting}".format(topic=topic, address=broker.bootstrap)
     with subprocess.Popen(
         [sys.executable, "-m", "ottla", *shlex.split(line)], stdout=out,
@@ -65,7 +67,7 @@ def reading(
 
 
 def places(text: str) -> list[tuple[int, int]]:
-    """Partition and offset of each record that was printed whole."""
+    """Partition and offset of each record whose line was printed completely."""
     return [
         (int(one), int(other)) for one, other in
         re.findall(r"^\D*(\d+)\D+(\d+)\n", text, re.MULTILINE)
@@ -73,7 +75,8 @@ def places(text: str) -> list[tuple[int, int]]:
 
 
 def committed(broker: Broker, topic: str, partitions: int) -> list[int]:
-    """The offsets of the group with the topic's name; negative where it has none."""
+    """The committed offset of each partition in the group named like the topic; negative if there
+    is none."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
     wanted = [TopicPartition(topic, number) for number in range(partitions)]
     found = consumer.committed(wanted, timeout=60)
@@ -82,7 +85,7 @@ def committed(broker: Broker, topic: str, partitions: int) -> list[int]:
 
 
 def values(printed: str) -> list[int]:
-    """What a verifiable consumer says that it read."""
+    """The values that a verifiable consumer read, according to its output."""
     events = map(json.loads, filter(None, printed.splitlines()))
     return [int(event["value"]) for event in events if event["name"] == "record_data"]
 
@@ -90,7 +93,8 @@ def values(printed: str) -> list[int]:
 def test_kafka_verifiable_consumer_leaves_to_kafkas_what_it_has_not_read(
     broker: Broker, new_topic: Callable[..., str], tools: KafkaTools
 ) -> None:
-    """Kafka's would begin at the end of a partition without a committed offset."""
+    """Kafka's consumer would start at the end of a partition without a committed offset, so ours
+    must commit an offset for each partition."""
     topic = new_topic("verifiable-rest", partitions=PARTITIONS)
     produce(broker, topic)
     line = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--group-id", topic,
@@ -119,7 +123,7 @@ def test_a_reader_that_is_killed_has_written_what_it_committed(
         seen = [-1]
 
         def waits() -> bool:
-            """The pipe is full, so that what is written next waits."""
+            """Whether the pipe no longer fills: it is full, and the reader's next write blocks."""
             seen.append(int.from_bytes(ioctl(process.stdout, FIONREAD, bytes(4)), sys.byteorder))
             return seen[-1] == seen[-2]
 
@@ -137,7 +141,8 @@ def test_a_reader_that_is_killed_has_written_what_it_committed(
 def test_no_record_comes_twice_or_is_lost_when_a_stock_member_joins_and_leaves(
     broker: Broker, new_topic: Callable[..., str], tmp_path: Path, name: str
 ) -> None:
-    """Ours commits when its partitions are taken away, not in between."""
+    """Our reader commits only when it loses its partitions or ends, because its auto-commit
+    interval is an hour."""
     topic = new_topic(f"joined-{name}", partitions=PARTITIONS)
     other = Member(broker, topic, topic, **PROTOCOLS["eager"])
     written, sent = tmp_path / "written", 0
@@ -148,7 +153,7 @@ def test_no_record_comes_twice_or_is_lost_when_a_stock_member_joins_and_leaves(
         sent += count
 
     def joined() -> bool:
-        send(PARTITIONS)                # records come while the group rebalances
+        send(PARTITIONS)                # records arrive while the group rebalances
         return bool(other.owned)
 
     with written.open("wb") as out, reading(
@@ -175,7 +180,8 @@ def test_no_record_comes_twice_or_is_lost_when_a_stock_member_joins_and_leaves(
 def test_no_record_comes_twice_when_a_reader_ends_during_a_rebalance(
     broker: Broker, new_topic: Callable[..., str], tmp_path: Path, name: str, protocol: str
 ) -> None:
-    """With a cooperative assignor it keeps partitions, and its commit is refused at first."""
+    """With a cooperative assignor, the ending reader keeps partitions during the rebalance, and its
+    commit is refused at first."""
     topic = new_topic(f"ends-{name}-{protocol}", partitions=PARTITIONS)
     produce(broker, topic)
     settings = PROTOCOLS[protocol] | {"auto.commit.interval.ms": 3600000}
@@ -185,7 +191,7 @@ def test_no_record_comes_twice_when_a_reader_ends_during_a_rebalance(
         wait_for(lambda: len(places(first.read_text())) == RECORDS)
         with other.open("wb") as out, reading(broker, name, topic, setting, out) as stays:
             wait_for(lambda: max(committed(broker, topic, PARTITIONS)) > 0)
-            produce(broker, topic)          # it has just given up partitions
+            produce(broker, topic)          # the first reader has just given up partitions
             wait_for(lambda: len(places(first.read_text())) > RECORDS or protocol == "eager")
             ends.terminate()
             assert ends.wait(60) == ENDED[name]

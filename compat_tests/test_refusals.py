@@ -1,5 +1,5 @@
-"""The table of refusals of `tests/broker/refusals.py` against any broker; recorded from Apache
-Kafka.
+"""Each bad request in the table of `tests/broker/refusals.py` gets the error code in the table,
+which was recorded from Apache Kafka.
 
     pytest compat_tests/test_refusals.py --broker kafka
 """

@@ -1,5 +1,5 @@
-"""Three brokers and a real ZooKeeper as processes, among themselves over SASL_SSL: stock clients
-write and read over the same listener while a broker is killed and comes back."""
+"""Three brokers and a real ZooKeeper run as processes; the brokers use SASL_SSL among themselves.
+Stock clients write and read over the same listener while a broker is killed and restarted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECORDS = 2000
 
 @dataclass
 class SecuredCluster:
-    """The cluster, and how clients reach it."""
+    """The cluster, the issuer of its certificates, and the settings of a client."""
 
     cluster: LocalCluster
     authority: Authority
@@ -32,7 +32,7 @@ class SecuredCluster:
 
 
 def settings(authority: Authority, password: str, key: Path) -> list[str]:
-    """What every broker is started with; `password` is that with which it logs in."""
+    """The settings of a broker, which logs in to other brokers with `password`."""
     return [
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:SASL_SSL",
         "inter.broker.listener.name=INSIDE",

@@ -1,4 +1,5 @@
-"""Fifty megabytes intact over SASL_SSL, and Spark over every protocol and mechanism."""
+"""Fifty megabytes arrive intact over SASL_SSL. Spark works with every protocol and mechanism, and
+with a delegation token."""
 
 from __future__ import annotations
 

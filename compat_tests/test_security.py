@@ -1,5 +1,5 @@
-"""Stock clients over every security protocol and mechanism: they are served and refused as by
-Apache Kafka.
+"""Stock clients use every security protocol and mechanism. The broker serves and refuses them as
+Apache Kafka does.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Every stock client that has OAUTHBEARER logs in with a signed token, with TLS and without, and is
-refused with a foreign one."""
+"""Every stock client that has OAUTHBEARER logs in with a signed token, with TLS and without.
+librdkafka and kafka-python are refused with a token for another audience."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ ALLOWED = "org.apache.kafka.sasl.oauthbearer.allowed"
 
 @dataclass
 class ByToken:
-    """The broker, its addresses by protocol, who signs tokens, and a file with one of them."""
+    """The broker, its addresses by protocol, the issuer of its certificate, the signer of tokens,
+    and a file with one token."""
 
     broker: Broker
     addresses: dict[str, str]
@@ -104,7 +105,7 @@ def by_token(
     broker.listen_also(ports)
     addresses = {name: f"localhost:{port}" for name, port in ports.items()}
     found = ByToken(broker, addresses, authority, signer, token)
-    if isinstance(broker, KafkaBroker):     # it reads keys from no other URL
+    if isinstance(broker, KafkaBroker):     # Apache Kafka reads keys only from allowed URLs
         broker.java_options(" ".join(f"-D{name}={text}" for name, text in found.allowed().items()))
     broker.start()
     yield found
@@ -191,7 +192,7 @@ def test_franz_go(by_token: ByToken, protocol: str) -> None:
         environment["FRANZ_CA"] = str(by_token.authority.file)
     where = by_token.addresses[protocol]
     producer = Producer(by_token.librdkafka(protocol))
-    producer.list_topics(topic, timeout=60)     # creates it
+    producer.list_topics(topic, timeout=60)     # creates the topic
     for command in (["produce", where, topic, "none", "100"], ["read", where, topic]):
         done = subprocess.run([franz, *command], env=environment, capture_output=True, timeout=180)
         assert done.returncode == 0, done.stderr

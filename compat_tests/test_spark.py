@@ -33,7 +33,8 @@ JUNE_1_MS = 1_370_044_800_000
 
 
 def lines_of(records: DataFrame, directory: Path) -> Lines:
-    """What Spark read, through text files: bytes are compared and nothing is sampled."""
+    """All records that Spark read, as lines. Spark writes them to text files, so bytes can be
+    compared."""
     records.selectExpr(pipelines.AS_LINE).write.text(str(directory / "lines"))
     lines = [
         line
@@ -55,7 +56,7 @@ def first_at(loaded: LoadedTopic, partition: int, timestamp_ms: int) -> int:
 
 
 def between(loaded: LoadedTopic, offsets: dict[int, tuple[int, int]]) -> Lines:
-    """The lines of these ranges, end exclusive."""
+    """The topic's lines in these ranges of offsets by partition; ends are exclusive."""
     lines = {
         p: loaded.lines()[p][start:end] for p, (start, end) in offsets.items() if p in loaded.events
     }
@@ -117,7 +118,7 @@ def test_a_batch_reads_between_timestamps(
         loaded.name,
         startingTimestamp=str(JUNE_1_MS),
         endingTimestamp=str(end_ms),
-        startingOffsetsByTimestampStrategy="latest",  # one partition has no record of that time
+        startingOffsetsByTimestampStrategy="latest",  # one partition has no record from then on
     )
     ranges = {
         p: (first_at(loaded, p, JUNE_1_MS), first_at(loaded, p, end_ms)) for p in range(PARTITIONS)
@@ -127,7 +128,7 @@ def test_a_batch_reads_between_timestamps(
 
 
 def run_until_batch(query: StreamingQuery, batch_id: int) -> None:
-    """Let a stream finish that micro-batch, then stop it wherever it is."""
+    """Wait until a stream has finished this micro-batch, and stop it at once."""
     deadline = time.monotonic() + 120
     while not any(p["batchId"] >= batch_id for p in query.recentProgress):
         assert query.isActive, query.exception()
@@ -194,7 +195,7 @@ def test_a_batch_copy_is_read_back_byte_for_byte(
 def test_a_streaming_copy_takes_each_record_once(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], directory: Path
 ) -> None:
-    """Two runs over one checkpoint, and records that arrive between them."""
+    """Two runs have one checkpoint, and more records arrive between the runs."""
     events = read_flights()[:60_000]
     original = new_topic("original", partitions=PARTITIONS)
     copy = new_topic("streamed", partitions=PARTITIONS)

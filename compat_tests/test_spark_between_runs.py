@@ -1,5 +1,6 @@
-"""What pipelines promise when the world changes between or during runs: topics created again,
-partitions added, transactions aborted, names used twice, two writers, a kill at the worst place."""
+"""What pipelines promise when something changes between or during runs: topics are created again,
+partitions are added, transactions are aborted, names are used twice, there are two writers, or the
+driver is killed in the middle of a batch."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def numbered(first: int, after: int) -> list[Event]:
 def pipelines(
     spark: SparkSession, at: str, place: Path, topic: str
 ) -> dict[str, Callable[..., dict[str, Any]]]:
-    """Every pipeline with a checkpoint, to be called with a topic and more options."""
+    """A function for every pipeline with a checkpoint; its arguments are a topic and options."""
 
     def windows(of: str, **more: Any) -> dict[str, Any]:
         return si.windows(spark, at, of, place / "windows", window="1 second", format="raw",
@@ -59,7 +60,7 @@ def pipelines(
 
 
 def remake(broker: Broker, topic: str, partitions: int) -> None:
-    """Deletes a topic and makes another one of the same name."""
+    """Delete a topic, and create another one with the same name."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.delete_topics([topic])[topic].result(60)
 
@@ -103,18 +104,18 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
     assert (lost["ok"], lost["lost"], lost["partitions"]["0"]["gaps"]) == (True, 10, [[10, 20]])
     assert lost["partitions"]["0"]["unreadable_or_gone"] == 0
     for name, target in (("mirror", f"{topic}-copy"), ("dead_letter", f"{topic}-bad")):
-        remake(broker, target, 1)           # empty, while the checkpoint says that all is there
+        remake(broker, target, 1)           # empty, but the checkpoint says that all was written
         with pytest.raises(PipelineError, match=f"{target} was deleted and created again after"):
             runs[name](topic)
     remake(broker, topic, 1)
-    produce(broker.bootstrap, topic, "none", numbered(100, 200))     # more than there had been
+    produce(broker.bootstrap, topic, "none", numbered(100, 200))     # more records than before
     for run in runs.values():
         for gaps in (False, True):
             with pytest.raises(PipelineError, match="was deleted and created again"):
                 run(topic, allow_gaps=gaps)
     verdict = si.verify(spark, tmp_path / "archive", broker.bootstrap)
     assert not verdict["ok"] and "created again" in verdict["problems"][0]
-    # A mirror that lost its checkpoint as well: its progress is of the earlier topic.
+    # A mirror that has also lost its checkpoint: its recorded progress is about the earlier topic.
     with pytest.raises(PipelineError, match="from another source"):
         si.mirror(spark, broker.bootstrap, topic, broker.bootstrap, tmp_path / "new",
                   to=f"{topic}-copy")  # fmt: skip
@@ -142,7 +143,7 @@ def test_transactions_new_partitions_and_nulls_are_archived_and_replayed_as_they
         end(30)
     producer.begin_transaction()
     send(20, 10)
-    producer.flush(30)                  # open: not to be read yet
+    producer.flush(30)                  # the transaction is open, so nothing may be read yet
     first = si.archive(spark, at, topic, path, records_per_batch=15)
     assert first["records"] == 40 and first["batches"] > 3
     assert si.verify(spark, path, at)["ok"]
@@ -152,7 +153,7 @@ def test_transactions_new_partitions_and_nulls_are_archived_and_replayed_as_they
     producer = Producer({"bootstrap.servers": at, "transactional.id": topic})
     producer.init_transactions(30)
     producer.begin_transaction()
-    send(30, 10, partition=2)           # and nothing in partition 1
+    send(30, 10, partition=2)           # partition 1 stays empty
     producer.commit_transaction(30)
     assert si.archive(spark, at, topic, path)["records"] == 20
     verdict = si.verify(spark, path, at)
@@ -206,7 +207,7 @@ def test_a_topic_without_records_is_no_trouble(
     assert si.quality_report(spark, at, topic, html=tmp_path / "q.html")["records"] == 0
     with pytest.raises(PipelineError, match="holds no records yet"):
         si.replay(spark, tmp_path / "archive", at, f"{topic}-again", create=True)
-    # Every key deleted: a table without rows, not without columns.
+    # After every key was deleted, the table has columns, but no rows.
     produce(at, topic, "none", numbered(0, 3))
     producer = Producer({"bootstrap.servers": at, "partitioner": "murmur2_random"})
     for partition in range(2):
@@ -284,7 +285,7 @@ def test_an_archive_that_runs_for_ever_takes_nothing_of_a_topic_made_again(
 def test_a_driver_killed_in_the_middle_of_a_batch_has_neither_lost_nor_doubled_it(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path, after: str
 ) -> None:
-    """The directory is put into the state that such a kill leaves."""
+    """The test kills nothing: it puts the directory into the state that such a kill leaves."""
     topic, at, path = new_topic("killed", 2), broker.bootstrap, tmp_path / "a"
     produce(at, topic, "none", numbered(0, 40))
     assert si.archive(spark, at, topic, path, records_per_batch=10)["batches"] >= 4
@@ -301,7 +302,8 @@ def test_a_driver_killed_in_the_middle_of_a_batch_has_neither_lost_nor_doubled_i
             staged.write_bytes(content)
             file.unlink()
     assert written
-    admin = AdminClient({"bootstrap.servers": at})      # with an open batch Spark alone would stop
+    # Spark alone would refuse to finish the open batch after partitions were added.
+    admin = AdminClient({"bootstrap.servers": at})
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(60)
     again = si.archive(spark, at, topic, path, records_per_batch=10)
     assert (again["records"] == 0) == (after == "the commit")
@@ -330,7 +332,7 @@ def test_a_batch_has_the_same_figures_where_spark_reports_none(
     monkeypatch.setattr(query_run, "run", kept)
     spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     try:
-        # What is late is decided by the watermark of the batch before the last.
+        # The watermark from two batches earlier decides which records are late.
         for records in (numbered(0, 30), [Event(b"k", b'{"n":1}', 900_000)], numbered(30, 37),
                         numbered(37, 44)):  # fmt: skip
             produce(at, topic, "none", [*records, Event(b"k", b"no JSON", 1_000_000)])
@@ -364,7 +366,7 @@ def test_a_replays_name_stands_for_one_archive_and_one_range(
     report = si.replay(spark, tmp_path / "one", at, to, since=1_010, name=f"{to}-rest")
     assert report["written"] == 10
     assert [line[3] for line in committed_lines(broker, to)] == [e.value for e in numbered(0, 20)]
-    # The topic that it wrote to was created again: nothing of the replay is there any more.
+    # After the target topic was created again, none of the replay's records are there.
     remake(broker, to, 1)
     assert si.replay(spark, tmp_path / "one", at, to, until=1_010)["written"] == 10
 

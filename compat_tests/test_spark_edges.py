@@ -1,5 +1,5 @@
-"""Edges of the pipelines' promises: a deleted target of windows, the last windows, large records,
-values that are not Avro, mirrors of two clusters into one topic."""
+"""Pipelines in rare cases: a deleted target of windows, the last windows, large records, values
+that are not Avro, mirrors of two clusters into one topic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_windows_do_not_go_on_in_a_topic_that_was_deleted_or_made_again(
     topic, at = new_topic("counted", 1), broker.bootstrap
     to = new_topic("counts", 1, cleanup_policy="compact")
 
-    def send(first: int, after: int) -> None:       # a record each second
+    def send(first: int, after: int) -> None:       # the timestamps are one second apart
         events = [Event(b"k", b"%d" % n, 10_000 + 1_000 * n) for n in range(first, after)]
         produce(at, topic, "none", events)
 
@@ -102,7 +102,7 @@ def test_a_record_above_one_megabyte_is_written_if_its_topic_takes_it(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str]
 ) -> None:
     topic = new_topic("large-records", 1, max_message_bytes="5000000")
-    values = [b"small", os.urandom(4_000_000)]      # which no compression makes small
+    values = [b"small", os.urandom(4_000_000)]      # compression does not make these bytes fewer
     frame = spark.createDataFrame([(bytearray(value),) for value in values], "value BINARY")
     si.write_topic(frame, broker.bootstrap, topic, format="raw")
     found = [value for *_, value in committed_lines(broker, topic)]
@@ -141,7 +141,7 @@ def test_mirrors_of_two_clusters_into_one_topic_do_not_fence_each_other(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Topic, target and so the mirrors' names are the same."""
+    """Both mirrors have the same source and target topic, and therefore the same name."""
     topic, expected, real = new_topic("of-two-clusters", 2), Counter[bytes](), transactional.write
     begun, others_done = threading.Event(), threading.Event()
     with SourceBroker() as left, SourceBroker() as right, ThreadPoolExecutor(1) as pool:
@@ -157,7 +157,8 @@ def test_mirrors_of_two_clusters_into_one_topic_do_not_fence_each_other(
                 expected.update(event.value for event in events)
 
         def write(rows: Any, to: transactional.Destination, **how: Any) -> Any:
-            """The first mirror writes a lane by itself, so that its transaction lasts."""
+            """Write one lane of the left mirror, and keep its transaction open until the right
+            mirror has ended."""
             assert to.origin is not None
             if to.origin.cluster.bootstrap == sources["left"] and not begun.is_set():
                 lane = transactional.Lane(to, transactional.begin(to), 0)
@@ -176,7 +177,7 @@ def test_mirrors_of_two_clusters_into_one_topic_do_not_fence_each_other(
 
         monkeypatch.setattr(transactional, "write", write)
         send(0)
-        one = pool.submit(run, "left")              # two at the same time
+        one = pool.submit(run, "left")              # both mirrors run at the same time
         try:
             assert begun.wait(120)
             assert run("right") == 20
@@ -184,6 +185,6 @@ def test_mirrors_of_two_clusters_into_one_topic_do_not_fence_each_other(
             others_done.set()
         assert one.result(120) == 20
         send(20)
-        # In turns, and without their checkpoints: both find their own progress.
+        # One after the other, and without their checkpoints: each mirror finds its own progress.
         assert [run(name, "second") for name in sources] == [20, 20]
         assert Counter(value for *_, value in committed_lines(broker, topic)) == expected

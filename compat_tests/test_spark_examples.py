@@ -1,6 +1,6 @@
-"""Every example of `ottla pipeline NAME --help` is run as it stands, on flights; so is every
-command of docs/spark.md. (spark_reference.md has signatures only; spark_walkthrough.md has a test
-of its own.)"""
+"""Runs every example of `ottla pipeline NAME --help`, on flights, and every command of
+docs/spark.md. Only addresses and paths are replaced. (spark_reference.md has only signatures;
+test_spark_walkthrough.py tests spark_walkthrough.md.)"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLACES = ("--path", "--checkpoint", "--html")
 
 
 def words(example: str, addresses: dict[str, str], directory: Path) -> list[str]:
-    """The example's words, with these addresses, and its files in a directory."""
+    """The arguments of an example, with these addresses, and with its files in `directory`."""
     for name, address in addresses.items():
         example = example.replace(name, address)
     found = shlex.split(example)[1:]
@@ -89,7 +89,7 @@ def test_the_commands_of_the_page_about_spark_run(
             elif block.language == "toml":
                 Path("flights.toml").write_text(text)
             elif block.key.startswith("docs/spark.md: ottla pipeline"):
-                assert command.main(shlex.split(text)[1:]) == 0     # in the session that there is
+                assert command.main(shlex.split(text)[1:]) == 0     # in the existing Spark session
             elif block.language == "text":
                 printed = text
             else:

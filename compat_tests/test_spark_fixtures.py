@@ -1,4 +1,4 @@
-"""`ottla.spark_interop.testing` in a project of its own, as a user would have it."""
+"""The fixtures of `ottla.spark_interop.testing` work in a separate project, as a user has it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_project_of_its_own_uses_the_fixtures_twice(tmp_path: Path) -> None:
     environment.pop("CI", None)
     command = [sys.executable, "-m", "pytest", "-q", "-s", "--rootdir", tmp_path, tmp_path]
     seen = []
-    for _ in range(2):              # the second finds what the first left, and deletes it
+    for _ in range(2):              # the second run finds and deletes what the first left
         run = subprocess.run(
             command, capture_output=True, text=True, cwd=tmp_path, env=environment)
         assert "2 passed" in run.stdout and "1 failed" in run.stdout, run.stdout + run.stderr

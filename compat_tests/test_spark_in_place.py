@@ -1,4 +1,5 @@
-"""`format("ottla")` reads from files what Spark's kafka source reads; helpers for users' tests."""
+"""`format("ottla")` reads from log files the same records as Spark's kafka source does; also tests
+the helpers for users' tests."""
 
 from __future__ import annotations
 
@@ -44,8 +45,9 @@ TOPIC = "in-place"
 
 @pytest.fixture(scope="module")
 def small_segments(new_broker: Callable[..., Broker]) -> Iterator[tuple[Broker, Path]]:
-    """A broker with segments of 1 MiB, and a topic in every codec, with headers, transactions
-    that commit and abort, deleted records, and one partition in a single open segment."""
+    """A broker with segments of 1 MiB, and its data directory. Its topic has batches of every
+    codec, headers, committed and aborted transactions, deleted records, and one partition with a
+    single, open segment."""
     broker = new_broker("log.segment.bytes=1048576", "log.index.interval.bytes=1000")
     assert isinstance(broker, OttlaBroker | KafkaBroker)
     broker.start()
@@ -122,7 +124,7 @@ def test_what_is_written_while_the_last_segment_is_read_does_not_disturb(
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     sent = 0
     for _ in range(3):
-        for _ in range(2_000):      # read while these are on their way
+        for _ in range(2_000):      # still being sent when the read begins
             producer.produce(topic, b"%d" % sent)
             sent += 1
         frame = read_in_place(
@@ -157,7 +159,8 @@ def test_ranges_of_offsets_and_of_time_are_those_of_the_kafka_source(
     names = ["partition", "offset"]
     ours = read_in_place(spark, broker.bootstrap, TOPIC, [directory], columns=names, options=ranges)
     assert_frames_equal(ours, theirs)
-    # Of the first transaction: its marker has the time of the commit, and ends every later range.
+    # Both times are in the first transaction. Its marker has the current time, so every range with
+    # a later end would end at this marker.
     known = [flight.timestamp_ms for flight in read_flights(300)]
     times = known[40], known[280]
     theirs = kafka(
@@ -258,7 +261,7 @@ def test_a_segment_that_is_deleted_after_planning_is_read_over_the_wire(
 
 
 def message(offset: int, error: int | None = None) -> Any:
-    """A record of librdkafka, or the end of the partition."""
+    """A message as librdkafka returns it: a record, or an error such as the partition's end."""
     failed = None if error is None else SimpleNamespace(code=lambda: error, str=lambda: "failed")
     return SimpleNamespace(error=lambda: failed, offset=lambda: offset)
 
@@ -267,7 +270,7 @@ def message(offset: int, error: int | None = None) -> Any:
     ("polls", "read"),
     [
         ([[0, 1], [2], [5]], [0, 1, 2]),                # compaction removed 3 and 4
-        ([[-3], [], [0, 1, 2, 3], [-9]], [0, 1, 2, 3]),     # a marker is last
+        ([[-3], [], [0, 1, 2, 3], [-9]], [0, 1, 2, 3]),     # offset 4 is a marker
         ([[0, -1], [1, 2], [3, 4]], [0, 1, 2, 3, 4]),   # a new leader's log seemed to end at 1
         ([[-5]], []),                                   # no record is left
         ([[0, 1, -2], [], [-4], [], [4]], [0, 1, 4]),
@@ -276,7 +279,8 @@ def message(offset: int, error: int | None = None) -> Any:
 def test_a_range_is_read_up_to_its_end_whether_or_not_a_record_is_last(
     polls: list[list[int]], read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Offsets 0 to 4. A negative number is the partition's end at that offset."""
+    """The range has offsets 0 to 4. In `polls`, -n stands for the message that the partition ends
+    at offset n."""
     left = iter(polls)
     end = confluent_kafka.KafkaError._PARTITION_EOF
     consumer = SimpleNamespace(

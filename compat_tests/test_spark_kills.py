@@ -1,7 +1,8 @@
-"""archive → latest → windows → replay, with driver and broker killed (-9) in the middle of each.
+"""Broker and driver are killed with kill -9 in the middle of archive, latest, windows and replay.
 
-The command runs as users run it, with TOML files. The run of each step is killed; in the end one
-run with all steps completes. Then the results equal the source: no duplicate, no gap.
+`ottla pipeline run` runs as users run it, with TOML files. First, each step runs until it is
+killed; in the end, one run with all steps completes. Then the results equal the source: no
+duplicate, no gap.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.in_place.source import read_in_place
 from ottla.spark_interop.pipelines import transactional
 
-# Minutes alone; much longer where Apache Kafka and all these JVMs share a busy machine.
+# Takes minutes, but much longer if Apache Kafka and all these JVMs share a busy machine.
 pytestmark = pytest.mark.timeout(1800)
 FLIGHTS = int(os.environ.get("OTTLA_SPARK_FLIGHTS", "6000"))
 RUN_SECONDS = 600
@@ -79,7 +80,7 @@ rate = 1500
 
 @pytest.fixture(scope="module")
 def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Killable]:
-    """A broker of this module's own, or three of which one after the other is killed."""
+    """A broker for this module only; or three, of which `--kills` kills one after the other."""
     broker = new_broker("log.segment.bytes=1048576")
     assert isinstance(broker, Killable)
     broker.start()
@@ -99,7 +100,7 @@ def flights_there(own_broker: Killable) -> LoadedTopic:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the pipelines put everything."""
+    """The directory to which the pipelines write everything."""
     return tmp_path_factory.mktemp("pipelines")
 
 
@@ -117,8 +118,8 @@ class Driver:
             )
 
     def wait_until(self, reached: Callable[[], bool]) -> bool:
-        """Wait for a condition; False if the driver ended before; AssertionError after
-        RUN_SECONDS."""
+        """Wait until `reached` returns true, and return True; return False if the driver ends with
+        status 0 before. Raises AssertionError if the driver fails, or after RUN_SECONDS."""
         deadline = time.monotonic() + RUN_SECONDS
         while not reached():
             assert time.monotonic() < deadline, self.log.read_text()[-3000:]
@@ -134,7 +135,7 @@ class Driver:
 
 
 def file_of(steps: Iterable[str], broker: Killable, place: Path) -> Path:
-    """A file of these steps for the command."""
+    """Write a TOML file with these steps for `ottla pipeline run`."""
     file = place / f"{'-'.join(steps)}.toml"
     text = "".join([COMMON, *(STEPS[step] for step in steps)])
     file.write_text(text.format(bootstrap=broker.bootstrap, path=place))
@@ -168,7 +169,7 @@ def test_killed_in_the_middle_of_each_step_the_results_are_the_sources(
     }
     kills = Counter[str]()
     for step, done in progress.items():
-        steps = ["archive", step] if step == "replay" else [step]   # of the whole archive
+        steps = ["archive", step] if step == "replay" else [step]   # replay needs a whole archive
         driver = Driver(file_of(steps, own_broker, place), place / "driver.log")
         before = done()
         if driver.wait_until(lambda: done() > before):  # noqa: B023
@@ -222,7 +223,8 @@ def nothing_is_missing_or_there_twice(
 def same_records(
     got: list[tuple[int, int, bytes, bytes]], wanted: list[tuple[int, int, bytes, bytes]]
 ) -> None:
-    """AssertionError that says of which partitions how many records are missing or too many."""
+    """Raise AssertionError if the records differ. Its message says how many records of each
+    partition are missing, and how many are too many."""
     missing, more = Counter(wanted) - Counter(got), Counter(got) - Counter(wanted)
     kinds = {"missing": missing, "too many": more}
     report = {what: Counter(one[0] for one in c.elements()) for what, c in kinds.items()}

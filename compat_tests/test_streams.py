@@ -1,5 +1,5 @@
-"""Kafka Streams' word count through a repartition topic and a changelog; the application or its
-broker is killed."""
+"""Kafka Streams counts words, with a repartition topic and a changelog, although the application or
+its broker is killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def own_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
 def word_count(
     own_broker: Broker, tmp_path: Path
 ) -> Iterator[Callable[[str], tuple[JavaProgram, str, Counts]]]:
-    """Starts the application: `program, input_topic, counts = word_count("exactly_once_v2")`."""
+    """A function that creates topics and starts the application:
+    `program, input_topic, counts = word_count("exactly_once_v2")`."""
     begun: list[tuple[JavaProgram, Counts]] = []
 
     def begin(guarantee: str) -> tuple[JavaProgram, str, Counts]:
@@ -59,7 +60,7 @@ def word_count(
 
 
 def send_lines(bootstrap: str, topic: str) -> Counter[str]:
-    """Every word LINES_A_ROUND / 10 times, four on each line; returns what was sent."""
+    """Send LINES_A_ROUND lines of four words; return how often each word was sent."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     sent: Counter[str] = Counter()
     for number in range(LINES_A_ROUND):
@@ -73,7 +74,8 @@ def send_lines(bootstrap: str, topic: str) -> Counter[str]:
 def count_through_kills(
     broker: Broker, program: JavaProgram, lines: str, counts: Counts, *killed: str
 ) -> Counter[str]:
-    """Kill something in the middle of each round but the last; returns what was sent in total."""
+    """Send lines in rounds, and kill the application or the broker, as `killed` says, in the middle
+    of each round except the last. Return how often each word was sent."""
     sent: Counter[str] = Counter()
     for dies in (*killed, "nothing"):
         before = sent.total()
@@ -95,7 +97,7 @@ def test_at_least_once_loses_no_word_when_it_or_the_broker_is_killed(
 ) -> None:
     program, lines, counts = word_count("at_least_once")
     sent = count_through_kills(own_broker, program, lines, counts, "program", "broker")
-    assert counts.last() >= sent  # more than was sent is what the guarantee allows
+    assert counts.last() >= sent  # the guarantee allows counts that are too high
 
 
 def test_exactly_once_counts_every_word_once_when_it_or_the_broker_is_killed(

@@ -1,6 +1,6 @@
-"""Six seeds of `make chaos-tools` with one broker and six with three, half a minute each where the
-machine has nothing else to do: our commands and stock clients are killed, as are their brokers and
-the readers of their pipes."""
+"""Runs `make chaos-tools` with six seeds on one broker, and with six seeds on three brokers.
+Commands, brokers and the readers of pipes are killed. On an idle machine, six seeds take half a
+minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS = 6
 def test_commands_and_clients_keep_their_promises_amid_kills(
     brokers: int, first: int, tmp_path: Path
 ) -> None:
-    """The first seeds were chosen for different scenes."""
+    """The first seed was chosen so that the six seeds run different scenes."""
     if brokers > 1:
         zookeeper()
     report = run(tmp_path, range(first, first + SEEDS), brokers)

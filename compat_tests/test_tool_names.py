@@ -1,5 +1,5 @@
-"""Our tools under Kafka's names: Apache Kafka's tools still print the recorded answers on Ottla,
-and on Apache Kafka our tools print the same as Kafka's own."""
+"""Our tools under Kafka's names. On Ottla, Apache Kafka's tools still print the recorded answers.
+On Apache Kafka, our tools print the same as Kafka's own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ON_KAFKA = (
     "active-groups", "streams-reset", "acls", "transactions", "verifiable", "performance",
     "console", "features",
 )
-"""Played one after the other on one Apache Kafka, in this order."""
+"""Scenarios that are played in this order on one Apache Kafka broker."""
 ALIKE_ON_BOTH = {"features"}
 """Scenarios in which Kafka's tools print the same on Apache Kafka as on Ottla."""
 TOO_EARLY = "kafka-e2e-latency --bootstrap-server {} --topic e2e --num-records 20"
-"""Kafka's tool creates this topic and may end with 1, because it has no leader yet."""
+"""Kafka's tool creates this topic and may end with 1, because the topic has no leader yet."""
 Run = Callable[[list[str], bytes], Output]
 
 
@@ -36,8 +36,8 @@ def commands_of(name: str) -> list[Step]:
 
 
 def asks_the_default_address(step: Step) -> bool:
-    """Whether Kafka's tool would ask localhost:9092, where somebody's own broker may be: its answer
-    is not the recorded one, and it is none of a test's business."""
+    """Whether Kafka's tool would use localhost:9092. If a broker runs there, its answer is not the
+    recorded one, and a test must leave that broker alone."""
     return (step.kind == "$" and step.words[0] == "kafka-streams-application-reset"
             and "--bootstrap-server" not in step.words and len(step.words) > 1)  # fmt: skip
 
@@ -59,7 +59,8 @@ CHANGES = {"--create", "--delete", "--alter"}
 
 
 def patiently(run_one: Run) -> Run:
-    """Apache Kafka's brokers apply a change a moment after its answer: do not read it sooner."""
+    """A function that calls `run_one`, and waits after each change, because Apache Kafka's brokers
+    apply a change only a moment after they have answered."""
 
     def waiting(words: list[str], stdin: bytes) -> Output:
         output = run_one(words, stdin)
@@ -71,7 +72,7 @@ def patiently(run_one: Run) -> Run:
 
 
 def session(directory: Path, run_one: Run) -> dict[str, list[Output]]:
-    """The scenarios of ON_KAFKA on a new Apache Kafka."""
+    """Play the scenarios of ON_KAFKA on a new Apache Kafka broker; return their outputs by name."""
     settings = ["node.id=0", *(f"{name}={value}" for name, value in OVERRIDES.items())]
     broker = KafkaBroker(directory / "kafka", settings)
     broker.compile_less()
@@ -94,7 +95,7 @@ def session(directory: Path, run_one: Run) -> dict[str, list[Output]]:
 def test_ours_and_kafkas_answer_alike_on_apache_kafka(tools: KafkaTools, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "ours").mkdir()
-    with ThreadPoolExecutor(1) as pool:     # `run` redirects this process's output: it is alone
+    with ThreadPoolExecutor(1) as pool:     # `run` redirects output, so only this thread calls it
         others = pool.submit(
             session, tmp_path / "theirs",
             lambda words, stdin: Output(*tools.run(words[0], words[1:], stdin)),

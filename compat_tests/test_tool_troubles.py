@@ -1,8 +1,8 @@
-"""Troubles: our tools end with the exit status of Apache Kafka's own classes, 4.4.0, on the same
-broker.
+"""In case of trouble, our tools end with the same exit status as Apache Kafka's own tools (4.4.0)
+on the same broker.
 
-`tests/tools/command_lines.py` has a command line that works for each tool. Intended differences are
-listed with their reasons.
+`tests/tools/command_lines.py` has a working command line for each tool. DIFFERENT lists intended
+differences with their reasons.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ request.timeout.ms=1500
 delivery.timeout.ms=3000
 max.block.ms=2000
 """
-"""Kafka's tools would wait for a minute."""
+"""Client settings, because Kafka's tools would otherwise wait for a minute."""
 IMPATIENT = """default.api.timeout.ms=800
 request.timeout.ms=400
 delivery.timeout.ms=1500
 max.block.ms=600
 """
-"""Where nobody answers, there is nothing to wait for."""
+"""Client settings for an address at which no broker will ever answer."""
 MORE = {
     "kafka-console-consumer": ["--timeout-ms", "2000"],
     "kafka-consumer-perf-test": ["--timeout", "2000"],
 }
 WAITS = {"kafka-verifiable-consumer", "kafka-producer-perf-test"}
-"""Kafka's waits for ever for a broker or a topic, or a while for each record."""
+"""Kafka's tool waits forever for a broker or topic, or waits a while for each record."""
 PATIENT = {"kafka-configs", "kafka-streams-application-reset", "kafka-verifiable-producer"}
-"""Kafka's have timeouts of their own for a broker out of reach, up to 30 s."""
+"""Kafka's tools have their own timeouts for an unreachable broker, up to 30 s."""
 DIFFERENT: dict[tuple[str, str], str] = {}
-"""By trouble and tool, why the status is another one."""
+"""By trouble and tool, the reason why our exit status differs from Kafka's."""
 INPUT = b"a\n"
 
 
@@ -72,7 +72,7 @@ def words_of(
     name: str, address: str, folder: Path, topic: str = "orders", timeouts: str = TIMEOUTS,
     more: dict[str, list[str]] = MORE,
 ) -> list[str]:
-    """The example of a tool, with the files of this folder and with timeouts."""
+    """A tool's working command line, with files in `folder`, and with timeouts."""
     fill(folder, topic, address)
     (folder / "admin.properties").write_text(timeouts)
     known = {*FOLDER_FILES, "from.properties", "to.properties"}
@@ -87,7 +87,8 @@ def differences(
     trouble: str, lines: list[list[str]], tools: KafkaTools,
     begun: Mapping[str, Future[Ran]] = MappingProxyType({}),
 ) -> list[str]:
-    """The lines that end with another status here than there. Some of theirs are `begun`."""
+    """The command lines whose exit status differs from Kafka's although DIFFERENT does not say so,
+    or the reverse. `begun` has runs of Kafka's tools that were started before."""
     found = []
     for name, *arguments in lines:
         running = begun.get(name)
@@ -173,7 +174,7 @@ def test_a_topic_that_does_not_exist(tools: KafkaTools, folder: Path) -> None:
 
 
 ALONE = ("kafka-topics", "kafka-console-consumer", "kafka-consumer-groups", "kafka-configs")
-"""A JVM each; how a process ends is the same for all tools of each kind."""
+"""One tool of each kind, because each gets a JVM of its own, and all tools of a kind end alike."""
 
 
 @pytest.fixture
@@ -210,7 +211,8 @@ def test_output_that_nobody_reads(
 
 
 def heed_interrupts() -> None:
-    """What a shell starts in the background ignores them, and so do its children."""
+    """Restore SIGINT's default action. A program that a shell starts in the background ignores
+    SIGINT, and its children inherit this."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,7 +1,7 @@
-"""Transactions of stock clients: committed, aborted, fenced; and kill -9 of the broker under them.
+"""Transactions of stock clients are committed, aborted and fenced; the broker is killed under them.
 
-confluent-kafka (librdkafka) and kafka-python add their partitions with separate requests, the
-Java client 4.x leaves that to the broker (KIP-890).
+confluent-kafka (librdkafka) and kafka-python add partitions to a transaction with separate
+requests. With the Java client 4.x, the broker adds them (KIP-890).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def producer(bootstrap: str, transactional_id: str, **settings: Any) -> Producer
 
 
 def end_offsets(bootstrap: str, topic: str, partitions: int, isolation: Any) -> list[int]:
-    """The ends of the partitions as readers of this isolation level see them."""
+    """The end offsets of the partitions for consumers with this isolation level."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = {TopicPartition(topic, index): OffsetSpec.latest() for index in range(partitions)}
     found = admin.list_offsets(asked, isolation_level=isolation)
@@ -67,7 +67,7 @@ def test_confluent_kafka_sees_what_was_committed_and_nothing_else(
         else:
             writer.commit_transaction(SECONDS)
         expected = 10 * (number + 1 - (number + 1) // 3)
-        # An acknowledged commit is visible at once, not after a while.
+        # An acknowledged commit is visible immediately.
         assert committed(broker.bootstrap, topic, 2) == [b"committed"] * expected
 
 
@@ -204,7 +204,8 @@ class Transfers(threading.Thread):
             self.failure = error
 
     def transfer(self, writer: Producer, number: int) -> int:
-        """Continue until a transaction cannot be ended; returns the number of the next one."""
+        """Commit transactions until one can be neither committed nor aborted; return the number of
+        the next transaction."""
         while not self.stopping:
             value = b"%s-%d" % (self.name.encode(), number)
             number += 1
@@ -261,18 +262,18 @@ def test_kills_of_the_broker_tear_no_transaction_and_lose_no_commit(
 
 
 def has_acknowledged(transfers: list[Transfers], count: int) -> bool:
-    """Whether that many transactions in total were acknowledged to them."""
+    """Whether all threads together have at least `count` acknowledged transactions."""
     return sum(len(each.acknowledged) for each in transfers) >= count
 
 
 def all_visible(bootstrap: str, topic: str, partitions: int, told: list[bytes]) -> bool:
-    """Whether every partition shows its record of every acknowledged transaction."""
+    """Whether the records of these transactions are visible in every partition."""
     seen = Counter(committed(bootstrap, topic, partitions))
     return all(seen[value] == partitions for value in told)
 
 
 def wait_for(condition: Callable[[], bool], transfers: list[Transfers]) -> None:
-    """Wait until a condition is true, as long as no producer has failed."""
+    """Wait until a condition is true; raise AssertionError if a thread fails, or after SECONDS."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         failed = [each.failure for each in transfers if each.failure is not None]

@@ -1,4 +1,4 @@
-"""The scenarios of `tests/scenarios/wire` against any broker; recorded from Apache Kafka.
+"""Plays the scenarios of `tests/scenarios/wire`, recorded from Apache Kafka, on any broker.
 
     pytest compat_tests/test_wire_stories.py --broker kafka                    # do they still hold?
     pytest compat_tests/test_wire_stories.py --broker kafka --record-stories   # write what happens
@@ -18,7 +18,7 @@ from tests.broker.running import WireClient
 from tests.broker.wire_story import FILES, Step, WireStory, scenarios
 
 PATIENCE_SECONDS = 30.0
-"""Deleted topics lose their offsets a little later in Apache Kafka."""
+"""Apache Kafka deletes a group's offsets of a deleted topic a little after the topic."""
 RECORDING_SECONDS = 0.3
 
 
@@ -52,7 +52,8 @@ def test_the_stories_happen_as_they_are_told(
 
 
 def told(story: WireStory, step: Step, records: bool) -> str:
-    """The outcome of a step; one that changes nothing is repeated until it is as expected."""
+    """Play a step, and return its outcome. Unless outcomes are recorded, a step that changes
+    nothing is repeated until its outcome is an expected one, for at most PATIENCE_SECONDS."""
     only_looks = step.request.split()[0] in ("fetch", "groups", "show")
     if only_looks and records:
         time.sleep(RECORDING_SECONDS)

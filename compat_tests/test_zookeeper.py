@@ -1,4 +1,4 @@
-"""The ZooKeeper interface over kazoo, on a real ZooKeeper: the same promises as in memory."""
+"""With kazoo and a real ZooKeeper, the ZooKeeper interface keeps the same promises as in memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.replication.coordination_promises import PROMISES, Called, Promise
 ROOTS = count()
 TIMEOUT_MS = 4000
 LONG_TIMEOUT_MS = 30_000
-"""For a session that outlives a restart of the server, however long a busy machine takes for it."""
+"""For a session that must outlive a restart of the server, even if a busy machine takes long."""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]:
-    """A ZooKeeper for all tests here; each has a chroot of its own."""
+    """A ZooKeeper that tests share; each test has a chroot of its own."""
     zookeeper = LocalZooKeeper(tmp_path_factory.mktemp("zookeeper"))
     try:
         zookeeper.start()
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalZooKeeper]
 
 
 def session(connect: str, timeout_ms: int = TIMEOUT_MS) -> ZooKeeper:
-    """A session, to be started on the running loop."""
+    """A client for the running event loop; its session is not started yet."""
     return ZooKeeper(connect, timeout_ms, 10_000, asyncio.get_running_loop())
 
 
@@ -67,7 +67,7 @@ def test_no_server_is_said_with_the_settings_that_name_it() -> None:
 
 
 def test_while_the_server_is_away_nothing_is_queued_and_no_watch_is_lost(tmp_path: Path) -> None:
-    """kazoo itself would send the request after the reconnect, and forget the watch."""
+    """kazoo alone would send the request after the reconnect, and forget the watch."""
     server = LocalZooKeeper(tmp_path)
     try:
         server.start()

@@ -1,5 +1,6 @@
-"""A real ZooKeeper that is reached over TLS with certificates of both sides: the same promises as
-without, three brokers on it, and a clear message where one does not trust the other."""
+"""A real ZooKeeper, reached over TLS with certificates on both sides. The ZooKeeper interface keeps
+the same promises as without TLS, and three brokers use it. If one side does not trust the other,
+the error message says so."""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ COUNT = 500
 
 @dataclass
 class SecuredZooKeeper:
-    """The server, its port for TLS, and who signs all certificates."""
+    """The server, its address for TLS, and the issuer of all certificates."""
 
     server: LocalZooKeeper
     connect: str
     authority: Authority
 
     def settings(self, authority: Authority | None = None) -> dict[str, str]:
-        """The properties of a broker; with another authority, its key is not trusted."""
+        """A broker's properties. ZooKeeper does not trust a key that another `authority` issued."""
         key = (authority or self.authority).issue("broker")
         return {
             "zookeeper.ssl.client.enable": "true",
@@ -73,7 +74,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredZooKeep
 
 
 def session(secured: SecuredZooKeeper, root: str, settings: dict[str, str]) -> ZooKeeper:
-    """A session, to be started on the running loop."""
+    """A client for the running event loop; its session is not started yet."""
     return ZooKeeper(
         secured.connect + root, SESSION_MS, 5000, asyncio.get_running_loop(),
         zookeeper_contexts(settings),
@@ -113,7 +114,7 @@ def test_who_is_not_trusted_stays_outside(secured: SecuredZooKeeper, tmp_path: P
 def test_without_tls_a_broker_that_wants_it_does_not_start(
     secured: SecuredZooKeeper, tmp_path: Path
 ) -> None:
-    """Nothing is sent in plain text to a port that does not speak TLS."""
+    """If the port does not speak TLS, the broker sends nothing in plain text."""
     settings = [f"{name}={text}" for name, text in secured.settings().items()]
     broker = OttlaBroker(tmp_path, [
         *settings, f"zookeeper.connect={secured.server.connect}/plain", "node.id=1",

@@ -1,9 +1,10 @@
-"""A real Prometheus scrapes a broker under load, and is asked what Grafana's boards ask.
+"""A real Prometheus scrapes a broker under load, and evaluates the expressions of Grafana's boards.
 
 `python -m compat_tests.watched_by_prometheus --minutes 10` prints every expression with the number
-of series that answer it, and the scrapes that failed; it ends with status 1 if any expression has
-no answer, or a scrape failed. Expressions: Grafana's board 7589 (kafka_exporter), the Kafka rows of
-Strimzi's strimzi-kafka.json, our own board, and the alerts of docs/monitoring.md.
+of series in its answer, and how many scrapes there were and how many succeeded. The exit status is
+1 if an expression has no answer or a scrape failed. The expressions are those of Grafana's board
+7589 (kafka_exporter), the Kafka rows of Strimzi's strimzi-kafka.json, our own board, and the alerts
+of docs/monitoring.md.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ STRIMZI = (
 )
 ALERT = re.compile(r"^\| `(.+?) [=><!]+ [\d.]+` \|", re.MULTILINE)
 RARE = ("kafka_network_requestmetrics_errors_total", "kafka_server_sessionexpirelistener")
-"""Metrics with a series only once something has failed, or in a cluster: an empty answer is
-right."""
+"""Metrics that have a series only after an error, or only in a cluster. An expression with such a
+metric may have an empty answer."""
 
 
 def expressions(instance: str) -> dict[str, list[str]]:
-    """What is asked, by where it comes from."""
+    """The expressions to evaluate, by the board or document that has them."""
     board = json.loads((ROOT / "packaging" / "grafana" / "ottla.json").read_text())
     asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     alerts = ALERT.findall((ROOT / "docs" / "monitoring.md").read_text())
@@ -92,7 +93,7 @@ def expressions(instance: str) -> dict[str, list[str]]:
 
 
 class Load:
-    """A producer, and a consumer in a group, until `stop`."""
+    """A producer, and a consumer in a group, which work in threads until `stop`."""
 
     def __init__(self, bootstrap: str, records_a_second: int) -> None:
         self.bootstrap, self.rate = bootstrap, records_a_second
@@ -121,14 +122,14 @@ class Load:
         consumer.close()
 
     def stop(self) -> None:
-        """End both."""
+        """End both threads."""
         self.ended.set()
         for thread in self.threads:
             thread.join()
 
 
 class Prometheus:
-    """One that scrapes a target."""
+    """A Prometheus process that scrapes one target."""
 
     def __init__(self, directory: Path, target: str) -> None:
         labels = "".join(f"\n          {name}: {text}" for name, text in STRIMZI_LABELS.items())
@@ -148,7 +149,7 @@ class Prometheus:
             )  # fmt: skip
 
     def ask(self, expression: str) -> list[Any]:
-        """The series that answer; raises for an expression that is wrong."""
+        """The series in the answer to an expression; raises if the expression is wrong."""
         question = urllib.parse.urlencode({"query": expression})
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{question}", timeout=60) as answer:
             found = json.load(answer)
@@ -156,7 +157,7 @@ class Prometheus:
         return list(found["data"]["result"])
 
     def wait(self) -> None:
-        """Until it has scraped."""
+        """Wait until a scrape has succeeded."""
 
         def scraped() -> bool:
             try:
@@ -167,14 +168,15 @@ class Prometheus:
         wait_until(scraped, "Prometheus has scraped", START_SECONDS)
 
     def stop(self) -> None:
-        """End it."""
+        """End the process."""
         self.process.terminate()
         self.process.wait(30)
 
 
 @contextmanager
 def watched(directory: Path, records_a_second: int) -> Iterator[tuple[Prometheus, Load, str]]:
-    """A broker, a load, and a Prometheus that scrapes meanwhile; with the target's address."""
+    """A broker under load and a Prometheus that scrapes it, for a block; yields the Prometheus, the
+    load, and the address that is scraped."""
     port = free_port()
     broker = OttlaBroker(
         directory / "broker",
@@ -196,7 +198,8 @@ def watched(directory: Path, records_a_second: int) -> Iterator[tuple[Prometheus
 
 
 def unanswered(prometheus: Prometheus, instance: str) -> list[str]:
-    """The expressions without an answer; prints all."""
+    """Evaluate and print every expression; returns the expressions without an answer, except those
+    on RARE metrics."""
     empty = []
     for where, asked in expressions(instance).items():
         assert asked, where

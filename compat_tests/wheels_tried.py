@@ -1,10 +1,10 @@
-"""Wheels as a package index takes them, made and used: one for each Python that is named.
+"""Makes and tries wheels that a package index accepts, one for each Python that is named.
 
 `python -m compat_tests.wheels_tried python3.11 /opt/python3.14/bin/python3 …` makes the source
 distribution, and for each interpreter a wheel with a `manylinux` tag, and leaves them in dist/.
-Each wheel is installed in a bare environment of its Python. There a broker starts, for which
-deprecation warnings of Python are errors. Records are written and read again by a group, then the
-broker is stopped. With `--tests tests/wire …` these tests run on that Python too.
+It installs each wheel in an empty environment of its Python, and starts a broker there, in which
+Python's deprecation warnings are errors. It writes records, reads them in a group, and stops the
+broker. With `--tests tests/wire …` it also runs these tests with each Python.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ DEPRECATED = "error::DeprecationWarning,error::PendingDeprecationWarning"
 RECORDS = 1000
 READY_SECONDS = 60
 OF_THE_TREE = "tests/wire/test_apis.py::test_generated_files_are_current"
-"""Looks for the documents beside the package."""
+"""This test needs the documents beside the package, which an installed wheel does not have."""
 
 
 def run(*command: str | Path, cwd: Path, text: str = "", **variables: str) -> str:
-    """The output of a command, which gets `text`; SystemExit with its output if it fails."""
+    """Run a command with `text` as its input; returns its output. Raises SystemExit with the output
+    if the command fails."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("PYTHON", "VIRTUAL_"))}  # fmt: skip
     done = subprocess.run(
@@ -48,7 +49,7 @@ def run(*command: str | Path, cwd: Path, text: str = "", **variables: str) -> st
 
 
 def environment(python: str, place: Path, *packages: str | Path) -> Path:
-    """The `bin` of a new environment of an interpreter, with these packages."""
+    """Make an environment of an interpreter with these packages; returns its `bin` directory."""
     run(python, "-m", "venv", place, cwd=place.parent)
     if packages:
         run(place / "bin" / "python", "-m", "pip", "install", "-q", *packages, cwd=place)
@@ -56,7 +57,7 @@ def environment(python: str, place: Path, *packages: str | Path) -> Path:
 
 
 def copied(tree: Path) -> None:
-    """Copy what git knows, whatever else lies here, and the C that Cython has made of it."""
+    """Copy the files that git tracks, and the C files that Cython has made, but no other files."""
     listed = run("git", "ls-files", "-z", cwd=ROOT)
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
@@ -67,7 +68,7 @@ def copied(tree: Path) -> None:
 
 
 def made(python: str, tree: Path, place: Path) -> Path:
-    """The wheel of the sources for an interpreter."""
+    """Make a wheel from the sources in `tree` for an interpreter; returns its path."""
     tools = environment(python, place / "tools", *TOOLS)
     path = {"PATH": f"{tools}:{os.environ['PATH']}"}
     shutil.copytree(tree, place / "tree")
@@ -82,7 +83,8 @@ def made(python: str, tree: Path, place: Path) -> Path:
 
 
 def use(tools: Path, place: Path) -> str:
-    """Start a broker of an environment, write, read and stop; returns what was seen."""
+    """Start a broker from an environment, write and read records, and stop it. Returns a summary.
+    """
     bootstrap = f"localhost:{free_port()}"
     log = place / "broker.log"
     command = [tools / "ottla", "server", "start",
@@ -117,7 +119,8 @@ def use(tools: Path, place: Path) -> str:
 
 
 def test(tools: Path, tree: Path, wanted: list[str]) -> str:
-    """Run tests against the wheel, in a copy of the project without its package."""
+    """Run tests against the wheel, in a copy of the project without its package; returns pytest's
+    last line."""
     project = tools.parent / "project"
     shutil.copytree(tree, project, ignore=shutil.ignore_patterns("ottla", ".git"))
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -129,7 +132,7 @@ def test(tools: Path, tree: Path, wanted: list[str]) -> str:
 
 
 def try_one(python: str, tree: Path, place: Path, tests: list[str]) -> None:
-    """Make, install and use the wheel for one interpreter; prints a line for each."""
+    """Make, install and use the wheel for one interpreter; prints a line for each step."""
     began = time.monotonic()
     version = run(python, "-c", "import platform; print(platform.python_version())", cwd=place)
     print(f"{version.strip():<8} the wheel is compiled: minutes without a line", flush=True)

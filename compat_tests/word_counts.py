@@ -1,4 +1,4 @@
-"""A Kafka Streams application that counts words, as a process of its own."""
+"""The words for an application that counts words (Kafka Streams or Flink), and its counts."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Counts:
         self._consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
 
     def read(self) -> int:
-        """Read what is available; returns the number of counts so far."""
+        """Read the counts that are available; returns how many have been read so far."""
         for message in self._consumer.consume(10_000, timeout=0.2):
             assert message.error() is None, message.error()
             self.told[message.key().decode()].append(int(message.value()))
         return sum(len(counts) for counts in self.told.values())
 
     def last(self) -> Counter[str]:
-        """The last count of every word."""
+        """The highest count of every word so far."""
         return Counter({word: max(counts, default=0) for word, counts in self.told.items()})
 
     def close(self) -> None:

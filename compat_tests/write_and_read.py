@@ -1,4 +1,4 @@
-"""Records that a stock client writes and reads again, whatever it logs in with."""
+"""Stock clients write records and read them back, with whatever login a test uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def by_librdkafka(settings: Mapping[str, Any], topic: str, values: Sequence[bytes]) -> None:
-    """The values go through partition 0 of a topic, which is made by that, and a group."""
+    """Write the values to partition 0 of a topic, which this creates, and read them in a group."""
     producer = Producer(dict(settings))
     for value in values:
         producer.produce(topic, value, partition=0)
@@ -31,7 +31,8 @@ def by_librdkafka(settings: Mapping[str, Any], topic: str, values: Sequence[byte
 def by_spark(
     spark: SparkSession, topic: str, settings: Mapping[str, str], bootstrap: str
 ) -> None:
-    """A thousand rows go through Spark's sink and source, with these settings of Java's clients."""
+    """Write a thousand rows with Spark's sink and read them with its source. `settings` are those
+    of the Java clients."""
     options = {f"kafka.{name}": text for name, text in settings.items()}
     options["kafka.bootstrap.servers"] = bootstrap
     rows = spark.range(1000).selectExpr("cast(id as string) as key", "cast(id * 2 as string) value")

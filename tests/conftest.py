@@ -1,4 +1,4 @@
-"""Options that several folders of tests share."""
+"""Hooks, fixtures and options for all tests."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from ottla.broker.log_output import Output
 from tests.no_skips import pytest_make_collect_report as pytest_make_collect_report
 from tests.no_skips import pytest_runtest_makereport as pytest_runtest_makereport
 
-# Asserts in helper modules, too, say what they compared, and are checked with `python -O`.
+# pytest rewrites the asserts of helper modules, too: they show what they have compared, and run
+# even with `python -O`.
 FOLDERS = (each for each in Path(__file__).parent.iterdir() if each.is_dir())
 pytest.register_assert_rewrite(*(f"tests.{each.name}" for each in FOLDERS))
 
-# The duration of an example depends on the machine, not on what is tested. Without the phase
-# `explain`: it traces every line, and the failure of a state machine would end as a time-out.
+# There is no deadline, because the duration of an example depends on the machine, not on what is
+# tested. The phase `explain` is left out: it traces every line, so the failure of a state machine
+# would end as a time-out.
 settings.register_profile(
     "ottla", deadline=None, suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase is not Phase.explain])
 settings.load_profile("ottla")
 
 
-# Between the phases of a test pytest has no log handler. Without this one, Python would then write
-# a broker's warnings to the terminal.
+# Between the phases of a test, pytest has no log handler. Without this handler, Python would then
+# write a broker's warnings to the terminal.
 logging.getLogger("ottla").addHandler(logging.NullHandler())
 
 

@@ -1,8 +1,9 @@
 """The commands that documents tell developers: `make …`, `python -m …`, `pytest …`, scripts.
 
 They stand in indented lines, between backticks, and in paragraphs of their own. Most of them take
-minutes or hours, so each is checked without being run: its target, its variables, its files and its
-options exist. RUN are the cheap ones, which a test runs; OTHERS are not ours.
+minutes or hours, so they are not run. Instead, tests check that the target, the variables, the
+files and the options of each command exist. A test runs the quick commands in RUN. The pages in
+OTHERS are left out.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ PLACEHOLDERS = {"N": "1", "n": "1", "TARGET:FILE": "x"}
 
 
 def developer_commands() -> list[tuple[str, str]]:
-    """Each command with its page; without its comment, and without brackets around an option."""
+    """Each command, after the page that shows it. Its comment and the brackets around an option are
+    left out."""
     pages = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix == ".md"}
     return [(page, command) for page in sorted(pages - OTHERS.keys()) for command in quoted(page)]
 
@@ -59,7 +61,8 @@ def quoted(page: str) -> list[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """The lines of paragraphs that begin with a command: a sentence begins with a capital."""
+    """Yields the lines of paragraphs that begin with a command. (A sentence begins with a
+    capital.)"""
     for paragraph in re.split(r"\n\s*\n", text):
         lines = [line.strip().removeprefix("$ ") for line in paragraph.strip().splitlines()]
         if lines and STARTS.match(lines[0]):
@@ -67,7 +70,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def words_of(command: str) -> tuple[dict[str, str], list[str]]:
-    """The variables before a command, and its words."""
+    """The variables that are set before a command, and the command's words."""
     words = [PLACEHOLDERS.get(word, word) for word in shlex.split(command)]
     variables = {}
     while words and (found := ASSIGNMENT.fullmatch(words[0])):
@@ -77,13 +80,13 @@ def words_of(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 def module_of(command: str) -> str:
-    """The module of `python -m MODULE …`, "" of another command."""
+    """The module of `python -m MODULE …`; empty for any other command."""
     words = words_of(command)[1]
     return words[2] if words[0].endswith(("python", "python3")) and words[1:2] == ["-m"] else ""
 
 
 def problems(page: str, command: str) -> Iterator[str]:
-    """What is wrong with a command, as far as this can be known without running it."""
+    """Yields what is wrong with a command, as far as this can be known without running it."""
     variables, words = words_of(command)
     program = words[0].removeprefix(".venv/bin/")
     for name in variables.keys() - _variables():
@@ -103,7 +106,8 @@ def problems(page: str, command: str) -> Iterator[str]:
 
 
 def _of_make(folder: Path, words: list[str]) -> Iterator[str]:
-    """A page beside a Makefile is about that one."""
+    """Yields what is wrong with a `make` command. It is about the Makefile in the page's folder, if
+    there is one."""
     folder = folder if (folder / "Makefile").exists() else ROOT
     assigned = [found.groups() for word in words if (found := ASSIGNMENT.fullmatch(word))]
     targets = [word for word in words if not ASSIGNMENT.fullmatch(word)]
@@ -118,7 +122,7 @@ def _of_make(folder: Path, words: list[str]) -> Iterator[str]:
 
 @cache
 def _steps(folder: Path, *words: str) -> str | None:
-    """What make would do; None if it knows no such target."""
+    """The commands that make would run; None if there is no such target."""
     done = subprocess.run(["make", "-n", *words], cwd=folder, capture_output=True, text=True)
     return None if done.returncode else done.stdout
 
@@ -165,7 +169,8 @@ class Parsed(BaseException):
 
 
 def parsed(module: str, words: list[str]) -> Iterator[str]:
-    """What a module's argument parser says against these arguments. The module is not run."""
+    """Yields what a module's argument parser says against these arguments. The module runs only
+    until it has parsed them."""
     parse = argparse.ArgumentParser.parse_args
 
     def parse_only(parser: argparse.ArgumentParser) -> None:

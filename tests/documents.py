@@ -1,8 +1,8 @@
 """The commands in the documents: blocks of `sh` and `python`.
 
-A test runs each of them as it stands; `DOCUMENTS` and `ELSEWHERE` say which test. Everything else
-between fences has another language (`text`, `properties`, …) and is shown, not run. Other pages
-show command lines that are indented: tests/tools/test_shown_lines.py runs them.
+A test runs each of these blocks as it stands; `DOCUMENTS` and `ELSEWHERE` say which test. All other
+blocks have another language (`text`, `properties`, …) and are not run. Pages that are not in
+`DOCUMENTS` show command lines with an indentation; tests/tools/test_shown_lines.py runs these.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ Otherwise compat_tests/test_packages.py installs in bare environments what is co
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it begins, its language, its text without the indentation."""
+    """A fenced block: the line where it begins, its language, and its text without the
+    indentation."""
 
     document: str
     line: int
@@ -74,12 +75,12 @@ class Block:
 
     @property
     def key(self) -> str:
-        """The document and the first line."""
+        """The document and the first line of the block's text."""
         return f"{self.document}: {self.text.splitlines()[0].split('  #')[0].strip()}"
 
     @property
     def place(self) -> str:
-        """The address that a message shows."""
+        """The document and the line number, for messages."""
         return f"{self.document}:{self.line}"
 
 
@@ -98,14 +99,14 @@ def commands(document: str) -> list[Block]:
 
 
 def without_blocks(document: str) -> str:
-    """The rest of the text, with as many lines."""
+    """The text of a document without its fenced blocks, with as many lines."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return FENCED.sub(lambda found: "\n" * found[0].count("\n"), text)
 
 
 def unclear_blocks(document: str) -> list[str]:
-    """The blocks of which no test knows whether they are run: they have another language or none,
-    or fences of another kind."""
+    """The places of blocks of which no test knows whether to run them: these blocks have another
+    language or none, or other fences."""
     known = COMMANDS | OTHER_LANGUAGES
     wrong = [block.place for block in blocks(document) if block.language not in known]
     text = without_blocks(document)
@@ -128,8 +129,8 @@ def shown_lines() -> list[tuple[str, str]]:
 def run_as_written(
     text: str, folder: Path, address: str, stdin: int = subprocess.DEVNULL
 ) -> str:
-    """What commands print in a directory, with Kafka's names for the tools on the PATH. Only the
-    broker's address is replaced."""
+    """Run commands in a directory, with Kafka's names for the tools on the PATH; returns what they
+    print. Only the broker's address is replaced."""
     here = Path(sys.executable).parent
     if not (folder / "bin").exists():
         install = [here / "ottla", "install-kafka-scripts", folder / "bin"]

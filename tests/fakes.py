@@ -4,7 +4,8 @@ from ottla.log.files.clock import Clock
 
 
 class FakeClock(Clock):
-    """A clock whose two times move together, by `advance`, unless the wall clock is set."""
+    """A clock whose monotonic time and wall time `advance` together. `set_wall_clock` changes the
+    wall time alone."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self.start_ms, self.elapsed_ms, self.leapt_ms = now_ms, 0, 0
@@ -25,7 +26,7 @@ class FakeClock(Clock):
 
 
 class LeapingClock(Clock):
-    """The machine's clock, plus the time by which a test has advanced it."""
+    """The machine's clock. Its monotonic time is ahead by the time that a test lets pass."""
 
     def __init__(self, passed_seconds: float = 0.0) -> None:
         self.passed_seconds = passed_seconds

@@ -15,8 +15,8 @@ TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
 
 @contextmanager
 def foreign_server(says: bytes | None) -> Iterator[str]:
-    """The address of a server that answers these bytes to whatever it gets, and then closes the
-    connection; with None, it never answers."""
+    """Yields the address of a server that answers any request with these bytes, and then closes the
+    connection. With None, the server never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=_serve, args=(server, says))
         thread.start()
@@ -29,7 +29,7 @@ def foreign_server(says: bytes | None) -> Iterator[str]:
 
 def _serve(server: socket.socket, says: bytes | None) -> None:
     kept = []
-    with suppress(OSError):     # the end of the test
+    with suppress(OSError):     # the test has ended
         while True:
             peer, _ = server.accept()
             if says is None:

@@ -1,4 +1,4 @@
-"""Which modules a program imports, in a Python of its own."""
+"""Finds out which modules a program imports, in a Python process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule that CI skips nothing: with CI=true a skipped test fails. Used by every conftest.py."""
+"""In CI no test may be skipped: with CI=true, a skipped test fails. Used by every conftest.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def skips_are_failures(report: pytest.TestReport | pytest.CollectReport) -> None:
-    """With CI=true a skipped test counts as failed: a test that did not run has shown nothing."""
+    """With CI=true, report a skipped test as failed: a test that did not run has shown nothing."""
     if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI=true forbids: {report.longrepr}"

@@ -1,8 +1,9 @@
-"""The processor's time that work takes, for promises such as "grows with the length only".
+"""Measures the processor time of work, for promises such as "the time grows only with the length".
 
-Such a test compares with a bound that is ten times what the work takes and a tenth of what the
-fault took. Even so one measurement is not enough: Python's garbage collector walks everything that
-ten thousand tests left behind, and other processes empty the caches. So the least of some counts.
+Such a test compares the time with a bound, for example ten times what the work takes and a tenth of
+what the fault took. Even so, one measurement is not enough: Python's garbage collector walks
+everything that ten thousand tests left behind, and other processes empty the caches. So the work is
+measured several times, and the least time is used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TRIES_MAX = 5
 
 
 def least_seconds(work: Callable[[], object], enough: float) -> float:
-    """The least time that `work` took; it is not tried again once it took at most `enough`."""
+    """The least time that `work` took, of several tries; a try of at most `enough` is the last."""
     least = float("inf")
     with without_collection():
         for _ in range(TRIES_MAX):

@@ -3,8 +3,8 @@
     python -m tests.structure [--root DIRECTORY] [FOLDER ...]
 
 A room is a sub-folder of a folder such as `ottla/log`, or a module that lies directly in the
-folder. An arrow leads from a room to another room whose modules it imports, within functions too.
-`tests/test_tidy.py` holds rules about the same figures.
+folder. An arrow leads from a room to another room whose modules it imports, also within functions.
+`tests/test_tidy.py` has rules about the same figures.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def sources(root: Path, *suffixes: str) -> list[Path]:
-    """The source files of the package; Cython's C is elsewhere."""
+    """The source files of the package that end in one of the suffixes."""
     return sorted(path for suffix in suffixes for path in (root / "ottla").rglob(f"*{suffix}"))
 
 
@@ -49,8 +49,8 @@ def module_name(root: Path, path: Path) -> str:
 
 
 def modules(root: Path, for_types: bool = False) -> Arrows:
-    """The package's modules with those that each imports, within functions too; with or without
-    the imports for the type checker alone."""
+    """Each module of the package with the modules that it imports, also within functions. Imports
+    for the type checker alone are included only with `for_types`."""
     found: Arrows = {}
     for path in sources(root, ".py", ".pyx", ".pxd"):
         text = DOCSTRING.sub("", text_of(path))
@@ -66,7 +66,7 @@ def modules(root: Path, for_types: bool = False) -> Arrows:
 
 
 def rooms(folder: str, arrows: Arrows) -> Arrows:
-    """The rooms of a folder, such as `ottla.log`, with the other rooms that each needs."""
+    """The rooms of a folder, such as `ottla.log`, with the other rooms that each room imports."""
     def room(name: str) -> str:
         return name[len(folder) + 1:].partition(".")[0]
 
@@ -105,8 +105,9 @@ def cycles(arrows: Arrows) -> list[list[str]]:
 
 
 def upward(arrows: Arrows) -> list[tuple[str, str]]:
-    """Few arrows whose removal leaves no cycle: those against an order that takes the room with
-    the largest surplus of arrows out of it first (Eades, Lin, Smyth)."""
+    """A small set of arrows whose removal leaves no cycle (heuristic of Eades, Lin and Smyth). The
+    rooms are ordered, mostly by their surplus of outgoing over incoming arrows, the largest first;
+    the returned arrows lead against this order."""
     left, above, below = {name: set(to) for name, to in arrows.items()}, list[str](), list[str]()
     while left:
         needed = {each for to in left.values() for each in to}
@@ -136,7 +137,7 @@ class Class(NamedTuple):
 
 
 def block_end(lines: list[str], first: int, indent: int) -> int:
-    """The number of the line after a block of Cython that begins in a line."""
+    """The index of the line after the Cython block that begins in line `first`."""
     last = first
     for number in range(first + 1, len(lines)):
         text = lines[number]
@@ -149,7 +150,7 @@ def block_end(lines: list[str], first: int, indent: int) -> int:
 
 
 def parameters_in(lines: list[str], first: int) -> int:
-    """How many parameters a function of Cython has, besides `self`."""
+    """How many parameters the Cython function in line `first` has, without `self` and `cls`."""
     text, depth, count, filled = "\n".join(lines[first:first + 40]), 0, 0, False
     for character in re.sub(r"#.*", "", text[text.index("("):]):
         depth += (character in "([{") - (character in ")]}")
@@ -164,7 +165,8 @@ def parameters_in(lines: list[str], first: int) -> int:
 
 
 def functions_of(path: Path) -> list[Function]:
-    """The functions of a file; Cython's by indentation, since ast does not read it."""
+    """The functions of a file. In Cython files they are found by indentation, because ast cannot
+    parse Cython."""
     if path.suffix == ".py":
         return [
             Function(node.name, (node.end_lineno or 0) - node.lineno + 1, len(named))
@@ -183,7 +185,7 @@ def functions_of(path: Path) -> list[Function]:
 
 
 def classes_of(path: Path) -> list[Class]:
-    """The classes of a file, with their methods."""
+    """The classes of a file, with the number of their methods."""
     if path.suffix == ".py":
         return [
             Class(node.name, (node.end_lineno or 0) - node.lineno + 1, sum(

@@ -30,7 +30,7 @@ def test_sigterm_ends_a_benchmark_and_its_brokers() -> None:
         _, said = running.communicate(timeout=60)
     finally:
         running.kill()
-    # The probe may have written after it that its broker is gone.
+    # After the traceback, the probe may have written that its broker is gone.
     assert running.returncode == -signal.SIGINT and "\nKeyboardInterrupt\n" in said, said
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started), "they have ended",
           between=0.1)  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a build prints: a newcomer's first minutes."""
+"""A newcomer's first minutes: what a build prints, and whether Python finds the package."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def test_make_help_lists_what_there_is_to_make() -> None:
 
 
 def test_no_module_has_a_number_of_which_compilers_warn() -> None:
-    """C has no literal for the least int64: `-0x8000000000000000` is unsigned. INT64_MIN is it."""
+    """C has no literal for the least int64, because `-0x8000000000000000` is unsigned: use
+    INT64_MIN."""
     number = re.compile(r"-(0x[0-9a-fA-F]+|\d+)\b")
     for path in (each for each in (ROOT / "ottla").rglob("*") if each.suffix in (".pyx", ".pxd")):
         for found in number.finditer(path.read_text(encoding="utf-8")):
@@ -72,7 +73,8 @@ def test_no_module_has_a_number_of_which_compilers_warn() -> None:
 
 
 def test_beside_the_clone_the_package_is_found_and_not_its_folder(tmp_path: Path) -> None:
-    """`git clone` makes a folder `ottla`: for Python a namespace package, if it is asked first."""
+    """`git clone` makes a folder `ottla`. Without PACKAGE_FIRST of the Makefile, Python would
+    import this folder as a namespace package."""
     if not (Path(sysconfig.get_path("purelib")) / "ottla").exists():
         pytest.skip("only `make build` and a wheel put a package into site-packages")
     (tmp_path / "ottla" / "ottla").mkdir(parents=True)

@@ -41,7 +41,7 @@ PAGES = {str(path.relative_to(ROOT)) for path in tracked_texts() if path.suffix 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_stand_in_blocks_of_sh(document: str) -> None:
-    if document != "docs/commands.md":      # its examples come from the table: test_commands.py
+    if document != "docs/commands.md":      # the tests of the commands run its examples
         typed = TYPED.findall(without_blocks(document))
         assert not typed, f"{document}: commands outside a block of sh, which no test runs"
 
@@ -71,7 +71,7 @@ def test_every_document_with_commands_has_a_test_that_runs_it() -> None:
 
 
 SIGNATURES = {"docs/spark_reference.md"}
-"""Their blocks of Python are declarations, made from the code by `make generate`."""
+"""Pages whose blocks of Python are declarations that `make generate` makes from the code."""
 
 
 def test_no_document_has_commands_that_nobody_runs() -> None:
@@ -85,7 +85,7 @@ BY_ITSELF = ("log", "pipeline", "server")
 
 @pytest.mark.parametrize(("page", "line"), shown_lines())
 def test_a_command_line_that_a_page_shows_is_one(page: str, line: str) -> None:
-    """tests/tools/test_shown_lines.py runs them, where they ask a broker that has everything."""
+    """This test parses the lines; tests/tools/test_shown_lines.py runs them."""
     name, *words = re.split(r"[|<>#]", line, maxsplit=1)[0].replace("\\\n", " ").split()
     if name == "ottla" and words[0] not in BY_ITSELF:
         known = command_lines.COMMANDS
@@ -101,7 +101,8 @@ TOLD = developer_commands.developer_commands()
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in TOLD}))
 def test_a_command_that_developers_are_told_to_type_exists(page: str) -> None:
-    """Its target, variables, module, options and files do. Most take too long to be run."""
+    """The test checks that the command's target, variables, module, options and files exist. Most
+    of these commands take too long to be run."""
     wrong = [f"{command}: {why}" for its_page, command in TOLD if its_page == page
              for why in problems(page, command)]
     assert not wrong, "or tests/developer_commands.py says what checks it, or why nothing does"
@@ -158,11 +159,11 @@ def test_the_page_of_the_walk_through_has_the_code_that_is_run() -> None:
 
 
 PASTED = ("README.md", "docs/quick_start.md")
-"""Their blocks of Python are for the prompt: a loop ends with an empty line there."""
+"""Pages whose blocks of Python are for the prompt, where a loop must end with an empty line."""
 
 
 def pasted(lines: list[str]) -> None:
-    """Compile lines as Python's prompt takes them, one after the other. Raises SyntaxError."""
+    """Compile lines one after the other, as Python's prompt does. Raises SyntaxError."""
     waiting: list[str] = []
     for line in [*lines, ""]:
         waiting.append(line)
@@ -201,7 +202,7 @@ def test_links_between_documents_lead_to_a_page_and_a_heading() -> None:
 
 
 def test_rows_of_tables_have_as_many_cells_as_their_heads() -> None:
-    """A `|` between two backticks ends a cell, too: what follows the last one is not shown."""
+    """A `|` between two backticks ends a cell, too. Text after the last cell is not shown."""
     for page in (path for path in tracked_texts() if path.suffix == ".md"):
         cells = 0
         for line in without_blocks(str(page)).splitlines():
@@ -286,7 +287,7 @@ def test_what_a_build_asks_of_the_system_is_said_before_it_asks(page: str) -> No
 
 @pytest.mark.parametrize(("compiler", "fits"), [("env cc", True), ("no-such-compiler", False)])
 def test_the_compiler_may_be_a_command_of_several_words(compiler: str, fits: bool) -> None:
-    """`CC="ccache gcc"` is one."""
+    """`CC="ccache gcc"` is an example."""
     done = subprocess.run(
         ["make", "needs", f"CC={compiler}"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == fits, done
@@ -308,7 +309,7 @@ def test_make_help_names_every_target_that_somebody_calls() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert targets is not None
-    steps = {"help", "needs", "has-java", "instrumented"}       # which other targets need
+    steps = {"help", "needs", "has-java", "instrumented"}       # only other targets need them
     shown = subprocess.run(
         ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     missing = {*targets[1].split()} - steps - {*re.findall(r"make ([a-z-]+)", shown)}

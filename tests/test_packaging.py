@@ -1,4 +1,4 @@
-"""The files of packaging/ are correct: units, images' variables, the commented settings."""
+"""The files of packaging/ are correct: the unit, the image's variables, the commented settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_is_commented_out_has_the_value_that_counts_without_it() -> None:
 
 
 def test_the_listener_is_for_this_machine_and_the_example_for_others() -> None:
-    """As the comments above them say."""
+    """The comments in the file say so."""
     path = PACKAGING / "server.properties"
     text = path.read_text()
     assert "\n# NAME://host:port. This listener is for clients on this machine. PLAINTEXT " in text
@@ -59,7 +59,8 @@ def test_the_listener_is_for_this_machine_and_the_example_for_others() -> None:
 
 
 def test_the_image_and_the_unit_have_what_a_cluster_needs() -> None:
-    """Without kazoo a broker with zookeeper.connect does not start; stores may be PKCS12."""
+    """A broker with zookeeper.connect needs kazoo, which is in the extra `cluster`. PKCS12 stores
+    need the extra `security`."""
     for name in ("container/Dockerfile", "systemd/ottla.service"):
         installed = re.findall(r"pip install .*", (PACKAGING / name).read_text())
         assert len(installed) == 1 and "[cluster,security]" in installed[0], name
@@ -114,7 +115,7 @@ def test_the_images_command_serves_with_its_variables(tmp_path: Path) -> None:
     del variables["PATH"]
     assert variables["KAFKA_LOG_DIRS"] == "/var/lib/ottla"
     variables["KAFKA_LOG_DIRS"] = str(tmp_path / "data")
-    # The container's ports may be taken here.
+    # The container's ports may be in use on this machine.
     variables["KAFKA_LISTENERS"] = re.sub(r":\d+", ":0", variables["KAFKA_LISTENERS"])
     (tmp_path / "server.properties").touch()
     process = subprocess.Popen(

@@ -67,8 +67,8 @@ def below(folder: str, *suffixes: str) -> list[Path]:
 
 
 def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Makes one test of a rule that every file has to keep: a test for each file would be half of
-    all tests, and take ten times as long as the rules themselves."""
+    """Makes one test of a rule that every file has to keep. A test for each file would make these
+    tests half of all tests, and take ten times as long as the rules themselves."""
     files = list(paths)
 
     def test_of(rule: Callable[[Path], None]) -> Callable[[], None]:
@@ -95,11 +95,11 @@ def imports_of(path: Path) -> set[str]:
 
 
 BUILDS_ON_IT = {("ottla.wire.batch", "ottla.wire.records")}
-"""Imports against the direction: BatchView.records() calls what is made of batches."""
+"""Imports against the usual direction: BatchView.records() calls a module that imports `batch`."""
 
 
 def modules_that_run() -> dict[str, set[str]]:
-    """The package's modules with those that each imports, without BUILDS_ON_IT."""
+    """Each module of the package with the modules that it imports, without BUILDS_ON_IT."""
     return {
         name: {each for each in imported if (name, each) not in BUILDS_ON_IT}
         for name, imported in modules(ROOT).items()
@@ -109,7 +109,7 @@ def modules_that_run() -> dict[str, set[str]]:
 def test_imports_have_no_circle() -> None:
     running = modules_that_run()
     assert "ottla.broker.first_steps" in running["ottla.broker.main"], "imports in functions count"
-    TopologicalSorter(running).prepare()        # raises CycleError, which names it
+    TopologicalSorter(running).prepare()        # raises CycleError with the circle
 
 
 ROOMS_IN_A_CYCLE = {
@@ -119,7 +119,8 @@ ROOMS_IN_A_CYCLE = {
 }
 """Rooms that import each other today, by folder: sub-folders, or modules directly in the folder."""
 FLOORS = {"log": ({"files"}, {"partition"}, {"compaction", "storage"}, {"scrub"})}
-"""The rooms of a folder from the lowest floor to the highest: imports lead downward only."""
+"""The rooms of a folder from the lowest floor to the highest. A room imports only rooms of lower
+floors."""
 
 
 def test_the_rooms_of_a_folder_have_no_circle() -> None:
@@ -175,8 +176,8 @@ def test_functions_have_at_most_nine_parameters(path: Path) -> None:
 
 @of_each(below("ottla/", ".py", ".pyx"))
 def test_classes_have_at_most_400_lines(path: Path) -> None:
-    """A class has one role; a table of declarations, without methods, may have any length. That a
-    file has more than 600 lines is a hint of two ideas, no rule."""
+    """A class has one role. A class without methods is a table of declarations, and may have any
+    length. More than 600 lines in a file hint at two ideas, but no rule forbids them."""
     assert not [each for each in classes_of(path) if each.methods and each.lines > CLASS_LENGTH]
 
 
@@ -220,13 +221,14 @@ def test_core_folders_call_no_clock_socket_or_file_in_c_either(path: Path) -> No
 
 @of_each(tracked(".pyx", ".pxd"))
 def test_a_flag_of_c_is_0_or_1(path: Path) -> None:
-    """`cdef bint b = attributes & FLAG` keeps the bit's value, say 8: compare with 0."""
+    """`cdef bint b = attributes & FLAG` keeps the bit's value, such as 8, so compare with 0."""
     assert not re.findall(r"^.*\bbint\b.*=[^=\n]*&(?!.*!= 0).*$", text_of(path), re.MULTILINE)
 
 
 @of_each(path for folder in (*CORE, "broker") for path in below(f"ottla/{folder}/", ".py"))
 def test_a_pattern_from_outside_is_compiled_by_re2(path: Path) -> None:
-    """Python's `re` gets our own patterns only: it backtracks; see ottla/wire/patterns.py."""
+    """Python's `re` gets only our own patterns, because it backtracks; see
+    ottla/wire/patterns.py."""
     for node in ast.walk(tree_of(path)):
         if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith("re."):
             continue
@@ -283,8 +285,9 @@ def test_every_compiled_module_has_a_stub(path: Path) -> None:
 
 @of_each(tracked(".pyx", ".pxd"))
 def test_every_cimported_module_is_one_that_cython_rebuilds_for(path: Path) -> None:
-    # Cython's dependencies know `cimport a.b as c`, not `from a cimport b`: after a change of b.pxd
-    # this would leave modules with the old layout, which then cannot be imported.
+    # Cython sees a dependency in `cimport a.b as c`, but not in `from a cimport b`. So with
+    # `from a cimport b`, a change of b.pxd would leave modules with the old layout, which then
+    # cannot be imported.
     pattern = re.compile(r"^from ([\w.]+) cimport (\([^)]*\)|.*)", re.MULTILINE)
     modules = {
         f"{package}.{name.split()[0]}"
@@ -319,9 +322,10 @@ def test_module_names_are_nouns_and_differ_by_more_than_an_ending() -> None:
 
 
 REAL_TIME = {"tests/broker/upkeep/test_full_disk.py", "tests/waiting.py", "tests/test_tidy.py"}
-"""Tests that let real time pass, besides those that kill processes: a disk that stays full."""
+"""Files that may let real time pass, besides the tests in folders `crashes`: the test of a full
+disk, the module that defines `pause`, and this file, which has the patterns."""
 PRIVATE_OF_OTHERS = {"tests/wire/test_kafka_python.py", "tests/simulation/loop.py"}
-"""Use names of kafka-python and asyncio that are private there."""
+"""Files that use private names of kafka-python or asyncio."""
 
 
 @of_each([*below("tests/", ".py"), *below("compat_tests/", ".py")])
@@ -369,12 +373,12 @@ PURE_CALLS = {
     "record_count", "set", "sorted", "startswith", "str", "sum", "total_size", "tuple", "type",
     "values",
 }
-"""What an assert may call: `python -O` leaves it out, and must change nothing."""
+"""Functions that an assert may call. `python -O` skips asserts, so asserts must have no effect."""
 
 
 def asserts_of(path: Path) -> Iterable[tuple[int, ast.AST]]:
-    """The asserts of a file with their lines. Of Cython, which ast does not read, each statement by
-    itself, without its casts."""
+    """The asserts of a file with their lines. ast cannot parse Cython files, so their asserts are
+    parsed one by one, without casts."""
     if path.suffix == ".py":
         yield from (
             (node.lineno, node) for node in ast.walk(tree_of(path)) if isinstance(node, ast.Assert)

@@ -76,7 +76,7 @@ def test_a_run_reports_what_the_folder_s_own_tests_find_and_miss(tmp_path: Path)
         (tmp_path / folder).mkdir(parents=True)
     for package in ("ottla", "ottla/sums", "ottla/testing"):
         (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "ottla/testing/pytest_plugin.py").touch()       # this environment loads it
+    (tmp_path / "ottla/testing/pytest_plugin.py").touch()       # pytest loads it here
     (tmp_path / "ottla/sums/total.py").write_text(
         "def total(a, b):\n    return a + b\n\n\ndef unused(a):\n    return a - 1\n")
     (tmp_path / "tests/sums/test_total.py").write_text(

@@ -3,10 +3,10 @@
     python -m tests.token_mutants groups [--count 40] [--seed 1] [--least 36] [--cython]
 
 A mutant replaces an operator, a comparison or a constant, negates a condition, or removes a
-statement. Each is tried in a copy of the project, one after the other, with the tests of
-`tests/<folder>` until the first one fails; files that import its module come first. Asserts,
-marks, log lines and types are left as they are: no test has to notice those. With `--cython`
-compiled modules are mutated, too.
+statement. The mutants are tried one after the other in a copy of the project. The tests of
+`tests/<folder>` run until one fails; test files that import the mutant's module come first.
+Asserts, marks, log lines and types are not changed, because no test has to notice such changes.
+With `--cython` compiled modules are mutated, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SIMPLE = (ast.Assign, ast.AugAssign, ast.Delete, ast.Raise, ast.Expr)
 NOTES = {"reached", "counted", "warning", "info", "debug", "error", "exception", "note"}
 """Calls that change only what people read."""
 NEVER = 5
-"""pytest's code for no tests; from 2 on an exit code is no failed test."""
+"""pytest's exit code if there are no tests."""
 
 
 class Site(NamedTuple):
@@ -83,14 +83,14 @@ def replacement(token: tokenize.TokenInfo) -> str | None:
     """What stands in a mutant instead of a token; None for a token that stays."""
     if token.type == tokenize.NUMBER and token.string.isdigit():
         number = int(token.string)
-        return str(number + 1 if number < 10 else 0)    # larger ones are often only tuned
+        return str(number + 1 if number < 10 else 0)    # larger numbers are often only tuned
     if token.type in (tokenize.OP, tokenize.NAME):
         return "" if token.string in REMOVED else REPLACEMENTS.get(token.string)
     return None
 
 
 def statements(tree: ast.AST, text: str, starts: list[int]) -> Iterator[Site]:
-    """Statements to be removed, and conditions to be negated."""
+    """The places of statements to remove, and of conditions to negate."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             for each in ast.walk(node):
@@ -102,7 +102,7 @@ def statements(tree: ast.AST, text: str, starts: list[int]) -> Iterator[Site]:
 
 
 def has_effect(node: ast.stmt) -> bool:
-    """Whether a statement does more than to give a local name a value."""
+    """Whether a statement does more than assign a value to a local name."""
     if isinstance(node, ast.Assign):
         return not any(isinstance(each, ast.Name | ast.Tuple) for each in node.targets)
     if isinstance(node, ast.Expr):
@@ -111,7 +111,8 @@ def has_effect(node: ast.stmt) -> bool:
 
 
 def spans_left_out(tree: ast.AST, text: str, starts: list[int]) -> Iterator[tuple[int, int]]:
-    """Asserts, annotations, texts and calls that change only what people read."""
+    """The places that no mutant changes: asserts, annotations, f-strings, imports for the type
+    checker, and calls that change only what people read."""
     for node in ast.walk(tree):
         called = node.func if isinstance(node, ast.Call) else None
         name = getattr(called, "attr", getattr(called, "id", ""))
@@ -138,7 +139,8 @@ def span(node: ast.AST, text: str, starts: list[int]) -> tuple[int, int]:
 def choose(
     root: Path, folder: str, count: int, seed: int, cython: bool
 ) -> list[tuple[str, Site]]:
-    """`count` mutants of a folder, each with its file; the same for the same seed."""
+    """`count` random mutants of a folder, each with its file. The same seed gives the same
+    mutants."""
     places = [
         (path.relative_to(root).as_posix(), site)
         for suffix in ((".py", ".pyx") if cython else (".py",))
@@ -172,7 +174,8 @@ def try_one(copy: Path, path: str, site: Site, tests: str, seconds: float) -> Ou
 
 
 def nearest_first(copy: Path, path: str, tests: str) -> list[list[str]]:
-    """The files of tests: those that import the module, which find most mutants, and the others."""
+    """The test files in two lists: first the files that import the module, because they find most
+    mutants, then the others. Empty lists are left out."""
     module = path.rpartition(".")[0].replace("/", ".")
     near: list[str] = []
     others: list[str] = []

@@ -1,6 +1,6 @@
-"""Waiting for what happens elsewhere, with a deadline: on a broker's loop, in another process.
+"""Waits, with a deadline, for something on a broker's event loop or in another process.
 
-A test whose clock and disk are its own does not need this: it advances them.
+A test with its own clock and disk does not need this, because it advances them itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def until(
     seconds: float = WAIT_SECONDS_MAX,
     between: float = 0.0,
 ) -> T:
-    """Return what is found as soon as that is true; fail with what was waited for at the deadline.
+    """Call `found` until its result is true, and return that; at the deadline, fail with `what`.
 
-    Another process needs the processor too: `between` are seconds from one look to the next.
+    `between` is the time in seconds between two calls; it leaves the processor to other processes.
     """
     deadline = time.monotonic() + seconds
     while not (result := found()):
@@ -39,7 +39,7 @@ def until(
 
 
 def exhaust(step: Callable[[], object]) -> None:
-    """Repeat a step that returns whether there may be more to do, until there is not."""
+    """Repeat `step` as long as it returns that there may be more to do."""
     for _ in range(STEPS_MAX):
         if not step():
             return
@@ -47,9 +47,9 @@ def exhaust(step: Callable[[], object]) -> None:
 
 
 def pause(seconds: float) -> None:
-    """Let real time pass, for processes of their own: the length of a fault, or between questions.
+    """Let real time pass while other processes run, as during a fault or between two questions.
 
-    `tests/test_tidy.py` names the tests that may.
+    `tests/test_tidy.py` says which tests may call this.
     """
     select.select([], [], [], seconds)
 

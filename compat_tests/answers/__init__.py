@@ -1,1 +1,1 @@
-"""The same requests to two brokers, and their answers compared field by field; see README.md."""
+"""Sends the same requests to two brokers, and compares the answers by field; see README.md."""

@@ -1,8 +1,9 @@
-"""`python -m compat_tests.answers`: the same requests to Apache Kafka and Ottla, compared.
+"""`python -m compat_tests.answers` sends the same requests to Apache Kafka and Ottla, and compares
+their answers.
 
-    --record        keep Kafka's answers for tests/broker/test_answers.py, to all scenes or to those
-                    that --scene names
-    --seed N        other combinations of values; the recording has seed 1
+    --record        also record Kafka's answers for tests/broker/test_answers.py; with --scene, the
+                    recorded answers of other scenes stay
+    --seed N        combine other borderline values; --record requires seed 1
     --scene NAME    only this scene; may be repeated
 """
 
@@ -45,7 +46,7 @@ SHOWN_MAX = 200
 def told_by(
     broker: Broker, scenes: dict[str, Scene], seed: int, patience: float, only: list[str]
 ) -> Transcript:
-    """Start a broker, play the scenes with it, and stop it."""
+    """Start a broker, play the scenes with it, and kill it; returns the transcript."""
     broker.start()
     try:
         host, _, port = broker.bootstrap.rpartition(":")
@@ -55,12 +56,12 @@ def told_by(
 
 
 def lines(*settings: dict[str, str]) -> list[str]:
-    """Settings as a broker's lines of configuration."""
+    """Settings as lines of a broker's configuration."""
     return [f"{name}={value}" for each in settings for name, value in each.items()]
 
 
 def both(seed: int, only: list[str]) -> tuple[Transcript, Transcript]:
-    """Both brokers' answers: scenes without an authorizer, then those with one."""
+    """Returns the transcripts of Kafka and of Ottla, each without and then with an authorizer."""
     kafka: Transcript = {}
     ottla: Transcript = {}
     for scenes, more in ((SCENES, {}), (GUARDED, GUARDED_SETTINGS)):
@@ -75,7 +76,8 @@ def both(seed: int, only: list[str]) -> tuple[Transcript, Transcript]:
 
 
 def report(left: list[Difference], accepted: Iterable[Accepted], stale: bool) -> int:
-    """Print the differences, unaccepted ones first; returns the number of unaccepted ones."""
+    """Print the unaccepted differences, and how many differences each accepted entry covers. With
+    `stale`, an entry that covers none is an error. Returns the number of errors."""
     for one in left[:SHOWN_MAX]:
         print(one)
     for each in accepted:
@@ -88,7 +90,8 @@ def report(left: list[Difference], accepted: Iterable[Accepted], stale: bool) ->
 
 
 def main() -> int:
-    """Compare; the exit status is 0 if only accepted differences are left."""
+    """Compare both brokers. The exit status is 0 if all differences are accepted and, without
+    --scene, every accepted difference still occurs."""
     parser = argparse.ArgumentParser(prog="compat_tests.answers")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--seed", type=int, default=SEED)

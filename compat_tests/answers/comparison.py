@@ -1,7 +1,7 @@
-"""Two transcripts side by side: which fields differ, and which differences are accepted and why.
+"""Compares two transcripts: which fields differ, and which differences are accepted, and why.
 
-Error messages are compared by their key words only, since scripts look for those: a message must be
-present or absent as in Apache Kafka, and contain the same words of `KEY_WORDS`.
+Error messages are compared only by their key words (`KEY_WORDS`), because scripts look for those. A
+message must be present or absent as in Apache Kafka, and contain all key words of Kafka's message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEY_WORDS = re.compile(
 
 @dataclass(frozen=True)
 class Difference:
-    """One field of one answer."""
+    """One field of one answer in which the brokers differ."""
 
     scene: str
     number: int
@@ -132,7 +132,7 @@ def _unlike(kafka: list[Any], ottla: list[Any], place: str) -> Iterator[tuple[st
 
 
 def remaining(found: list[Difference], accepted: list[Accepted]) -> list[Difference]:
-    """The differences that no entry of the list covers; each entry counts those it covers."""
+    """Returns the differences that no entry covers. `used` of an entry counts those it covers."""
     left = []
     for one in found:
         by = next((each for each in accepted if each.covers(one)), None)

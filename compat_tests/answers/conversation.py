@@ -1,8 +1,8 @@
 """A scene's conversation with one broker: requests and answers, as plain values.
 
-A scene is a function of a `Talk`. Its requests must not depend on the answers, so that the
-transcripts of two brokers can be compared. The only exception are ids that the broker generates:
-the scene takes them from the answers, and gives each a name (`Talk.names`).
+A scene is a function that takes a `Talk`. Its requests must not depend on the answers, so that the
+transcripts of two brokers can be compared. The only exceptions are ids that the broker generates:
+the scene takes them from the answers, and each gets a name (`Talk.names`).
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ SETTLE_SECONDS = 20.0
 AT_ONCE, AFTER_EVENT, AFTER_WAIT = "at once", "after the event", "after the wait"
 WHEN = "when the answer came"
 EVENT_AT = 0.4
-"""The part of a wait after which the event happens; what has come before has come at once."""
+"""The event happens after this part of the wait. Earlier answers are recorded as AT_ONCE."""
 EARLY_UNTIL = 0.9
-"""The part of a wait after which an answer may be one to its end."""
+"""Answers after this part of the wait are recorded as AFTER_WAIT."""
 Question = tuple[str, int, Body]
 CHANGES = {
     "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs",
     "CreateAcls", "DeleteAcls", "AlterClientQuotas", "AlterUserScramCredentials", "ElectLeaders",
     "AlterPartitionReassignments", "UpdateFeatures",
 }  # fmt: skip
-"""What alters the metadata: the next request is sent after the broker has applied the change."""
+"""APIs that change metadata. After them, `receive` waits until the broker has applied it."""
 
 
 @dataclass
 class Entry:
-    """One request and its answer, both as normal values."""
+    """One request and its answer, both as `normal` makes them."""
 
     api: str
     version: int
@@ -70,18 +70,18 @@ class Entry:
 
 
 Transcript = dict[str, list[Entry]]
-"""What was asked and answered, by scene."""
+"""The requests and answers of each scene."""
 
 
 @dataclass
 class Talk:
-    """One scene with one broker."""
+    """The conversation of one scene with one broker."""
 
     address: tuple[str, int]
     scene: str
     seed: int
     patience: float = 0.0
-    """Seconds until a reported change of metadata or of a group is visible everywhere."""
+    """Seconds after which an acknowledged change of metadata or a group is visible everywhere."""
     names: Names = field(default_factory=Names)
     entries: list[Entry] = field(default_factory=list)
     connections: dict[str, WireClient] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Talk:
         return self.receive(connection)
 
     def send(self, api: str, version: int, body: Body, connection: str = "main") -> None:
-        """Send a request whose answer `receive` will record."""
+        """Send a request. `receive` will record its answer."""
         request = message(api, version, body)
         entry = Entry(api, version, normal(request, version, self.names), None)
         self.entries.append(entry)
@@ -115,7 +115,7 @@ class Talk:
             entry.answer = CLOSED
 
     def receive(self, connection: str = "main") -> Any:
-        """Record the answer to the last request sent."""
+        """Record the answer to the last request on this connection."""
         sent, entry = self._waiting.pop(connection)
         client = self._client(connection)
         client.socket.settimeout(SILENCE_SECONDS)
@@ -132,7 +132,7 @@ class Talk:
         return answer
 
     def send_only(self, api: str, version: int, body: Body) -> None:
-        """A request without an answer: the next event on its connection is recorded instead."""
+        """Send a request that has no answer. Records whether the broker closes the connection."""
         request = message(api, version, body)
         entry = Entry(api, version, normal(request, version, self.names), None)
         self.entries.append(entry)
@@ -171,7 +171,7 @@ class Talk:
         stride: int = 3,
         then: Callable[[Body], None] | None = None,
     ) -> None:
-        """Send the request of `make` in every version, as it is and with wrong fields."""
+        """Send the request of `make` in every version: unchanged, and with wrong fields."""
         asked = COMMON_VERSIONS[key_of(api)] if versions is None else versions
         for version, body in varied(api, asked, make, skip, stride, self.chance):
             self.ask(api, version, body)
@@ -195,11 +195,11 @@ class Talk:
         self.pause()
 
     def pause(self) -> None:
-        """Wait for what the broker has answered, but does not show to everybody yet."""
+        """Wait until every connection sees the changes that the broker has acknowledged."""
         time.sleep(self.patience)
 
     def forget(self, connection: str) -> None:
-        """The next request on this connection opens it again."""
+        """Close a connection. The next request on it opens it again."""
         self.connections.pop(connection).close()
 
     def close(self) -> None:
@@ -211,9 +211,9 @@ class Talk:
         self, questions: Sequence[Question], wait_seconds: float,
         event: Callable[[], object] | None = None,
     ) -> None:
-        """Record the answers and when they come, each request on a connection of its own.
+        """Send each request on a connection of its own; record the answers, and when they arrive.
 
-        All are sent, and the event happens before their wait is over.
+        The event happens after all requests were sent, and before the wait of any of them ends.
         """
         began = time.monotonic()
         for at, (api, version, body) in enumerate(questions):
@@ -235,7 +235,7 @@ class Talk:
     def _note(
         self, came: dict[str, str], moment: str, count: int, until: float
     ) -> None:
-        """Note at which moment the connections became readable, until all have or time is up."""
+        """Note `moment` for each connection that becomes readable before `until`."""
         with selectors.DefaultSelector() as selector:
             for name in (f"wait {at}" for at in range(count)):
                 if name not in came and name in self.connections:
@@ -246,7 +246,7 @@ class Talk:
                     selector.unregister(key.fileobj)
 
     def again(self, name: str) -> None:
-        """Create a topic of one partition once more."""
+        """Create a deleted topic again, with one partition."""
         one = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [],
                "configs": []}  # fmt: skip
         self.ask("CreateTopics", 7, {"topics": [one], "timeout_ms": 10_000})
@@ -258,7 +258,7 @@ class Talk:
         return self.connections[connection]
 
     def _learn(self, entry: Entry, answer: Any) -> None:
-        """Name the ids that the broker has generated in this answer."""
+        """Give names to the ids in this answer that the broker has generated."""
         made_up = getattr(answer, "producer_id", -1)
         if made_up >= FIRST_PRODUCER_ID:
             known = self.names.of_producer
@@ -272,10 +272,10 @@ class Talk:
                 if topic.name and any(topic.topic_id):
                     self.names.topic_id(topic.topic_id, topic.name)
 
-    # The beginnings of most scenes
+    # Requests with which most scenes begin
 
     def topic(self, base: str, partitions: int = 1, **config: str) -> str:
-        """Create a topic and learn its id."""
+        """Create a topic and learn its id; returns its name."""
         name = self.fresh(base)
         body = {
             "topics": [
@@ -294,7 +294,7 @@ class Talk:
         return name
 
     def until_led(self, topic: str, partitions: int) -> None:
-        """Wait until the broker serves a topic's partitions, which may follow its creation."""
+        """Wait until the broker serves the topic's partitions, some time after their creation."""
         client, deadline = self._client("settle"), time.monotonic() + SETTLE_SECONDS
         made = ListOffsetsRequest.Topic
         asked = made(name=topic, partitions=[
@@ -305,13 +305,13 @@ class Talk:
             assert time.monotonic() < deadline, f"{topic} has no leaders"
 
     def producer(self, transactional_id: str | None = None) -> tuple[int, int]:
-        """A new producer: its id and epoch."""
+        """Initialize a producer; returns its id and epoch."""
         body = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
         answer = self.ask("InitProducerId", 4, body)
         return answer.producer_id, answer.producer_epoch
 
     def produce(self, topic: str, records: bytes, version: int = 9, **more: Any) -> Any:
-        """Produce to partition 0."""
+        """Produce to partition 0, or to `partition` in `more`."""
         data = {"index": more.pop("partition", 0), "records": records}
         body = {
             "transactional_id": None, "acks": -1, "timeout_ms": 10_000,
@@ -321,11 +321,11 @@ class Talk:
 
 
 FIRST_PRODUCER_ID = 100
-"""Smaller ids are unused: `prepare` allocates them."""
+"""No scene gets a smaller id, because `prepare` allocates those."""
 
 
 def batch(*values: str, timestamp: int = 1_600_000_000_000, **fields: Any) -> bytes:
-    """A batch of records without keys, a millisecond apart."""
+    """A batch of records with the same key (by default null), a millisecond apart."""
     key = fields.pop("key", None)
     return build_batch(
         [

@@ -2,9 +2,8 @@
 
 `Generator.body` makes a request of every API whose request names a topic, a group or a
 transactional id. All fields that name such a resource are filled in, at any depth; all other fields
-have values that change nothing. If a request has a list of resources, the list has one on which
-only the user has rights, one on which everybody has, one on which everybody is denied them, and one
-that does not exist.
+have values that change nothing. A list of resources gets four: one for which each user has ACLs of
+its own, one that everybody may access, one that nobody may access, and one that does not exist.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class Named(Enum):
 
 PUBLIC, BANNED, MISSING = "public", "banned", "missing"
 OTHERS = (PUBLIC, BANNED, MISSING)
-"""By rules for `User:*`: everything allowed, everything denied. About the last there are no rules,
-and it does not exist."""
+"""ACLs of `User:*` allow everything on the first, and deny everything on the second. The third has
+no ACLs, and does not exist."""
 UNKNOWN_ID = bytes(range(16))
 TOPICS_INSIDE = {
     "topics", "topic_data", "v3_and_below_topics", "topic_partitions", "resources",
 }  # fmt: skip
-"""Arrays whose elements name topics; those of config resources have the type of topics."""
+"""Arrays whose elements name topics. In `resources`, VALUES sets the type to topic."""
 TOPIC_FIELDS = {"topic", "topic_name", "topic_names", "subscribed_topic_names"}
 GROUP_FIELDS = {"group_id", "group_ids", "groups", "groups_names"}
 TRANSACTION_FIELDS = {"transactional_id", "transactional_ids", "v3_and_below_transactional_id"}
@@ -51,12 +50,12 @@ VALUES: dict[str, Any] = {
     "include_authorized_operations": True, "include_topic_authorized_operations": True,
     "include_cluster_authorized_operations": True,
 }  # fmt: skip
-"""Values of fields that would have no meaning as zero, or change something."""
+"""Values of fields for which zero would have no meaning, or would change something."""
 RECORDS = build_batch([Record(offset=0, timestamp=1_600_000_000_000, key=None, value=b"v")])
 
 
 def named_by(field: Field, inside: str) -> Named | None:
-    """What a field names, by its own name and the array that it is in."""
+    """Returns what a field names, which depends on its name and the array that contains it."""
     if field.name in TRANSACTION_FIELDS and field.type == "string":
         return Named.TRANSACTION
     if field.name in GROUP_FIELDS and field.type == "string":
@@ -70,7 +69,7 @@ def named_by(field: Field, inside: str) -> Named | None:
 
 
 def names(layout: Layout, inside: str = "") -> Iterator[Named]:
-    """What a request names, at whatever depth."""
+    """Yields what a request names, at any depth."""
     for field in layout.fields:
         if field.is_struct:
             yield from names(layout.classes[field.name].LAYOUT, field.name)
@@ -87,7 +86,7 @@ def naming_apis() -> list[ApiKey]:
 
 
 class Generator:
-    """Makes bodies about the asker's things; `own` has their names, `ids` those of the topics."""
+    """Makes requests. `own` has the names of the users' own resources, `ids` the topics' ids."""
 
     def __init__(self, own: dict[Named, str], ids: dict[str, bytes]) -> None:
         self.own, self.ids = own, ids
@@ -100,7 +99,7 @@ class Generator:
         return (self.own[kind], *OTHERS)
 
     def _struct(self, layout: Layout, version: int, inside: str, at: int) -> Body:
-        """A struct that names the `at`-th thing of each kind."""
+        """A struct that names the `at`-th resource of each kind."""
         fields = [f for f in layout.fields if version in f.versions and f.tag is None]
         by_name = any(named_by(f, inside) is Named.TOPIC and f.type == "string" for f in fields)
         made: Body = {}
@@ -128,7 +127,7 @@ class Generator:
 
     @staticmethod
     def _names_something(layout: Layout, inside: str) -> bool:
-        """Whether the elements of an array name something themselves, not further inside."""
+        """Whether an array's elements name a resource in a field outside nested structs."""
         return any(
             named_by(field, inside) is not None for field in layout.fields if not field.is_struct
         )

@@ -1,17 +1,19 @@
 """The access matrix: users with different ACLs send requests of every API to both brokers.
 
     python -m compat_tests.answers.matrix            # both brokers, side by side; needs Java
-    python -m compat_tests.answers.matrix --record   # keeps Kafka's answers, for tests/broker
+    python -m compat_tests.answers.matrix --record   # records Kafka's answers, too
 
-For each resource type and each operation that Kafka has for it there are three users: one who may
-do only that operation, one who may do all others, and one who may do all others but nothing on the
-cluster. So a request that needs two rights also comes from users with one of them. Other users have
-prefixed ACLs, ACLs for another host, or none; one is a super user.
+For each operation that Kafka has on a resource type, there are two users: one who may do only this
+operation, and one who may do everything else. If the resource type is topic, group or transactional
+id, a third user may do everything else, but nothing on the cluster. So a request that needs two
+permissions is also sent by users with only one of them. Other users have prefixed ACLs, ACLs for
+another host, or no ACLs; one is a super user.
 
-Every user sends a request of every API, in its newest version about resources that exist and in its
-oldest about resources that do not (`guarded`), and in both versions a request about several
-resources that is generated from the schema (`generated`). Only those fields of the answers are
-compared that depend on access: codes, names, operations.
+Every user sends requests of every API: in the newest version about resources that exist, in the
+oldest version about missing resources (`guarded`), and in both versions about several resources,
+generated from the schema (`generated`). The comparison is limited to those fields of the answers
+that depend on access: codes, names and operations. `tests/broker` compares Ottla's answers with the
+recorded ones.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ RECORDED = Path(__file__).with_name("access-4.4.0.json.xz")
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 PASSWORD = "secret"
 KAFKA_SILENT_AFTER_SECONDS = 0.5
-"""Apache Kafka never answers some of the questions."""
+"""The longest wait for an answer of Apache Kafka, which never answers some questions."""
 ACCEPTED = {
     "*, alter_configs of a logger, *": "Kafka looks at the broker's id first: 42, here 31.",
     "*, sync_group, *": "Kafka looks at the protocol's name first: 23, here 30.",
@@ -57,9 +59,9 @@ ACCEPTED = {
     "several, Produce *": "A transactional id with plain batches, which no client sends: Kafka does"
     " not look at the id, here it has to be the client's own.",
 }
-"""Differences by place, and why they are accepted: wherever the codes differ, Ottla is stricter."""
+"""Accepted places, and why they differ. Wherever the codes differ, Ottla is stricter."""
 ASKED = {key for key, _ in QUESTIONS.values()} | {ApiKey.ADD_PARTITIONS_TO_TXN}
-"""Of the APIs of the schema those that brokers without share groups and streams groups serve."""
+"""The APIs of the schema that a broker without share groups and streams groups serves."""
 LITERAL, PREFIXED, ALLOW, DENY = 3, 4, 3, 2
 Op = Operation
 OPERATIONS = {
@@ -86,7 +88,7 @@ NAMES = {
 }  # fmt: skip
 KEPT = {*KEYS, "error_code", "cluster_authorized_operations", "topic_authorized_operations",
         "authorized_operations"} - {"member_id", "log_dir", "producer_id", "host"}  # fmt: skip
-"""What access decides; other values are compared by `make compare`."""
+"""Fields that depend on access; `make compare` compares the other fields."""
 
 
 def rule(user: str, kind: Resource, name: str, operation: Op, **more: Any) -> Body:
@@ -99,7 +101,7 @@ def rule(user: str, kind: Resource, name: str, operation: Op, **more: Any) -> Bo
 
 
 def rules_of_users() -> dict[str, list[Body]]:
-    """The users, each with his rules."""
+    """Returns the ACLs of each user."""
     found: dict[str, list[Body]] = {"nobody": []}
 
     def everything(user: str, **more: Any) -> list[Body]:
@@ -114,7 +116,7 @@ def rules_of_users() -> dict[str, list[Body]]:
                       for name in NAMES[kind]]
             found[user] = everything(user) + denied
             if kind in (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID):
-                # Without rights on the cluster, which stand for many on topics and groups.
+                # Permissions on the cluster imply many on topics and groups.
                 user = f"local-{user}"
                 found[user] = [
                     {**each, "principal": f"User:{user}"} for each in found[user[6:]]
@@ -142,7 +144,7 @@ def rules_of_users() -> dict[str, list[Body]]:
 
 
 def rules_for_everybody() -> list[Body]:
-    """The rules for all principals, about what is public and what is banned."""
+    """Returns the ACLs of `User:*` on the PUBLIC and the BANNED resources."""
     return [
         rule("*", kind, name, Op.ALL, permission_type=permission)
         for kind in (Resource.TOPIC, Resource.GROUP, Resource.TRANSACTIONAL_ID)
@@ -187,19 +189,20 @@ LISTINGS: tuple[tuple[str, str, Body], ...] = (
     ("a strange token", "RenewDelegationToken", {"hmac": b"none", "renew_period_ms": 1000}),
     ("a strange token", "ExpireDelegationToken", {"hmac": b"none", "expiry_time_period_ms": 1000}),
 )  # fmt: skip
-"""What is filtered by what the asker may see, and delegation tokens; in the newest version."""
+"""Requests whose answer lists only what the user may see, and requests about delegation tokens. All
+are sent in the newest version."""
 Answers = dict[str, Any]
-"""What was answered, by pass, question and user."""
+"""The answers; the key names the pass, the question and the user."""
 
 
 @dataclass
 class MatrixTalk(Talk):
-    """A conversation in which connections named after a user are that user's."""
+    """A conversation in which a connection with a user's name is logged in as that user."""
 
     protected: tuple[str, int] = ("", 0)
     answers: Answers = field(default_factory=dict)
     silent_after: float = 30.0
-    """Seconds after which a question is taken as not answered."""
+    """Seconds after which a question is recorded as not answered."""
 
     def _client(self, connection: str) -> WireClient:
         if connection in USERS and connection not in self.connections:
@@ -243,7 +246,7 @@ class MatrixTalk(Talk):
 
 
 def reduced(answer: Any) -> Any:
-    """What access decides of an answer."""
+    """Returns the parts of an answer that depend on access."""
     if isinstance(answer, list):
         return [reduced(each) for each in answer]
     if not isinstance(answer, dict):
@@ -257,7 +260,8 @@ def reduced(answer: Any) -> Any:
 def matrix(
     address: tuple[str, int], protected: tuple[str, int], silent_after: float = 30.0
 ) -> Answers:
-    """Ask everything of one broker: its open listener, and the one that users log in to."""
+    """Ask one broker everything; returns its answers. `address` is its listener without login, and
+    users log in at `protected`."""
     prepare(address)
     talk = MatrixTalk(
         address, "matrix", 1, protected=protected, silent_after=silent_after
@@ -276,7 +280,7 @@ def matrix(
 
 
 def make_groups(talk: MatrixTalk) -> None:
-    """Have groups with offsets and transactional ids with producers: those that may be listed."""
+    """Create groups with offsets, and transactional ids with producers, for the listings."""
     talk.make_topics(TOPIC, PUBLIC, BANNED)
     offset = [{"partition_index": 0, "committed_offset": 0, "committed_metadata": ""}]
     for group in (GROUP, PUBLIC, BANNED):
@@ -291,7 +295,7 @@ def make_groups(talk: MatrixTalk) -> None:
 
 
 def ask_about_several(talk: MatrixTalk) -> None:
-    """Ask what is generated from the schema, in the oldest and the newest version."""
+    """Send the requests generated from the schema, in the oldest and the newest version."""
     exist = (TOPIC, PUBLIC, BANNED)
     ids = talk.make_topics(*exist)
     own = {Named.TOPIC: TOPIC, Named.GROUP: GROUP, Named.TRANSACTION: TRANSACTION}
@@ -309,7 +313,7 @@ def ask_about_several(talk: MatrixTalk) -> None:
 
 
 def ask_for_listings(talk: MatrixTalk) -> None:
-    """Ask what is filtered."""
+    """Send the requests of LISTINGS."""
     for what, name, body in LISTINGS:
         key = key_of(name)
         version = COMMON_VERSIONS[key][-1]
@@ -318,7 +322,7 @@ def ask_for_listings(talk: MatrixTalk) -> None:
 
 
 def ask_about_one(talk: MatrixTalk) -> None:
-    """Ask about what exists in the newest version, about what does not in the oldest."""
+    """Ask about existing resources in the newest version, about missing ones in the oldest."""
     topic_id = talk.make_topics(TOPIC)[TOPIC]
     for name, (key, question) in QUESTIONS.items():
         version = COMMON_VERSIONS[key][-1]
@@ -336,7 +340,7 @@ def ask_about_one(talk: MatrixTalk) -> None:
 
 
 def of_broker(broker: KafkaBroker | OttlaBroker) -> Answers:
-    """Start a broker, ask it, stop it."""
+    """Start a broker, ask it everything, and kill it; returns its answers."""
     port = free_port()
     broker.listen_also({"SASL_PLAINTEXT": port})
     broker.start()
@@ -355,7 +359,8 @@ def recorded() -> Answers:
 
 
 def unequal(kafka: Answers, ottla: Answers) -> list[str]:
-    """A line for each answer that differs and is not accepted, or for an entry that is needless."""
+    """Returns a line for each difference that no entry of ACCEPTED covers, and for each entry
+    that covers none."""
     found, used = [], set()
     for place in sorted({*kafka, *ottla}):
         theirs, ours = reduced(kafka.get(place)), reduced(ottla.get(place))
@@ -368,7 +373,8 @@ def unequal(kafka: Answers, ottla: Answers) -> list[str]:
 
 
 def main() -> int:
-    """Compare; the exit status is 0 if all answers are the same."""
+    """Compare both brokers. The exit status is 0 if every difference is accepted, and every
+    entry of ACCEPTED covers one."""
     with tempfile.TemporaryDirectory(prefix="ottla-matrix-") as directory:
         def lines(*settings: dict[str, str]) -> list[str]:
             return [f"{name}={value}" for each in settings for name, value in each.items()]

@@ -1,8 +1,8 @@
 """Answers as plain values, reduced to what must be equal on any broker.
 
-Ids that a broker generates are replaced by the names that a scene gave them, times of day
-by `<time>`, addresses and sizes of disks by their kind. Arrays are sorted,
-except those whose elements are identified only by their position.
+Ids that a broker generates are replaced by the names that a scene gave them, times of the broker's
+clock by `<time>`, and values such as addresses and disk sizes by `<host>` or `<bytes>`. Arrays are
+sorted, except those whose elements are identified only by their position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ottla.wire.structs import Struct
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 NOW_MS_FROM = 1_700_000_000_001
-"""Times from here on are of the broker's clock; scenes produce records of 2023 and before."""
+"""Times from here on are from the broker's clock, because scenes use earlier timestamps. The few
+later ones are far in the future."""
 IN_ORDER = {"CreateAclsResponse.results", "DeleteAclsResponse.filter_results"}
 KEYS = (
     "name", "topic", "topic_name", "topic_id", "group_id", "index", "partition_index", "partition",
@@ -28,7 +29,7 @@ KEYS = (
     "key", "entity", "user", "log_dir", "feature", "code", "producer_id", "entity_type",
     "mechanism", "pattern_type", "principal", "host", "operation", "permission_type",
 )  # fmt: skip
-"""Fields that identify an element; elements are sorted by them."""
+"""Fields that identify an element of an array; elements are sorted by them."""
 VARYING = {
     "host": "<host>", "port": "<port>", "cluster_id": "<cluster>", "total_bytes": "<bytes>",
     "usable_bytes": "<bytes>", "log_dir": "<directory>", "leader_directory_id": "<directory>",
@@ -58,7 +59,7 @@ class Names:
         self.of_text[str(value)] = f"<producer {name}>"
 
     def text(self, value: str) -> str:
-        """A text with names in place of ids; UUIDs are numbered in order of appearance."""
+        """A text with names in place of ids; unknown UUIDs are numbered in order of appearance."""
         for made_up in UUID_TEXT.findall(value):
             self.of_text.setdefault(made_up, f"<uuid {len(self.of_text)}>")
         for known, name in self.of_text.items():
@@ -119,7 +120,7 @@ def _leaf(field: Field, value: Any, names: Names) -> Any:
 
 
 def records(data: bytes, names: Names) -> Any:
-    """Fetched records, batch by batch; anything but a batch of format 2 as it is."""
+    """Fetched records, batch by batch; the text of `shortened` if they are not of format 2."""
     try:
         return _batches(data, names)
     except ProtocolError:
@@ -127,7 +128,7 @@ def records(data: bytes, names: Names) -> Any:
 
 
 def shortened(data: bytes) -> str:
-    """Bytes as text; of long ones only the beginning and a checksum."""
+    """Bytes as text: all of them, or if they are long, the beginning and a checksum."""
     return data.hex() if len(data) <= 80 else f"{data[:40].hex()}... {zlib.crc32(data):08x}"
 
 

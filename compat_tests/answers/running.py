@@ -1,4 +1,4 @@
-"""All scenes with one broker, and the transcript of Apache Kafka's answers as a file."""
+"""Plays the scenes with one broker, and stores Apache Kafka's answers in a file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def transcript(
     patience: float = 0.0,
     only: Container[str] = (),
 ) -> Transcript:
-    """Play scenes with a broker, all of them or only those named."""
+    """Play scenes with a broker, all of them or those in `only`; returns the transcript."""
     prepare(address)
     told: Transcript = {}
     for name, scene in scenes.items():
@@ -62,7 +62,7 @@ def transcript(
 
 
 def record(kafka: Transcript) -> None:
-    """Store Kafka's answers for a comparison without it; of messages only the key words."""
+    """Store Kafka's answers, for comparisons without Kafka. Messages are reduced to key words."""
     known: dict[str, int] = {}
     scenes = {}
     for name, entries in kafka.items():

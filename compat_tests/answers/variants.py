@@ -1,7 +1,7 @@
-"""Requests as plain values, and their variants: one field at a time set to a borderline value.
+"""Requests as plain values, and their variants: one or two fields have a borderline value.
 
-A request's body is a dictionary as in its schema (`{"topics": [{"name": "t", ...}]}`); fields that
-a version does not have are left out of it when it is sent, so that one body serves all versions.
+A request's body is a dictionary as in its schema (`{"topics": [{"name": "t", ...}]}`). When it is
+sent, fields that the version does not have are left out, so one body serves all versions.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _of_array(
 ) -> Iterator[tuple[Place, Any]]:
     if value:
         yield place, []
-        yield place, [*value, value[0]]                # the same one twice
+        yield place, [*value, value[0]]                # its first element twice
     for at, each in enumerate(value or ()):
         if field.is_struct:
             inner = layout.classes[field.name].LAYOUT
@@ -146,7 +146,7 @@ def varied(
     stride: int,
     chance: random.Random,
 ) -> Iterator[tuple[int, Body]]:
-    """Requests of all versions: as they should be, with a field wrong, and with two."""
+    """Yields requests of all versions: correct ones, then with one and with two wrong fields."""
     for version in versions:
         yield version, make()
         found = variants(api, version, make(), skip)
@@ -164,6 +164,6 @@ def varied(
 
 
 def _inside(first: Place, second: Place) -> bool:
-    """Whether setting both makes no sense, since one is in the other."""
+    """Whether one place is inside the other, so that a request cannot have both values."""
     shared = min(len(first), len(second))
     return first[:shared] == second[:shared]

@@ -13,7 +13,7 @@ KAFKA_FROM = {
     ApiKey.CREATE_DELEGATION_TOKEN: 1, ApiKey.RENEW_DELEGATION_TOKEN: 1,
     ApiKey.EXPIRE_DELEGATION_TOKEN: 1, ApiKey.DESCRIBE_DELEGATION_TOKEN: 1,
 }  # fmt: skip
-"""The first version, if Kafka 4 no longer serves the earlier ones."""
+"""The first version that Kafka 4 serves of APIs that once had earlier versions."""
 
 COMMON_VERSIONS = {
     key: range(KAFKA_FROM.get(key, api.versions.start), api.versions[-1] + 1)

@@ -1,1 +1,1 @@
-"""Chaos: a cluster of processes, stock clients, and faults from a seed."""
+"""Stock clients use a cluster while a seeded sequence of faults occurs; see README.md."""

@@ -1,8 +1,8 @@
-"""`python -m compat_tests.chaos --minutes N`: stock clients on three brokers amid faults, and a
-verdict.
+"""`python -m compat_tests.chaos --minutes N` runs stock clients on three brokers while faults
+occur, and checks the history of what the clients did.
 
-Exit status 0 only if the history breaks no rule, no client failed and all replicas are equal at the
-end. If it breaks a rule, its file is kept: `ottla pipeline check-history` checks it again.
+The exit status is 0 only if the history breaks no rule, no client failed, and all replicas are
+equal at the end. The file of the history is kept; `ottla pipeline check-history` checks it again.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def run(
     pause: float = PAUSE_SECONDS,
     first: list[str] | None = None,
 ) -> Report:
-    """One run of at least `seconds`, unless it is `enough` before, or of exactly these `faults`.
-    `first` are the faults that it begins with."""
+    """Run exactly these `faults`; or else first those of `first`, and then others until `seconds`
+    are over or `enough` is set. Returns the outcome."""
     enough = enough or threading.Event()
     report, history = Report(seed), History(directory / "history.jsonl")
     settings = [
@@ -143,7 +143,8 @@ def main() -> int:
         "mean seconds between a producer's batches; more of them keep a long history small"))
     parser.add_argument(
         "--faults", type=some_of(FAULTS), help="exactly these, with commas between them")
-    parser.add_argument("--dir", type=Path, help="keeps everything; by default what broke a rule")
+    parser.add_argument(
+        "--dir", type=Path, help="where the history and the logs go; default: a temporary one")
     arguments = parser.parse_args()
     directory = arguments.dir or Path(tempfile.mkdtemp(prefix="ottla-chaos-"))
     directory.mkdir(parents=True, exist_ok=True)

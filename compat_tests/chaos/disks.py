@@ -1,8 +1,8 @@
 """A disk of its own for each broker: an ext4 file system in a file, on a loop device.
 
-So disks can be full, fail and lose what was not flushed, as real ones do. Power is cut by the
-request with which file systems are tested (FS_IOC_SHUTDOWN): from then on nothing reaches the disk,
-neither data nor journal, and the next mount finds what was there. It needs root.
+So a disk can be full, fail, or lose what was not flushed, as real disks do. A power cut is the
+ioctl FS_IOC_SHUTDOWN, which exists for tests of file systems. After it, neither data nor journal
+reach the disk, and the next mount finds only what was there before. All of this needs root.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.tools.cli.local_cluster import LocalCluster
 from tests.broker.crashes.loop_disk import cut_power, run
 
 SIZE = 4 << 30
-"""Of a disk; its file is sparse."""
+"""The size of a disk, in bytes; its file is sparse."""
 PROBE_SIZE = 16 << 20
 BALLOON = "balloon"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -27,7 +27,7 @@ WITH_BOOT_ID = f'mount --bind "$0" {BOOT_ID} && exec "$@"'
 
 
 def why_not() -> str:
-    """What is missing for it, "" if nothing is."""
+    """Says what is missing for such disks; "" if nothing is missing."""
     tools = ("mkfs.ext4", "mount", "umount", "unshare")
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if os.geteuid() != 0 or missing:
@@ -48,13 +48,13 @@ def why_not() -> str:
 
 
 class LoopDisk:
-    """One disk: `image` is its file, `at` where it is mounted."""
+    """One disk: `image` is its file, `at` is its mount point."""
 
     def __init__(self, image: Path, at: Path, size: int = SIZE) -> None:
         self.image, self.at, self.size = image, at, size
 
     def make(self) -> None:
-        """A new disk, which is empty."""
+        """Make a new, empty disk."""
         self.at.mkdir(parents=True, exist_ok=True)
         self.image.unlink(missing_ok=True)
         with self.image.open("wb") as file:
@@ -84,7 +84,7 @@ class LoopDisk:
                             break
 
     def make_room(self) -> None:
-        """The end of `fill`. It is on the medium, or the next power cut fills the disk again."""
+        """Undo `fill`. Without the fsync, the next power cut would fill the disk again."""
         (self.at / BALLOON).unlink(missing_ok=True)
         directory = os.open(self.at, os.O_RDONLY)
         try:
@@ -105,8 +105,8 @@ class Disks:
         }
 
     def __enter__(self) -> Disks:
-        # Each broker sees mounts of its own (`unshare -m`, `ip netns exec`), which have to end with
-        # those here: what is still mounted anywhere must not be mounted a second time.
+        # Each broker has its own mount namespace (`unshare -m`, `ip netns exec`). An unmount here
+        # must propagate to it, because a disk that is mounted there must not be mounted again here.
         self.place.mkdir(parents=True, exist_ok=True)
         run("mount", "--bind", self.place, self.place)
         try:
@@ -135,12 +135,12 @@ class Disks:
         return self.place / f"boot-{node}"
 
     def boot(self, node: int) -> None:
-        """The machine starts, as brokers see it."""
+        """Give a broker a new boot id, as after a boot of its machine."""
         self.boot_id(node).write_text(f"{uuid.uuid4()}\n")
 
     @contextlib.contextmanager
     def full(self, nodes: list[int]) -> Iterator[None]:
-        """While these brokers' disks take no byte."""
+        """Keep these brokers' disks full during the `with` block."""
         try:
             for node in nodes:
                 self.disks[node].fill()
@@ -150,17 +150,17 @@ class Disks:
                 self.disks[node].make_room()
 
     def fail(self, node: int) -> None:
-        """Every access fails from now on."""
+        """Let every access to this broker's disk fail from now on."""
         cut_power(self.disks[node].at)
 
     def mend(self, node: int) -> None:
-        """A disk that has failed, or whose machine lost power, works again with what was on it. Its
-        broker must have ended."""
+        """Let a failed disk, or the disk of a machine without power, work again, with the data that
+        are on it. Its broker must have ended."""
         self.disks[node].unmount()
         self.disks[node].mount()
 
     def replace(self, node: int) -> None:
-        """A new disk in place of this one. Its broker must have ended."""
+        """Replace a disk by a new, empty one. Its broker must have ended."""
         self.disks[node].unmount()
         self.disks[node].make()
         self.disks[node].mount()

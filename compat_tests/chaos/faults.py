@@ -1,4 +1,4 @@
-"""What happens to the processes of a cluster. Each fault leaves all of them running."""
+"""The faults of a cluster. When a fault is over, all processes of the cluster run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Chaos:
         return self.left.pop()
 
     def happen(self, name: str) -> None:
-        """One fault, from its begin until all replicas are in sync again."""
+        """Cause one fault, and wait until all replicas are in sync again."""
         FAULTS[name](self)
         self.until_in_sync()
 
@@ -66,7 +66,7 @@ class Chaos:
             for index, part in topic.partitions.items() if set(part.isrs) != set(part.replicas)
         ]
 
-    # Who is hit
+    # Which broker a fault affects
 
     def any(self) -> LocalBroker:
         return self.cluster.brokers[self.chance.choice(sorted(self.cluster.brokers))]
@@ -83,7 +83,7 @@ class Chaos:
     # Faults
 
     def kill(self, broker: LocalBroker) -> None:
-        """kill -9, and a start soon or after the session has ended."""
+        """kill -9; the broker starts again soon, or after its ZooKeeper session has expired."""
         broker.kill()
         time.sleep(self.chance.choice((0.1, 2.0, SESSION_SECONDS + 2)))
         broker.start()
@@ -98,7 +98,7 @@ class Chaos:
             broker.wait_ready()
 
     def pause(self, broker: LocalBroker) -> None:
-        """SIGSTOP: its connections stay."""
+        """SIGSTOP for a while; the broker's connections stay open."""
         assert broker.process is not None
         broker.process.send_signal(signal.SIGSTOP)
         time.sleep(self.chance.choice((1.0, 4.0, SESSION_SECONDS + 4)))
@@ -118,7 +118,7 @@ class Chaos:
         self.cluster.zookeeper.start()
 
     def wipe(self, broker: LocalBroker) -> None:
-        """A machine whose disk is lost: the others have everything."""
+        """A broker loses its disk; the other brokers have all data."""
         self.until_in_sync()
         broker.kill()
         time.sleep(SESSION_SECONDS + 3)
@@ -130,14 +130,14 @@ class Chaos:
         broker.wait_ready()
 
     def fill(self, brokers: list[LocalBroker]) -> None:
-        """Disks without a free byte, until somebody makes room: nobody restarts anything."""
+        """These brokers' disks are full for a while; nothing is restarted."""
         assert self.disks is not None, NEED_ROOT
         with self.disks.full([broker.node_id for broker in brokers]):
             time.sleep(self.chance.choice((3.0, 15.0)))
 
     def fail_disk(self, broker: LocalBroker) -> None:
-        """Every access to a broker's only disk fails: the broker ends, or ends when it is stopped.
-        It starts again once the disk works again, with what had been flushed."""
+        """Every access to a broker's only disk fails, so the broker ends, or is stopped later. Then
+        the disk works again, with the data that were flushed, and the broker starts."""
         assert self.disks is not None and broker.process is not None, NEED_ROOT
         self.until_in_sync()
         self.disks.fail(broker.node_id)
@@ -148,8 +148,8 @@ class Chaos:
         broker.wait_ready()
 
     def cut_power(self, broker: LocalBroker) -> None:
-        """A machine stops at once: what was not flushed is lost. It boots after its session has
-        ended, as machines do."""
+        """A machine loses its power, and all data that were not flushed. As real machines do, it
+        boots only after the broker's ZooKeeper session has expired."""
         assert self.disks is not None and broker.process is not None, NEED_ROOT
         self.until_in_sync()
         broker.process.send_signal(signal.SIGSTOP)
@@ -162,14 +162,14 @@ class Chaos:
         broker.wait_ready()
 
     def cut_two(self) -> None:
-        """Two brokers do not reach each other, whoever else reaches both."""
+        """Two brokers cannot reach each other, but all others reach both."""
         assert self.network is not None, "cut connections need root"
         self.network.cut(*self.chance.sample(sorted(self.cluster.brokers), 2))
         time.sleep(self.chance.choice((2.0, SESSION_SECONDS + 4)))
         self.network.heal()
 
     def silence(self, broker: LocalBroker) -> None:
-        """A machine that nobody reaches any more, clients neither; it goes on by itself."""
+        """No broker and no client can reach a machine for a while; its broker keeps running."""
         assert self.network is not None, "cut connections need root"
         self.network.silence(broker.node_id)
         time.sleep(self.chance.choice((2.0, SESSION_SECONDS + 4)))

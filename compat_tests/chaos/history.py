@@ -12,7 +12,7 @@ from typing import Any
 
 
 class History:
-    """The file of events; its processes may be in different threads."""
+    """The file of events; several threads may write to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -24,20 +24,20 @@ class History:
         self.longest_gap = 0.0
 
     def note(self, event: dict[str, Any]) -> None:
-        """Write one event with the time of now."""
+        """Write one event with the current time."""
         with self.lock:
             # Not `json.dump`, whose encoder is written in Python and would use most of a core.
             self.file.write(json.dumps({**event, "t_ns": time.monotonic_ns()}) + "\n")
 
     def acked(self, sends: int) -> None:
-        """Count acknowledged sends, and notice how long there were none."""
+        """Count acknowledged sends, and update the longest time without one."""
         with self.lock:
             now = time.monotonic()
             self.longest_gap = max(self.longest_gap, now - self.acked_at)
             self.acked_at, self.sends = now, self.sends + sends
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """All events, once the clients have ended."""
+        """Yields all events. Call it only after the clients have ended."""
         self.file.flush()
         with self.path.open() as lines:
             for line in lines:
@@ -45,7 +45,7 @@ class History:
 
 
 class Process:
-    """One process of the history: one operation at a time."""
+    """One process of the history, which does one operation at a time."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -56,7 +56,7 @@ class Process:
         self.number, self.idx = next(self.history.numbers), 0
 
     def invoke(self, f: str, mops: list[Any], **fields: Any) -> None:
-        """An operation begins."""
+        """Write that an operation begins."""
         self.idx, self.f = self.idx + 1, f
         self.history.note({
             "process": self.number, "idx": self.idx, "type": "invoke", "f": f, "mops": mops,
@@ -64,7 +64,7 @@ class Process:
         })
 
     def end(self, kind: str, mops: list[Any], **fields: Any) -> None:
-        """It ends: ok, fail or info."""
+        """Write how the operation ended: `ok`, `fail`, or `info` if the outcome is unknown."""
         self.history.note({
             "process": self.number, "idx": self.idx, "type": kind, "f": self.f, "mops": mops,
             **fields,

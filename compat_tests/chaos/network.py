@@ -1,9 +1,9 @@
 """A network of its own for each broker, so that connections between processes can be cut.
 
-Each broker lives in a network namespace, on a bridge that this machine and ZooKeeper are on, too.
-Isolated ports of a bridge reach all ports that are not isolated, but not each other. So packets
-between two brokers are dropped silently, while clients and ZooKeeper reach both. It needs root and
-the `ip` command.
+Each broker runs in a network namespace. A bridge connects the namespaces with this machine, where
+the clients and ZooKeeper run. Isolated ports of a bridge reach all ports that are not isolated, but
+not each other. So packets between two isolated brokers are dropped silently, but clients and
+ZooKeeper reach both brokers. This needs root and the `ip` command.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ottla.tools.cli.local_cluster import CHROOT, LocalCluster
 
 
 def run(*words: str) -> None:
-    """One call of `ip`. Raises CalledProcessError."""
+    """Call `ip` once. Raises CalledProcessError."""
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
 
 def why_not() -> str:
-    """What is missing for it, "" if nothing is."""
+    """Says what is missing for such a network; "" if nothing is missing."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "cut connections need root and the ip command (apt install iproute2)"
     probe = f"ottla-probe-{os.getpid()}"
@@ -43,7 +43,7 @@ class Network:
         self.nodes = range(1, nodes + 1)
 
     def name(self, node: int) -> str:
-        """A node's namespace, and its port of the bridge."""
+        """The name of a node's namespace, and of its port on the bridge."""
         return f"{self.bridge}n{node}"
 
     def address(self, node: int) -> str:
@@ -69,7 +69,7 @@ class Network:
         subprocess.run(["ip", "link", "del", self.bridge], check=False)
 
     def host_brokers(self, cluster: LocalCluster) -> None:
-        """Have a cluster that is not started yet live in these namespaces."""
+        """Configure a cluster, before it starts, to run in these namespaces."""
         assert cluster.zookeeper is not None
         cluster.zookeeper.host = self.host
         for node, broker in cluster.brokers.items():
@@ -81,16 +81,16 @@ class Network:
             ]
 
     def cut(self, one: int, other: int) -> None:
-        """These two do not reach each other any more."""
+        """Cut the connections between two brokers."""
         for node in (one, other):
             run("link", "set", "dev", self.name(node), "type", "bridge_slave", "isolated", "on")
 
     def silence(self, node: int) -> None:
-        """Nobody reaches this one any more, and it reaches nobody: its machine is silent."""
+        """Cut all connections of a broker."""
         run("link", "set", self.name(node), "down")
 
     def heal(self) -> None:
-        """Everybody reaches everybody."""
+        """Restore all connections."""
         for node in self.nodes:
             run("link", "set", "dev", self.name(node), "type", "bridge_slave", "isolated", "off")
             run("link", "set", self.name(node), "up")

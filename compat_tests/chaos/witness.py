@@ -21,11 +21,11 @@ from ottla.wire.messages import ListOffsetsRequest, MetadataRequest
 EVERY_SECONDS = 0.25
 LATEST = -1
 LATEST_WITH_EPOCHS = 10
-"""ListOffsets of the last stock clients; it has leader epochs since version 4."""
+"""The highest version of ListOffsets that the witness sends. Its answers have leader epochs."""
 
 
 class Witness:
-    """What one broker says of itself, and of the leaders in its Metadata."""
+    """Writes down what one broker says about itself, and about the leaders in its Metadata."""
 
     def __init__(self, node: int, address: str, partitions: dict[str, int]) -> None:
         self.node, self.address, self.partitions = node, parse_address(address), partitions
@@ -33,19 +33,19 @@ class Witness:
         self.told: set[tuple[Any, ...]] = set()
 
     def watch(self, history: History, over: threading.Event) -> None:
-        """Note what is new until the run is over."""
+        """Ask the broker until the run is over, and write what is new to the history."""
         process = Process(history)
         while not over.wait(EVERY_SECONDS):
             process.invoke("end_offset", [])
             try:
                 process.end("ok", list(self._new()))
-            except (ClientError, OSError):          # it is dead, cut off, or stands still
+            except (ClientError, OSError):          # the broker is dead, cut off or stopped
                 self._close()
                 process.end("info", [])
         self._close()
 
     def _new(self) -> Iterator[list[Any]]:
-        """What it has not said before: an end that it says again proves nothing more."""
+        """Yields what the broker did not say before. An end that it repeats proves nothing new."""
         if self.connection is None:
             self.connection = Connection(
                 self.address, connect_seconds=1, request_seconds=5, retry_refused=False
@@ -53,11 +53,11 @@ class Witness:
         said = {*self._ends(self.connection), *self._leaders(self.connection)}
         for each in sorted(said - self.told):
             yield list(each)
-        # A leader without an answer now, as when it waits for its high watermark, has said it.
+        # Keep known leaders: one may give no answer now, while it waits for its high watermark.
         self.told = said | {each for each in self.told if each[0] == "leader"}
 
     def _ends(self, connection: Connection) -> Iterator[tuple[Any, ...]]:
-        """Where its consumers' partitions end, and in which epoch it leads them."""
+        """Yields the end for consumers of each partition that this broker leads, and the epoch."""
         topics = [
             ListOffsetsRequest.Topic(name=name, partitions=[
                 ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=LATEST)
@@ -74,7 +74,7 @@ class Witness:
                     yield "leader", key, each.leader_epoch, self.node
 
     def _leaders(self, connection: Connection) -> Iterator[tuple[Any, ...]]:
-        """The leaders in this broker's Metadata, with their epochs."""
+        """Yields the leaders in this broker's Metadata, with their epochs."""
         topics = [MetadataRequest.Topic(name=name) for name in self.partitions]
         for topic in connection.call(MetadataRequest(topics=topics)).topics:
             for each in topic.partitions:

@@ -1,6 +1,6 @@
-"""Stock clients, each in a thread: librdkafka's idempotent and transactional producers, its
-consumers of both isolation levels and members of a KIP-848 group, kafka-python's members of a
-classic one."""
+"""Stock clients, each in a thread: of librdkafka, idempotent and transactional producers, consumers
+with both isolation levels, and members of a KIP-848 group; of kafka-python, members of a classic
+group."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Workload:
     def __init__(
         self, brokers: dict[int, str], history: History, seed: int, pause: float
     ) -> None:
-        """`brokers` has the address of each."""
+        """`brokers` has each broker's address by node id."""
         self.brokers, self.bootstrap = brokers, ",".join(brokers.values())
         self.history, self.seed, self.pause = history, seed, pause
         self.over = threading.Event()
@@ -48,7 +48,7 @@ class Workload:
         self._begin("transactional-1", self.transact)
         self._begin("committed", lambda name: self.poll(name, "read_committed"))
         self._begin("uncommitted", lambda name: self.poll(name, "read_uncommitted"))
-        # Each broker is a rack of its own: they read two thirds from followers (KIP-392).
+        # A rack has one broker: these consumers read two thirds from followers (KIP-392).
         self._begin("near-1", lambda name: self.poll(name, "read_committed", rack_of(1)))
         self._begin("near-2", lambda name: self.poll(name, "read_uncommitted", rack_of(2)))
         self._begin("member-0", self.be_member)
@@ -71,7 +71,7 @@ class Workload:
             if thread.is_alive():
                 faulthandler.dump_traceback()       # where each thread waits
                 self.failures.append(AssertionError(f"{thread.name} does not end"))
-        # Where a connection broke, librdkafka 2.16 can wait for ever when a consumer is given up.
+        # After a broken connection, freeing a consumer can block librdkafka 2.16 for ever.
         threading.Thread(target=self.consumers.clear, daemon=True).start()
 
     def common(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Workload:
     # Producers
 
     def send(self, name: str) -> None:
-        """Idempotent sends of acks=all, many at a time, without an end to their retries."""
+        """Send many records at a time, with idempotence and acks=all; retries last DELIVERY_MS."""
         chance, process, number = random.Random(f"{self.seed} {name}"), Process(self.history), 0
         producer = Producer({
             **self.common(), "enable.idempotence": True, "acks": "all",
@@ -111,7 +111,7 @@ class Workload:
             time.sleep(self.pause * chance.expovariate(1))
 
     def transact(self, name: str) -> None:
-        """Transactions over several partitions, one in ten aborted."""
+        """Send transactions over several partitions; abort one in ten."""
         chance, process, number = random.Random(f"{self.seed} {name}"), Process(self.history), 0
         producer: Producer | None = None
         while not self.over.is_set():
@@ -127,7 +127,7 @@ class Workload:
             process.end(kind, batch.mops())
             self.history.acked(len(batch.offsets) if kind == "ok" else 0)
             if kind == "info":
-                producer = None             # its next one ends the transaction
+                producer = None             # the next one ends the transaction
             time.sleep(self.pause * chance.expovariate(1))
 
     def _transactional(self, name: str) -> Producer | None:
@@ -142,7 +142,7 @@ class Workload:
         return producer
 
     def _one(self, producer: Producer, batch: Batch, commit: bool) -> str:
-        """One transaction: ok, fail (aborted for certain) or info."""
+        """Do one transaction; returns `ok`, `fail` (certainly aborted) or `info` (unknown)."""
         try:
             producer.begin_transaction()
             batch.send(producer)
@@ -180,8 +180,8 @@ class Workload:
     def consumer(
         self, isolation: str, group: str = "nobody", settings: dict[str, Any] | None = None
     ) -> Consumer:
-        """A reader; it is a member of its group only if it subscribes. It is left without `close`,
-        which in librdkafka 2.16 can wait for ever for a coordinator whose connection broke.
+        """Makes a consumer, which joins its group only if it subscribes. It is not closed, because
+        after a broken connection `close` of librdkafka 2.16 can wait for its coordinator for ever.
         """
         return Consumer({
             **self.common(), "group.id": group, "isolation.level": isolation,
@@ -190,7 +190,7 @@ class Workload:
         })
 
     def be_member(self, name: str) -> None:
-        """A member of a group: it reads on from the committed offsets, and commits."""
+        """Be a member of a classic group: read from the committed offsets on, and commit."""
         process, moved = Process(self.history), Moved()
         consumer = KafkaConsumer(
             bootstrap_servers=self.bootstrap.split(","), group_id=GROUP, client_id=name,
@@ -227,7 +227,7 @@ class Workload:
         consumer.close()
 
     def be_new_member(self, name: str) -> None:
-        """A member of a KIP-848 group of librdkafka: it reads committed records, and commits."""
+        """Be a member of a KIP-848 group: read committed records, and commit."""
         process, moved, commits = Process(self.history), Moved(), Commits(self.history)
         consumer = self.consumer("read_committed", NEW_GROUP, {
             "group.protocol": "consumer", "on_commit": commits.answered,
@@ -244,7 +244,7 @@ class Workload:
                 ])
 
     def ask_offsets(self, name: str, group: str) -> None:
-        """What a group has committed, now and then."""
+        """Ask every half second which offsets a group has committed."""
         topic = PLAIN if group == GROUP else TRANSACTED
         process, asking = Process(self.history), self.consumer("read_committed", group)
         self.consumers.append(asking)
@@ -263,7 +263,7 @@ class Workload:
             ])
 
     def read_all(self, isolation: str) -> None:
-        """The final read of every partition, to its end."""
+        """Read every partition to its end; these are the final reads of the history."""
         process, consumer = Process(self.history), self.consumer(isolation)
         for at in everything():
             process.invoke("poll", [], isolation=isolation, final=True)
@@ -281,7 +281,7 @@ class Workload:
 
 
 class Batch:
-    """Values sent together, and the offsets that came back."""
+    """Values sent together, and their offsets from the acknowledgements."""
 
     def __init__(self) -> None:
         self.values: list[tuple[str, int, str]] = []
@@ -334,15 +334,15 @@ class Moved(ConsumerRebalanceListener):     # type: ignore[misc]
 
 
 class Commits:
-    """Commits of a librdkafka member, one after the other. They are answered in later polls: a
-    commit that waits can wait for ever, where librdkafka 2.16 has lost its coordinator."""
+    """Commits of a librdkafka member, one after the other. They are asynchronous, because a commit
+    that waits can wait for ever if librdkafka 2.16 has lost its coordinator."""
 
     def __init__(self, history: History) -> None:
         self.process = Process(history)
         self.open: list[Any] = []
 
     def begin(self, consumer: Consumer, offsets: list[TopicPartition]) -> None:
-        """Commit; of one without an answer so far the outcome is unknown."""
+        """Commit. If the previous commit has no answer yet, its outcome is recorded as unknown."""
         self.end("info")
         self.open = self.mops(offsets)
         self.process.invoke("commit_offsets", self.open)
@@ -352,7 +352,7 @@ class Commits:
             self.end("info")
 
     def answered(self, error: Any, offsets: list[TopicPartition]) -> None:
-        """What `on_commit` calls."""
+        """The callback `on_commit`, which later polls call."""
         if self.open and self.open == self.mops(offsets):
             failed = error is not None or any(each.error for each in offsets)
             self.end("info" if failed else "ok")
@@ -365,7 +365,7 @@ class Commits:
 
     @staticmethod
     def mops(offsets: list[TopicPartition]) -> list[Any]:
-        """What a history says of them."""
+        """These commits as the history has them."""
         return sorted(["commit", NEW_GROUP, key_of(each.topic, each.partition), each.offset]
                       for each in offsets)
 
@@ -375,7 +375,7 @@ Read = dict[tuple[str, int], list[Any]]
 
 
 def taken(consumer: Consumer) -> Read:
-    """What a consumer of librdkafka has now."""
+    """The records that a librdkafka consumer gets within half a second."""
     read: Read = {}
     for message in consumer.consume(500, 0.5):
         if message.error() is None:
@@ -386,12 +386,12 @@ def taken(consumer: Consumer) -> Read:
 
 
 def polls(read: Read) -> list[Any]:
-    """What a history says of it."""
+    """These records as the history has them."""
     return [["poll", key_of(*at), found] for at, found in read.items()]
 
 
 def end_of(consumer: Consumer, at: TopicPartition) -> int:
-    """The end of a partition, whose preferred leader may just take over."""
+    """The end of a partition. Repeats the question, because the leader may just be changing."""
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -1,1 +1,1 @@
-"""What each pipeline of `ottla.spark_interop` does in each event: docs/spark_promises.md."""
+"""Runs each pipeline of `ottla.spark_interop` in each event of docs/spark_promises.md."""

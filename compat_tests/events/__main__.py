@@ -22,7 +22,7 @@ from compat_tests.events.scenes import PIPELINES, Scene
 from compat_tests.spark_session import local_session
 
 EVENTS = [*HAPPENINGS, AWAY]
-AT_ONCE = 3     # scenes: more than one waits most of the time
+AT_ONCE = 3     # scenes that run in parallel, because each spends most of its time waiting
 SETTINGS = {
     "log.retention.check.interval.ms": "500", "log.cleaner.backoff.ms": "500",
     "log.segment.delete.delay.ms": "500", "group.initial.rebalance.delay.ms": "0",
@@ -42,7 +42,7 @@ def broker_of(kind: str, place: Path, kills: float) -> Broker:
 
 
 def outcome(scene: Scene, event: str) -> str:
-    """What came of an event; begins with WRONG if that was wrong."""
+    """Make an event happen in a scene; return the outcome, "WRONG: …" after an exception."""
     begin = time.monotonic()
     try:
         scene.begin()
@@ -54,7 +54,8 @@ def outcome(scene: Scene, event: str) -> str:
 
 
 def outcomes(scenes: list[Scene], event: str) -> Iterator[str]:
-    """What came of an event, scene by scene; some of them at once, where they do not meet."""
+    """The event's outcome in each scene. Scenes run in parallel unless they would disturb each
+    other."""
     if event == AWAY:
         yield from broker_away(scenes)
     else:

@@ -36,7 +36,7 @@ from compat_tests.waiting import wait_until
 from ottla import spark_interop as si
 from ottla.spark_interop.errors import DataLost, PipelineError
 
-NONE = "-"      # an event that the pipeline cannot meet
+NONE = "-"      # the outcome if the event cannot happen to the pipeline
 AWAY_SECONDS = 420
 BALLAST = "ballast"
 
@@ -46,7 +46,7 @@ def then_right(said: str | None) -> str:
 
 
 def killed(scene: Scene) -> str:
-    """kill -9 of driver, JVM and workers at each point of a commit."""
+    """Driver, JVM and workers are killed with kill -9 at each point of a commit."""
     first = 0
     for point in ROWS if scene.pipeline in WRITE_TOPICS else FILES:
         scene.send(numbered(first, 40))
@@ -62,7 +62,7 @@ def killed(scene: Scene) -> str:
 def in_another_process(
     scene: Scene, environment: dict[str, str], **more: Any
 ) -> subprocess.Popen[bytes]:
-    """The pipeline as a process group of its own."""
+    """Start the pipeline in another process, which gets a process group of its own."""
     given = {"bootstrap": scene.broker.bootstrap, "pipeline": scene.pipeline, "more": more,
              "place": str(scene.place), "topic": scene.topic, "number": scene.number}  # fmt: skip
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -75,7 +75,7 @@ def in_another_process(
 
 
 def twice(scene: Scene) -> str:
-    """Run twice, and again with more records."""
+    """The pipeline runs twice, and twice again after more records were sent."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.run()
@@ -87,7 +87,7 @@ def twice(scene: Scene) -> str:
 
 
 def two_at_once(scene: Scene) -> str:
-    """A second run while one goes on in another process."""
+    """The pipeline runs in this process while it also runs in another one."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.send(numbered(40, 40))
@@ -100,7 +100,7 @@ def two_at_once(scene: Scene) -> str:
     try:
         wait_until(other_caught_up, "the other process's batch", 300)
         said = []
-        for n in range(3):      # meanwhile the other one writes, too
+        for n in range(3):      # the other process writes at the same time
             scene.send(numbered(80 + 20 * n, 20))
             said.append(scene.attempt())
         ended = other.poll() is not None
@@ -116,7 +116,7 @@ def two_at_once(scene: Scene) -> str:
 
 
 def _caught_up(scene: Scene) -> bool:
-    """Whether what was sent is in a batch that Spark has committed."""
+    """Whether Spark has committed a batch that ends at the end of the scene's topic."""
     place = scene.place / "archive" if scene.pipeline == "replay" else scene.path
     folder = place / ("" if scene.pipeline in ("mirror", "dead-letter") else "_ottla/checkpoint")
     commits = [int(f.name) for f in (folder / "commits").glob("[0-9]*")]
@@ -128,7 +128,7 @@ def _caught_up(scene: Scene) -> bool:
 
 
 def recreated(scene: Scene) -> str:
-    """The topic that is read is deleted and created again, with more records than before."""
+    """The source topic is deleted and created again, and gets more records than before."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.delete(scene.topic)
@@ -146,13 +146,13 @@ def recreated(scene: Scene) -> str:
 
 
 def grown(scene: Scene) -> str:
-    """Partitions are added to the topic that is read."""
+    """Partitions are added to the source topic."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.send(numbered(40, 20))
     scene.grow(scene.topic, 4)
     wait_until(lambda: len(scene.cluster.partitions(scene.topic)) == 4, "four")
-    scene.send(numbered(60, 60))        # of the same keys, which are in other partitions now
+    scene.send(numbered(60, 60))        # some of the same keys now go to other partitions
     said = scene.attempt()
     if said is not None:
         for target in scene.targets:
@@ -180,13 +180,13 @@ def _lost(scene: Scene, lose: Callable[[], None]) -> str:
 
 
 def deleted_records(scene: Scene) -> str:
-    """DeleteRecords before they were read."""
+    """DeleteRecords removes records that the pipeline has not read."""
 
     return _lost(scene, lambda: scene.delete_records(scene.cluster.ends(scene.topic)))
 
 
 def expired(scene: Scene) -> str:
-    """Retention takes records before they were read."""
+    """Retention removes records that the pipeline has not read."""
 
     def lose() -> None:
         ends = scene.cluster.ends(scene.topic)
@@ -198,8 +198,8 @@ def expired(scene: Scene) -> str:
 
 
 def compacted(scene: Scene) -> str:
-    """Compaction removes older records of keys before they were read. The topics to write are not
-    compacted, which those are that a pipeline makes like its source."""
+    """Compaction removes older records of keys before the pipeline has read them. The target topics
+    are created here without compaction, because the pipeline would copy the source's setting."""
     for target in scene.targets if scene.pipeline in KEEP_PARTITIONS else ():
         scene.make(target, scene.partitions)
     scene.set(scene.topic, cleanup_policy="compact", segment_ms="50", retention_ms="-1",
@@ -209,15 +209,15 @@ def compacted(scene: Scene) -> str:
     done = list(scene.sent)
     scene.send(numbered(40, 40))
     count = len(readable(scene))
-    for n in range(60):                 # each closes a segment
+    for n in range(60):                 # each round closes a segment
         time.sleep(0.2)
         scene.send(numbered(80 + 2 * n, 2))
         if n > 10 and len(readable(scene)) < count:
             break
-    scene.run()                         # compaction goes on meanwhile
+    scene.run()                         # compaction continues during the run
     left = readable(scene)
     assert len(left) < len(scene.sent), "nothing was compacted"
-    if isinstance(scene.broker, ClusterBroker):     # another replica leads, with more or less left
+    if isinstance(scene.broker, ClusterBroker):     # the next leader may have compacted differently
         left = set({r.key: r.value for r in scene.sent}.values())
     scene.check(done + [r for r in scene.sent[len(done):] if r.value in left])
     return "right: what compaction left is there"
@@ -229,7 +229,7 @@ def readable(scene: Scene) -> set[bytes]:
 
 
 def target_deleted(scene: Scene) -> str:
-    """The topic, or the directory, that was written is deleted between two runs."""
+    """The topics or the directory that the pipeline writes are deleted between two runs."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.send(numbered(40, 20))
@@ -261,7 +261,7 @@ def target_deleted(scene: Scene) -> str:
 
 
 def target_small(scene: Scene) -> str:
-    """A record is larger than the topic to write allows."""
+    """A record is larger than the target topic's max.message.bytes."""
     if scene.pipeline not in KEEP_PARTITIONS:
         return NONE
     for target in scene.targets:
@@ -281,7 +281,7 @@ def target_small(scene: Scene) -> str:
 
 
 def rights(scene: Scene) -> str:
-    """Each right that the pipeline needs is missing once."""
+    """ACLs deny the operations that the pipeline needs, one at a time."""
     scene.send(numbered(0, 40))
     scene.run()
     scene.send(numbered(40, 10))
@@ -310,7 +310,7 @@ def rights(scene: Scene) -> str:
 
 
 def schema(scene: Scene) -> str:
-    """Values that are not of the schema."""
+    """Some values do not match the schema."""
     if scene.pipeline not in ("windows", "windows --to", "dead-letter"):
         return NONE
     scene.send(numbered(0, 40))
@@ -322,7 +322,7 @@ def schema(scene: Scene) -> str:
 
 
 def disk_full(scene: Scene) -> str:
-    """The file system of the path is full."""
+    """The file system of the pipeline's path is full."""
     if os.geteuid():
         return "not tried: mounting a small file system needs root"
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", scene.place], check=True)
@@ -347,11 +347,11 @@ def disk_full(scene: Scene) -> str:
 
 
 def broker_away(scenes: list[Scene]) -> list[str]:
-    """The broker is killed while runs of all pipelines go on, and started again when they have
-    ended: then each begins once more."""
+    """The broker is killed while all pipelines run, and started again after these runs have ended.
+    Then each pipeline runs once more. Returns each scene's outcome."""
     broker, ended = scenes[0].broker, dict[str, str]()
     if isinstance(broker, ClusterBroker):
-        return [NONE] * len(scenes)     # one of three is away again and again
+        return [NONE] * len(scenes)     # `--kills` takes a cluster's brokers away in all events
     for scene in scenes:
         scene.begin()
         scene.send(numbered(0, 40))
@@ -380,7 +380,8 @@ def broker_away(scenes: list[Scene]) -> list[str]:
 
 
 def _until_it_ends(scene: Scene, ended: dict[str, str]) -> None:
-    """A run while the broker goes away, and a second one once that has ended."""
+    """Run the pipeline until the killed broker ends the run, and then once more without the broker.
+    Put what both runs reported into `ended`."""
     try:
         first = scene.attempt(every="500 milliseconds")
         begun = time.monotonic()
@@ -417,7 +418,7 @@ HAPPENINGS: dict[str, Callable[[Scene], str]] = {
     "disk full": disk_full,
     "kill -9 at each commit": killed,
 }
-AWAY = "broker away"    # for all pipelines at once: `broker_away`
+AWAY = "broker away"    # happens to all pipelines at the same time, see `broker_away`
 ALONE = ("two at once", "rights missing", "kill -9 at each commit")
-"""For one pipeline at a time: with other processes, or with rights of a topic that all of them
-write."""
+"""These events happen to one pipeline at a time: they start other processes, or deny access to a
+topic that several pipelines write."""

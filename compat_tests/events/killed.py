@@ -1,7 +1,7 @@
-"""Runs a pipeline and ends the driver, its JVM and its workers by kill -9 at one point of a commit.
+"""Runs a pipeline, and kills driver, JVM and workers with kill -9 at one point of a commit.
 
-`python -m compat_tests.events.killed JSON`, as a process group of its own; `happenings.killed`
-starts it. The classes below take the place of the pipeline's own, also in Spark's Python workers.
+`happenings.py` starts `python -m compat_tests.events.killed JSON` in a process group of its own.
+The classes below replace the pipeline's own, also in Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROWS = ("rows sent", "progress sent", "committed")
 
 
 class Brokered:
-    """The address of a broker of another process."""
+    """A broker that another process runs: only its address is known here."""
 
     pid = 0
 
@@ -32,23 +32,23 @@ class Brokered:
         self.bootstrap = bootstrap
 
     def start(self) -> None:
-        """It runs."""
+        """Do nothing: the broker runs already."""
 
     def stop(self) -> None:
-        """Its own process does."""
+        """Do nothing: the process that started the broker stops it."""
 
     kill = stop
 
 
 def end_here(point: str) -> None:
-    """kill -9 for driver and JVM, and for Spark's workers, if this is the point."""
+    """If this is the chosen point, kill driver, JVM and Spark's workers with kill -9."""
     if os.environ.get(POINT) == point:
         os.killpg(int(os.environ[GROUP]), signal.SIGKILL)
         os.killpg(0, signal.SIGKILL)
 
 
 class KilledTable(Table):
-    """A table whose writer ends at a point of a batch."""
+    """A table whose writer is killed at the chosen point of a batch."""
 
     def adopt(self, *given: Any, **more: Any) -> Any:
         end_here("files written")
@@ -62,11 +62,11 @@ class KilledTable(Table):
 
 
 class KilledLane(transactional.Lane):
-    """A lane whose process ends at a point of a transaction."""
+    """A lane whose process is killed at the chosen point of a transaction."""
 
     def _send(self, *record: Any, **more: Any) -> None:
         if record[0] == progress.TOPIC:
-            end_here("rows sent")       # the lane has just seen that all of them are there
+            end_here("rows sent")       # the lane has just checked that all rows were delivered
         super()._send(*record, **more)
         if record[0] == progress.TOPIC and os.environ.get(POINT) == "progress sent":
             self._producer.flush(60)
@@ -78,7 +78,7 @@ class KilledLane(transactional.Lane):
 
 
 def main() -> None:
-    """The command: {"bootstrap", "pipeline", "place", "topic", "number", "more"}."""
+    """The command. Its argument is a JSON object, which `happenings.in_another_process` makes."""
     import importlib
 
     given = json.loads(sys.argv[1])
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Workers import the classes by the name of this module.
+    # Spark's Python workers import the classes from this module's real name, not from `__main__`.
     from compat_tests.events import killed
 
     killed.main()

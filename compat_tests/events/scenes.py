@@ -22,7 +22,7 @@ from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 
 FIRST_MS = 1_000_000
-STEP_MS = 100           # ten records in each window of a second
+STEP_MS = 100           # so each window of one second has ten records
 KEYS = 20
 SCHEMA = "n INT"
 
@@ -44,13 +44,13 @@ class Record:
 
 
 def numbered(first: int, count: int) -> list[Record]:
-    """Records that are of the schema."""
+    """Records whose values match SCHEMA."""
     return [Record(n, b'{"n":%d}' % n) for n in range(first, first + count)]
 
 
 @dataclass
 class Scene:
-    """One pipeline on a topic of its own. `sent` is what has to come out."""
+    """One pipeline on a topic of its own. `sent` has the records that its result must contain."""
 
     spark: SparkSession
     broker: Broker
@@ -59,15 +59,15 @@ class Scene:
     topic: str
     partitions: int = 2
     sent: list[Record] = field(default_factory=list)
-    number: int = 0     # of the attempt from the beginning: its paths and names
-    deleted: set[str] = field(default_factory=set)      # ids of topics
+    number: int = 0     # how often the pipeline began anew; part of its paths and names
+    deleted: set[str] = field(default_factory=set)      # ids of deleted topics
 
     def __post_init__(self) -> None:
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         self.cluster = Cluster(self.broker.bootstrap)
 
     def begin(self) -> None:
-        """Makes the topic, and a directory for everything."""
+        """Create the topic, and a directory for all files of the scene."""
         self.place.mkdir()
         self.make(self.topic, self.partitions)
 
@@ -86,7 +86,7 @@ class Scene:
         return [self.to, *more] if self.pipeline in WRITE_TOPICS else []
 
     def make(self, topic: str, partitions: int, **config: str) -> None:
-        """A topic; one of this name may still be in deletion."""
+        """Create a topic. An older topic of this name may still be in deletion."""
         settings = {"retention.ms": "-1"} | {k.replace("_", "."): v for k, v in config.items()}
 
         new = NewTopic(topic, partitions, -1, config=settings)
@@ -94,7 +94,7 @@ class Scene:
         def made() -> bool:
             try:
                 self.admin.create_topics([new])[topic].result(60)
-            except KafkaException:      # the answer may be lost, and the topic there
+            except KafkaException:      # the topic may exist although the answer was lost
                 return self.cluster.topic_ids([topic])[topic] not in {None, *self.deleted}
             return True
 
@@ -115,13 +115,13 @@ class Scene:
         self.ask(lambda admin: admin.alter_configs([resource])[resource])
 
     def delete_records(self, offsets: dict[int, int]) -> None:
-        """Those before these offsets of the scene's topic."""
+        """Delete the records of the scene's topic before these offsets."""
         for each in [TopicPartition(self.topic, p, offset) for p, offset in offsets.items()]:
             self.ask(lambda admin: admin.delete_records([each])[each])  # noqa: B023
 
     def ask(self, ask: Callable[[AdminClient], Any], done: str | None = None) -> None:
-        """Has it done, by another broker where one was killed. `done` is the error of a second
-        attempt after the first one's answer was lost."""
+        """Send an admin request, and repeat it if a broker was killed. `done` is the error that a
+        repeated request gets if the first one was executed, but its answer was lost."""
 
         def asked(admin: AdminClient) -> None:
             try:
@@ -133,7 +133,7 @@ class Scene:
         self.cluster.asked(asked)
 
     def send(self, records: list[Record]) -> None:
-        """Records of one key are in one partition, as long as there are as many of these."""
+        """Produce records. All records of a key go to one partition until partitions are added."""
         failed: list[object] = []
 
         def delivered(error: object, _: object) -> None:
@@ -149,11 +149,11 @@ class Scene:
         self.sent += records
 
     def run(self, **more: Any) -> dict[str, Any]:
-        """Runs the pipeline; raises what it raises."""
+        """Run the pipeline, and return its report."""
         return PIPELINES[self.pipeline](self, **more)
 
     def attempt(self, **more: Any) -> str | None:
-        """Runs the pipeline; what it said if it refused."""
+        """Run the pipeline; return its message if it raised PipelineError, otherwise None."""
         try:
             self.run(**more)
         except PipelineError as error:
@@ -161,12 +161,12 @@ class Scene:
         return None
 
     def anew(self) -> None:
-        """The next run begins from the beginning, with other paths and names."""
+        """Make the next run start from the beginning, with other paths and names."""
         self.number += 1
 
     def check(self, surely: list[Record] | None = None) -> None:
-        """AssertionError unless exactly what was sent came out; where `surely` is given, at least
-        that."""
+        """Raise AssertionError unless the result has exactly the sent records. If `surely` is
+        given, only these must be in the result; other sent records may be missing."""
         found, wanted = self._found(), self._wanted(self.sent)
         if isinstance(found, Counter):
             least = wanted if surely is None else self._wanted(surely)
@@ -231,8 +231,8 @@ def windows_to(scene: Scene, **more: Any) -> dict[str, Any]:
 
 
 def replay(scene: Scene, **more: Any) -> dict[str, Any]:
-    """The archive is brought up to date first, as in a file of steps. It is the source, and stays
-    when the replay begins anew."""
+    """Bring the archive up to date, as a file of steps would, and replay it. The archive is the
+    source, so it stays when the replay begins anew."""
     own = {k: more.pop(k) for k in ("allow_gaps", "every") if k in more}
     allowed = {k: v for k, v in own.items() if k == "allow_gaps"}
     path = scene.place / "archive"

@@ -1,4 +1,4 @@
-"""bytewax: BOOTSTRAP INPUT OUTPUT."""
+"""Counts the records of each key with bytewax; arguments: BOOTSTRAP INPUT OUTPUT."""
 
 import sys
 
@@ -15,7 +15,7 @@ keyed = op.map("key", read.oks, lambda message: (message.key.decode(), message.v
 
 
 def counted(count, value):
-    """The value with how many its key has had."""
+    """The new count, and the value followed by the number of records that its key has had."""
     count = (count or 0) + 1
     return count, b"%b %d" % (value, count)
 

@@ -1,4 +1,7 @@
-"""FastStream on aiokafka or confluent-kafka: BOOTSTRAP INPUT OUTPUT LIBRARY."""
+"""Counts the records of each key with FastStream; arguments: BOOTSTRAP INPUT OUTPUT LIBRARY.
+
+LIBRARY is `aiokafka` or `confluent`.
+"""
 
 import asyncio
 import sys
@@ -19,7 +22,7 @@ counts = Counter()
 
 @broker.subscriber(source, group_id=f"faststream-{library}", auto_offset_reset="earliest")
 async def handle(body: bytes, message: KafkaMessage) -> None:
-    """The value with how many its key has had."""
+    """Publish the value, followed by the number of records that its key has had."""
     raw = message.raw_message
     key = raw.key() if callable(raw.key) else raw.key
     counts[key] += 1

@@ -1,4 +1,4 @@
-"""Pathway: BOOTSTRAP INPUT OUTPUT."""
+"""Copies a topic's values to another topic with Pathway; arguments: BOOTSTRAP INPUT OUTPUT."""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""Quix Streams, exactly once: BOOTSTRAP INPUT OUTPUT STATE."""
+"""Counts the records of each key with Quix Streams, exactly once.
+
+Arguments: BOOTSTRAP INPUT OUTPUT STATE.
+"""
 
 import sys
 
@@ -17,7 +20,7 @@ frame = app.dataframe(app.topic(source, value_deserializer="str", key_deserializ
 
 
 def counted(value, state):
-    """The value with how many its key has had."""
+    """The value, followed by the number of records that its key has had."""
     count = state.get("count", 0) + 1
     state.set("count", count)
     return f"{value} {count}"

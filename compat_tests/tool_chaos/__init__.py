@@ -1,1 +1,1 @@
-"""Our commands and stock clients amid kills: README.md."""
+"""Tests our commands and stock clients while processes are killed; see README.md."""

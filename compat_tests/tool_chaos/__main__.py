@@ -1,8 +1,8 @@
-"""`python -m compat_tests.tool_chaos --seeds 1-100`: our commands and stock clients as processes,
-which are killed, as are their brokers and the readers of their pipes; and a verdict.
+"""`python -m compat_tests.tool_chaos --seeds 1-100`: runs our commands and stock clients, kills
+commands, brokers and the readers of pipes meanwhile, and checks what is promised.
 
-Exit status 0 only if every promise was kept. The outputs of a seed that broke one stay, and its
-number makes the same choices again.
+The exit status is 0 only if every promise was kept. The outputs of a seed that broke a promise are
+kept, and a run with the same seed makes the same choices again.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ SCENES: dict[str, tuple[int, Scene]] = {
     "log import": (2, files.adopt),
     "calls of clients": (3, clients.calls),
 }
-"""How often each is chosen, beside the others."""
+"""Each scene with its weight: how often it is chosen in relation to the others."""
 
 
 @dataclass
 class Report:
-    """What came of a run."""
+    """The result of a run: seeds and seconds by scene, and what went wrong."""
 
     scenes: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Report:
 
 
 def one(number: int, world: World, folder: Path, names: list[str], report: Report) -> bool:
-    """Run a seed; whether its world can be used for the next one."""
+    """Run a seed; return whether it kept every promise, so that the next seed can use its world."""
     seed = Seed(number, world, folder)
     name = seed.chance.choices(names, [SCENES[each][0] for each in names])[0]
     began = time.monotonic()
@@ -95,8 +95,8 @@ def run(
     directory: Path, seeds: Iterable[int], brokers: int, seconds: float = float("inf"),
     names: list[str] | None = None, enough: threading.Event | None = None,
 ) -> Report:
-    """Seeds one after the other, until they or the time are over. After a broken promise the next
-    seed gets a new world: the logs of the old one belong to it."""
+    """Run one seed after the other, until none is left, the time is over, or `enough` is set. After
+    a broken promise, the next seed gets a new world, so that the logs of the old world are kept."""
     report, left = Report(), iter(seeds)
     end = time.monotonic() + seconds
     enough = enough or threading.Event()
@@ -128,14 +128,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m compat_tests.tool_chaos", description=__doc__)
     parser.add_argument("--seeds", default="1-100", help="a number, or a range such as 1-100")
-    parser.add_argument("--minutes", type=float, help="go on for so long, from the first seed on")
+    parser.add_argument("--minutes", type=float, help="how long to run, from the first seed on")
     parser.add_argument("--hours", type=float, help="the same in hours")
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument(
         "--scenes", type=some_of(SCENES), help=f"only these, with commas: {', '.join(SCENES)}")
-    parser.add_argument("--dir", type=Path, help="keeps what is left here")
+    parser.add_argument("--dir", type=Path, help=(
+        "where the outputs and logs go; default: a temporary one, removed if nothing was found"))
     options = parser.parse_args()
-    # What is started by a shell in the background ignores it, and so would every command here.
+    # If a shell starts this program in the background, the program ignores SIGINT, and without this
+    # line, every command that it starts would ignore SIGINT, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     enough = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: enough.set())

@@ -1,5 +1,5 @@
-"""Scenes of commands that change or show a cluster: status 0 means that the change is done, and the
-same command completes a change that was interrupted."""
+"""Scenes of commands that change or show a cluster. Status 0 means that the change is done. If a
+command was interrupted, the same command completes the change."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tests.tools.command_lines import COMMANDS, REMOTE, fill, line_of
 
 UNHEARD_OF = "--no-such-flag"
 TWICE = ("exists", "no topic", "UNKNOWN_TOPIC", "does not exist", "already has")
-"""What a command says that was done before, and was not told so."""
+"""Parts of the error messages of a repeated command, if the interrupted one did the change."""
 LONG = {"console", "cluster drain", "kafka-verifiable-consumer", "mirror", "kafka-mirror-maker",
         "consume", "kafka-e2e-latency", "user set", "kafka-console-consumer"}  # fmt: skip
 """Commands that do not end by themselves, or have scenes of their own."""
 
 
 def group_reset(seed: Seed) -> None:
-    """All offsets are the new ones with status 0, and each is the old or the new one whatever."""
+    """With status 0, all offsets are the new ones. With any status, each is the old or the new one.
+    """
     name, old, new = seed.name("reset"), 7, seed.chance.randrange(8, EACH)
     commit_at(seed.world.bootstrap, name, old)
     words = ["group", "reset", name, "--topic", SOURCE, "--to", str(new), "--yes"]
@@ -40,7 +41,8 @@ def group_reset(seed: Seed) -> None:
 
 
 def topics(seed: Seed) -> None:
-    """A topic's life: created, grown, set, trimmed, deleted, each amid an event."""
+    """A topic is created, gets more partitions and a new setting, and is deleted, each time with an
+    event."""
     name = seed.name("life")
     steps = [
         ["topic", "create", name, "--partitions", "2", "--config", "retention.ms=1d"],
@@ -57,7 +59,7 @@ def topics(seed: Seed) -> None:
 
 
 def check_step(seed: Seed, name: str, step: int) -> None:
-    """What must be so after a step that was done."""
+    """Check the topic after a step was completed."""
     shown = seed.run(["topic", "list", name, "-o", "name"])
     assert shown.lines == ([] if step == 3 else [name.encode()]), shown
     if step == 3:
@@ -104,14 +106,14 @@ def reassign(seed: Seed) -> None:
 
 
 def any_command(seed: Seed) -> None:
-    """An example of the table amid an event: it ends, and says how."""
+    """Run an example of the table of commands with an event; it must end with a known status."""
     words = seed.chance.choice(sorted(set(REMOTE) - LONG))
     seed.folder.mkdir(parents=True, exist_ok=True)
     fill(seed.folder, SOURCE, seed.world.bootstrap)
     line = line_of(words, seed.world.bootstrap, SOURCE)
     line = [str(seed.folder / one) if (seed.folder / one).is_file() else one for one in line]
     if COMMANDS[words].marks & {"destroys"} or words in DESTROYING:
-        line.append(UNHEARD_OF)         # the topic is needed; the command line is wrong
+        line.append(UNHEARD_OF)         # so that the command refuses, because the topic is needed
     event = seed.event(ALL)
     seed.told.append(f"{words}: {event}")
     running = seed.start(line)
@@ -125,7 +127,7 @@ def any_command(seed: Seed) -> None:
         running.kill()
     if event.hits_brokers:
         seed.world.until_in_sync()
-    # What an example finds here may be refused: its status is another scene's question.
+    # The cluster may refuse an example, so this scene does not expect status 0.
     assert outcome.status in (0, 1, 2, 130, 143, -2, -9, -15), outcome.status
     seed.check(Outcome(outcome.words, 0, outcome.out, outcome.err, outcome.left_behind), event)
 
@@ -138,7 +140,8 @@ DESTROYING = {"kafka-topics", "kafka-delete-records", "kafka-reassign-partitions
 
 
 def wrong_command_line(seed: Seed) -> None:
-    """A flag that there is not: 2, under Kafka's names 1, at once, also while no broker runs."""
+    """With an unknown flag, a command ends with status 2, under Kafka's names with status 1, within
+    30 s, although no broker runs."""
     name = seed.chance.choice(sorted({**table.read("ottla"), **table.read("kafka")}))
     kafka = name.startswith("kafka-")
     nodes = list(seed.world.nodes)
@@ -155,7 +158,7 @@ def wrong_command_line(seed: Seed) -> None:
 
 
 def unreachable(seed: Seed) -> None:
-    """While no broker runs commands end by themselves, with 1 and a word."""
+    """If no broker runs, commands end by themselves, with status 1 and a message."""
     words = seed.chance.choice([
         ["topic", "list"], ["consume", SOURCE, "--exit"], ["group", "list"], ["cluster", "info"],
         ["consume", SOURCE, "--group", seed.name("none"), "--exit"], ["cluster", "check"],

@@ -1,8 +1,8 @@
 """`python -m compat_tests.tool_chaos.calls BOOTSTRAP TOPIC NAME SECONDS CLIENT`: a stock client
-makes one call after the other, and says which took longer than its own time-out.
+makes one call after the other, and the program reports calls that exceeded their own time-out.
 
-Prints a line for each kind of call; ends with 1 if one was late, or if the client is of no use any
-more once its brokers are back.
+Prints a line for each kind of call. Ends with status 1 if a call was late, or if a kind of call
+still fails USEFUL_SECONDS after all brokers are back.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any
 
 TIMEOUT = 3.0
 SLACK = 7.0
-"""A busy machine's, and that of a call which takes a step after its time is over."""
+"""Seconds by which a call may exceed its time-out, because the machine may be busy, and because
+some calls finish a step after their time is over."""
 USEFUL_SECONDS = 60.0
 """How long a client may need to find its brokers again."""
 Call = tuple[str, Callable[[], Any]]
 
 
 class Watched:
-    """Makes calls, and notes those that were late."""
+    """Makes calls, counts them, and notes those that were late."""
 
     def __init__(self) -> None:
         self.done, self.failed = Counter[str](), Counter[str]()
@@ -31,7 +32,7 @@ class Watched:
         self.error: Exception | None = None
 
     def make(self, name: str, call: Callable[[], Any]) -> bool:
-        """One call; whether it worked."""
+        """Make one call; return whether it succeeded."""
         began = time.monotonic()
         try:
             call()
@@ -47,8 +48,8 @@ class Watched:
 
 
 def confluent(bootstrap: str, topic: str, name: str) -> list[Call]:
-    """Calls of librdkafka's clients. Its admin client is not asked what a coordinator answers: it
-    aborts the process where that broker goes away meanwhile (a known fault of librdkafka)."""
+    """Calls of librdkafka's clients. The admin client sends no requests to a coordinator, because
+    it aborts the process if this broker goes away meanwhile (a known fault of librdkafka)."""
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
@@ -73,8 +74,8 @@ def confluent(bootstrap: str, topic: str, name: str) -> list[Call]:
             raise TimeoutError
 
     def offsets() -> None:
-        # It keeps the leader epoch of its last metadata: after FENCED_LEADER_EPOCH it asks again
-        # with the same one, until something else renews them.
+        # librdkafka keeps the leader epoch of its last metadata. After FENCED_LEADER_EPOCH it
+        # repeats the request with the same epoch, until another call renews the metadata.
         try:
             all_of(admin.list_offsets({place: OffsetSpec.latest()}, request_timeout=TIMEOUT))
         except KafkaException:
@@ -104,7 +105,7 @@ def confluent(bootstrap: str, topic: str, name: str) -> list[Call]:
 
 
 def transactional(bootstrap: str, topic: str, name: str) -> list[Call]:
-    """A transactional producer of librdkafka; a new one takes the place of one that is fenced."""
+    """Calls of a transactional librdkafka producer; a new producer replaces it after an error."""
     from confluent_kafka import Producer
 
     held: list[Any] = []
@@ -149,8 +150,8 @@ def kafka_python(bootstrap: str, topic: str, name: str) -> list[Call]:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
     servers, ms = bootstrap.split(","), int(TIMEOUT * 1000)
-    # Not a short delivery_timeout_ms: kafka-python 3.0 asks for no other producer id once a batch
-    # has expired, and sends nothing any more.
+    # No short delivery_timeout_ms: after a batch has expired, kafka-python 3.0 requests no new
+    # producer id, and sends nothing any more.
     producer = KafkaProducer(
         bootstrap_servers=servers, max_block_ms=ms, request_timeout_ms=ms, linger_ms=0)
     member = KafkaConsumer(
@@ -183,7 +184,7 @@ def main() -> int:
             watched.make(called, call)
         time.sleep(0.02)
     useless = []
-    for called, call in calls:          # the brokers are back
+    for called, call in calls:          # by now, all brokers are back
         until = time.monotonic() + USEFUL_SECONDS
         while not watched.make(called, call):
             if time.monotonic() > until:
@@ -204,4 +205,4 @@ if __name__ == "__main__":
         sys.stdout.flush()
         import os
 
-        os._exit(status)        # librdkafka's end is not the question here
+        os._exit(status)        # without librdkafka's shutdown, which is not tested here

@@ -1,4 +1,4 @@
-"""Stock clients while their brokers are killed, stopped and paused."""
+"""The scene of stock clients whose brokers are killed, stopped and paused."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from compat_tests.waiting import wait_until
 
 SECONDS = 8.0
 ABORTED = "rd_kafka_enq_once_del_source_return"
-"""librdkafka's admin client aborts its process now and then where a broker goes away."""
+"""Printed if librdkafka's admin client aborts its process, as it sometimes does if a broker goes
+away."""
 
 
 def calls(seed: Seed) -> None:
-    """Every call returns within its own time-out, and works again once the brokers are back."""
+    """Every call returns within its own time-out, and works again after the brokers are back."""
     topic, client = seed.name("calls"), seed.chance.choice(sorted(CLIENTS))
     seed.world.create(topic)
     running = seed.start([

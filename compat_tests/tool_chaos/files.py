@@ -1,4 +1,4 @@
-"""Scenes of `ottla log`: status 0 means that everything was read; a second run ends an import."""
+"""Scenes of `ottla log`. Status 0 means that all was read. A new run completes a killed import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ ENDINGS = (*PROCESS[:3], "close the reader", "nothing")
 
 
 def dump(seed: Seed) -> None:
-    """All records of a partition that a broker has open, also while that broker is killed."""
+    """With status 0, a dump has all records of a partition that a broker has open, even if the
+    broker is killed meanwhile."""
     place = seed.world.logs() / f"{SOURCE}-{seed.chance.randrange(3)}"
     segments = ",".join(sorted(str(path) for path in place.glob("*.log")))
     words = ["log", "dump", "--print-data-log", "--files", segments]
@@ -27,7 +28,7 @@ def dump(seed: Seed) -> None:
 
 
 def verify(seed: Seed) -> None:
-    """A broker's directory is sound, while it writes and when it was killed."""
+    """With status 0, `log verify` reports no error, while a broker runs and after it was killed."""
     node = seed.world.nodes[0]
     online = seed.chance.random() < 0.5
     words = ["log", "verify", str(seed.world.logs()), *(["--online"] if online else [])]
@@ -44,7 +45,7 @@ def verify(seed: Seed) -> None:
 
 
 def adopt(seed: Seed) -> None:
-    """An import that is killed is done by the next one, and its source stays as it was."""
+    """The next import completes an import that was killed, and the source stays unchanged."""
     kafka, ours = seed.folder / "kafka", seed.folder / "ours"
     write_kafka(kafka)
     log = open_log(kafka, "t-1")
@@ -70,7 +71,7 @@ def adopt(seed: Seed) -> None:
 
 
 def logs_of(place: Path) -> dict[str, bytes]:
-    """The segments of each partition, one after the other; but of the metadata."""
+    """The bytes of all segments of each partition, except Ottla's metadata."""
     return {
         at.name: b"".join(each.read_bytes() for each in sorted(at.glob("*.log")))
         for at in sorted(place.iterdir()) if at.is_dir() and not at.name.startswith("__ottla")

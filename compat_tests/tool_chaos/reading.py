@@ -1,4 +1,4 @@
-"""Scenes of commands that read: no record is lost, none is committed before it has been printed."""
+"""Scenes of commands that read: no record is lost, and none is committed before it is printed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from compat_tests.tool_chaos.world import EACH, PARTITIONS, RECORD_BYTES, SOURCE
 SIZE = PARTITIONS * EACH * (RECORD_BYTES + 1)
 PIPE_BYTES = 1 << 16
 QUICK = ["session.timeout.ms=3000", "heartbeat.interval.ms=500", "auto.commit.interval.ms=300"]
-"""A killed member is missed soon, and offsets are committed while records come."""
+"""With these settings, the group notices a killed member soon, and offsets are committed while a
+command reads."""
 
 
 def plain(seed: Seed) -> None:
-    """Without a group: a prefix of each partition, all of it with status 0."""
+    """Without a group, a command prints each partition from its beginning on; with status 0, it
+    prints all records."""
     words = seed.chance.choice([
         ["consume", SOURCE, "--exit"],
         ["consume", SOURCE, "--exit", "--format", "%v\n"],
@@ -35,7 +37,8 @@ def plain(seed: Seed) -> None:
 
 
 def check_prefixes(outcome: Outcome) -> None:
-    """Records come once and in order, and status 0 says that they are all there."""
+    """Check that each partition was printed in order from its beginning on, without duplicates, and
+    completely if the status is 0; but Kafka's names may end with 0 earlier."""
     nexts = Counter[int]()
     for partition, offset in map(place_of, outcome.lines):
         expected = nexts[partition]
@@ -46,13 +49,13 @@ def check_prefixes(outcome: Outcome) -> None:
 
 
 def place_of(line: bytes) -> tuple[int, int]:
-    """Partition and offset, as a record names them."""
+    """The partition and offset that are written in a record's value."""
     partition, offset = line.rstrip(b".").split()
     return int(partition), int(offset)
 
 
 def committed_at(bootstrap: str, group: str, topic: str = SOURCE) -> dict[int, int]:
-    """What a group has committed, of the source or a copy of it."""
+    """The offsets that a group has committed for the source topic or a copy of it."""
     with closing(client_of(bootstrap, group)) as client:
         asked = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
         found = answer_of(lambda: client.committed(asked, timeout=30))
@@ -67,13 +70,13 @@ def commit_at(bootstrap: str, group: str, offset: int) -> None:
 
 
 def client_of(bootstrap: str, group: str) -> Consumer:
-    """A consumer that never joins. librdkafka's admin client would abort the process where it asks
-    for a group's offsets while the coordinator goes away (a known fault of librdkafka)."""
+    """A consumer that never joins its group. librdkafka's admin client cannot be used: it aborts
+    the process if the coordinator goes away during a request for offsets (a known fault)."""
     return Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
 
 
 def member(seed: Seed, group: str) -> list[str]:
-    """A reader of a group that ends when everything is read."""
+    """A command that joins a group, reads, and ends when nothing is left to read."""
     settings = list(QUICK)
     if seed.chance.random() < 0.3:
         settings.append("partition.assignment.strategy=cooperative-sticky")
@@ -86,8 +89,8 @@ def member(seed: Seed, group: str) -> list[str]:
 
 
 def group(seed: Seed) -> None:
-    """Members that are killed and followed by others: nothing is lost, nothing is committed that
-    was not written, and nothing comes twice where all ended in order."""
+    """Members run one after the other, all but the last with an event. No record is lost, none is
+    committed before it was printed, and none is printed twice if all members ended in order."""
     name, words = "", []
     name = seed.name("readers")
     words = member(seed, name)
@@ -111,7 +114,8 @@ def group(seed: Seed) -> None:
 
 
 def closed_reader(seed: Seed) -> None:
-    """Where nobody reads any more, what went into the pipe is all that is committed."""
+    """If the reader of the pipe goes away, only records that were written to the pipe are
+    committed."""
     name = seed.name("closed")
     outcome = seed.run(member(seed, name), seed.event(("close the reader",), SIZE))
     read = sum(len(line) + 1 for line in outcome.lines)
@@ -121,8 +125,8 @@ def closed_reader(seed: Seed) -> None:
 
 
 def two_members(seed: Seed) -> None:
-    """Two at once, one of which something happens to: together they read everything, and nothing
-    twice if it ended in order."""
+    """Two members run at the same time, and one of them gets a signal. With a third that follows,
+    they read every record, and none twice unless the signal killed the member."""
     name = seed.name("pair")
     words = member(seed, name)
     other = seed.start(words)

@@ -1,4 +1,4 @@
-"""One of our commands as a process; a scene decides how much it writes and reads."""
+"""Runs a command as a process; a scene decides how much output and input may pass."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Outcome:
 
     @property
     def lines(self) -> list[bytes]:
-        """The whole lines of its output; a signal may cut the last one."""
+        """The complete lines of the output, without a last line that a signal cut."""
         return self.out.split(b"\n")[:-1]
 
 
 class Running:
-    """The process. Until `read_rest` at most `hold` bytes of its output are read, and of its input
-    given to it, so that something can happen in the middle of its work."""
+    """A running command. Until `read_rest` is called, output and input stop after about `hold`
+    bytes, so that something can happen in the middle of the command's work."""
 
     def __init__(
         self, words: list[str], folder: Path, bootstrap: str, given: bytes | None = None,
@@ -88,23 +88,24 @@ class Running:
         self.process.stdin.close()
 
     def until_held(self, seconds: float) -> None:
-        """Wait until it has done so much that it is held, or has ended, or for so long."""
+        """Wait until `hold` bytes have passed, or the command has ended or has run for `seconds`.
+        """
         while time.monotonic() - self.began < seconds and self.process.poll() is None:
             if self.hold and max(len(self.out), self.fed) >= self.hold:
                 return
             time.sleep(0.002)
 
     def read_rest(self) -> None:
-        """Read and feed the rest."""
+        """Let the rest of the output and input pass."""
         self.free.set()
 
     def close_reader(self) -> None:
-        """Whoever reads the output goes away."""
+        """Close the pipe from which the output is read."""
         self.reader_ends.set()
         self.free.set()
 
     def send(self, number: signal.Signals) -> None:
-        """A signal for the process; for a pipeline, for all of it."""
+        """Send a signal to the process, or to all processes if it is a shell's pipeline."""
         if self.process.poll() is None:
             if self.program[0] == "bash":
                 os.killpg(self.process.pid, number)
@@ -112,7 +113,8 @@ class Running:
                 self.process.send_signal(number)
 
     def wait(self, seconds: float) -> Outcome:
-        """The end. One that takes longer is an error, and is killed; its threads are told."""
+        """Wait for the end, and return the outcome. A command that takes longer is killed. Then
+        AssertionError is raised, with the stack of each of the command's threads."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -132,7 +134,8 @@ class Running:
         )  # fmt: skip
 
     def _group_lives(self) -> bool:
-        """Whether a process that it started goes on; a moment is allowed for a pipeline's."""
+        """Whether a process that the command started still runs after 5 s; a pipeline's processes
+        need a moment to end."""
         end = time.monotonic() + 5
         while time.monotonic() < end:
             try:
@@ -143,7 +146,7 @@ class Running:
         return True
 
     def kill(self) -> None:
-        """Whatever is left of it."""
+        """Kill every process of the command that is left."""
         self.free.set()
         try:
             os.killpg(self.process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""One seed: which command, which moment and which event, and what must hold whatever happened."""
+"""A seed: its choices of events and moments, and the checks that hold for every command."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from compat_tests.tool_chaos.running import Outcome, Running
 from compat_tests.tool_chaos.world import World
 
 LIMIT_SECONDS = 90.0
-"""For a command whose brokers run: none waits longer for anything, and machines may be busy."""
+"""The time limit of a command. No command waits this long for anything, even on a busy machine,
+because brokers that an event takes away are back after seconds."""
 OUR_TRACEBACK = re.compile(r"^Traceback.*/ottla/", re.MULTILINE | re.DOTALL)
-"""Python itself prints one where Ctrl-C comes before it has imported anything of ours."""
+"""A traceback that passes through our code. Python itself prints a traceback if Ctrl-C comes before
+it has imported any of our code; that is no fault."""
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -9}
 ENDING = {"term": signal.SIGTERM, "int": signal.SIGINT, "kill": signal.SIGKILL}
 PROCESS = ("term", "int", "kill", "term twice")
@@ -27,8 +29,12 @@ ALL = ("nothing", *PROCESS, *BROKERS)
 
 @dataclass
 class Event:
-    """What happens to a command, and when: so many seconds after its start, or at the latest then
-    once so many bytes have gone through its pipes."""
+    """What happens to a command or to brokers, and when.
+
+    If `bytes` is not 0, the event happens when that many bytes have gone through the command's
+    input or output, but no later than `seconds` after its start. Otherwise it happens after
+    `seconds`. The brokers `nodes` are away for `pause` seconds.
+    """
 
     name: str
     seconds: float
@@ -38,12 +44,12 @@ class Event:
 
     @property
     def hits_brokers(self) -> bool:
-        """Whether the cluster was away for a while."""
+        """Whether the event takes brokers away for a while."""
         return "broker" in self.name
 
     @property
     def kills(self) -> bool:
-        """Whether the command cannot end in order."""
+        """Whether the event gives the command no time to end cleanly."""
         return self.name in ("kill", "term twice")
 
     def __str__(self) -> str:
@@ -53,7 +59,7 @@ class Event:
 
 
 class Seed:
-    """The choices of a number, and the commands that it runs."""
+    """The choices that follow from a seed's number, and the commands that run with them."""
 
     def __init__(self, number: int, world: World, folder: Path) -> None:
         self.number, self.world, self.folder = number, world, folder
@@ -62,13 +68,15 @@ class Seed:
         self.told: list[str] = []
 
     def name(self, what: str) -> str:
-        """A topic or group of this run alone: a number may come twice in a world."""
+        """A new name for a topic or group. It contains the time, because a seed may run more than
+        once in the same world."""
         return f"{what}-{self.number}-{time.time_ns() // 1_000_000 % 10_000_000}"
 
     def event(
         self, names: tuple[str, ...] = ALL, bytes_max: int = 0, also: tuple[int, ...] = ()
     ) -> Event:
-        """Choose one. `also` are nodes that may be hit besides the brokers."""
+        """Choose an event, its moment and its brokers. `bytes_max` allows moments that are counted
+        in bytes. An event for one broker may also choose a node of `also`."""
         chance = self.chance
         name = chance.choice(names)
         nodes = [chance.choice([*self.world.nodes, *also])]
@@ -79,7 +87,7 @@ class Seed:
         return Event(name, 5.0 if at else seconds, at, chance.choice((0.1, 1.0, 4.0)), nodes)
 
     def start(self, words: list[str], given: bytes | None = None, hold: int = 0) -> Running:
-        """A command of this seed."""
+        """Start a command; `given` is its input, and `hold` is the limit of `Running`."""
         self.runs += 1
         folder = self.folder / f"{self.runs}"
         return Running(words, folder, self.world.bootstrap, given, hold)
@@ -87,8 +95,8 @@ class Seed:
     def run(
         self, words: list[str], event: Event | None = None, given: bytes | None = None
     ) -> Outcome:
-        """A command from its start to its end, with an event on the way, and what is promised of
-        every command."""
+        """Run a command to its end, with an event meanwhile, and check what every command promises;
+        returns how the command ended."""
         event = event or Event("nothing", 0.0, 0, 0.0)
         self.told.append(f"{' '.join(words)[:120]}: {event}")
         running = self.start(words, given, event.bytes)
@@ -107,7 +115,7 @@ class Seed:
         return outcome
 
     def happen(self, event: Event, running: Running) -> None:
-        """The event; when it returns all brokers run."""
+        """Make the event happen. When this returns, all brokers run."""
         name, world = event.name, self.world
         if name in ENDING:
             running.send(ENDING[name])
@@ -133,7 +141,8 @@ class Seed:
             world.start(event.nodes)
 
     def check(self, outcome: Outcome, event: Event) -> None:
-        """The exit status is true, nothing is left, no error is a traceback."""
+        """Check that the exit status fits the event, that no process is left behind, and that no
+        error is a traceback."""
         assert not OUR_TRACEBACK.search(outcome.err), f"a traceback: {outcome.err[-1500:]}"
         assert "unexpected " not in outcome.err, f"an unexpected error: {outcome.err[-1500:]}"
         assert not outcome.left_behind, "a process that it started goes on"
@@ -145,12 +154,12 @@ class Seed:
             allowed |= {0 if kafka else 1}
         for word, number in ENDING.items():
             if word in event.name:
-                allowed |= {STATUS[number], -number}    # before it has begun it just dies
+                allowed |= {STATUS[number], -number}    # -number: before our handler is set
                 if outcome.words[0] == "bash":
                     allowed |= {128 + number}
         said = outcome.err.strip()
         if event.name == "int" and said.endswith("KeyboardInterrupt"):
-            return              # Python was not ready yet
+            return              # before any of our code was imported
         assert outcome.status in allowed, (
             f"status {outcome.status}, expected {sorted(allowed)}: {said[-600:]}")
         if outcome.status == 1 and event.name != "close the reader":

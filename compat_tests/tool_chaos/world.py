@@ -1,4 +1,4 @@
-"""The brokers of a run: one, or three with a ZooKeeper; and one more, to which mirrors copy."""
+"""The brokers of a run: one, or three with a ZooKeeper, and one more, to which mirrors copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compat_tests.waiting import wait_until
 from ottla.tools.cli.local_cluster import LocalBroker, LocalCluster
 
 SOURCE, PARTITIONS, EACH = "source", 3, 12_000
-"""The topic that is read, and how many records each of its partitions has."""
+"""The topic that commands read, the number of its partitions, and the records in each partition."""
 RECORD_BYTES = 100
 SETTINGS = [
     "offsets.topic.num.partitions=3", "transaction.state.log.num.partitions=3",
@@ -23,16 +23,16 @@ SETTINGS = [
     "log.segment.bytes=1048576",
 ]  # fmt: skip
 TARGET = 0
-"""The node that mirrors copy to; the others are numbered from 1."""
+"""The number of the broker to which mirrors copy. The other brokers have numbers from 1."""
 
 
 def text(*words: object) -> bytes:
-    """A record that says what it is, as long as all others."""
+    """A record's value: these words, padded to RECORD_BYTES."""
     return " ".join(map(str, words)).encode().ljust(RECORD_BYTES, b".")
 
 
 class World:
-    """The processes. Nodes are numbers; all of them run between two seeds."""
+    """The broker processes, each with a node number. Between two seeds, all of them run."""
 
     def __init__(self, directory: Path, brokers: int) -> None:
         self.directory = directory
@@ -70,7 +70,7 @@ class World:
             raise
 
     def kill_everything(self) -> None:
-        """After a failure: no process stays behind."""
+        """Kill every process after a failure, so that none stays behind."""
         for broker in (self.target, self.alone):
             if broker is not None and broker.pid:
                 broker.kill()
@@ -79,7 +79,7 @@ class World:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of the brokers that are killed."""
+        """The addresses of all brokers except the target of mirrors."""
         if self.alone is not None:
             return self.alone.bootstrap
         assert self.cluster is not None
@@ -92,7 +92,7 @@ class World:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """A stock client of them."""
+        """An admin client of the brokers at `bootstrap`."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def logs(self) -> Path:
@@ -102,10 +102,10 @@ class World:
         assert self.cluster is not None
         return self.cluster.directory / "broker-1"
 
-    # What happens to a node
+    # Events
 
     def broker(self, node: int) -> OttlaBroker | LocalBroker:
-        """The broker that is a node."""
+        """The broker with this node number."""
         if node == TARGET:
             return self.target
         if self.alone is not None:
@@ -114,7 +114,7 @@ class World:
         return self.cluster.brokers[node]
 
     def pid(self, node: int) -> int:
-        """The process of a node."""
+        """The process id of a broker."""
         broker = self.broker(node)
         if isinstance(broker, OttlaBroker):
             return broker.pid
@@ -130,20 +130,21 @@ class World:
         self.broker(node).stop()
 
     def start(self, nodes: list[int]) -> None:
-        """Start these again, all at once, and wait until they serve."""
+        """Start these brokers again, all at once, and wait until they serve requests."""
         brokers = [self.broker(node) for node in nodes]
         for broker in brokers:
             broker.start()
         for broker in brokers:
-            if isinstance(broker, LocalBroker):     # the others have waited for themselves
+            if isinstance(broker, LocalBroker):     # OttlaBroker.start has waited
                 broker.wait_ready()
 
     def pause(self, node: int, on: bool) -> None:
-        """SIGSTOP, or its end."""
+        """Suspend a broker's process if `on`, otherwise let it continue."""
         os.kill(self.pid(node), signal.SIGSTOP if on else signal.SIGCONT)
 
     def until_in_sync(self) -> None:
-        """Wait until all replicas are in sync, so that the next kill takes one at most."""
+        """Wait until all replicas are in sync. Otherwise the next kill could hit the only replica
+        that is in sync."""
 
         def in_sync() -> bool:
             try:
@@ -156,15 +157,15 @@ class World:
 
         wait_until(in_sync, "all replicas are in sync", 120)
 
-    # What seeds begin with
+    # Preparations
 
     def create(self, topic: str, partitions: int = 1) -> None:
-        """A topic."""
+        """Create a topic with `replicas` replicas."""
         [made] = self.admin.create_topics([NewTopic(topic, partitions, self.replicas)]).values()
         made.result(60)
 
     def send(self, topic: str, partitions: int, each: int) -> None:
-        """Records that name their partition and their offset."""
+        """Write `each` records to every partition. A value names its partition and its offset."""
         producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         failed: list[object] = []
         for offset in range(each):

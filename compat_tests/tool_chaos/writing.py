@@ -1,4 +1,4 @@
-"""Scenes of commands that write: no record that was reported is lost, none is written twice."""
+"""Scenes of commands that write: no reported record is lost, and no record is written twice."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ SENT = re.compile(r"(\d+) records? sent")
 
 
 def values(lines: Lines) -> dict[int, list[bytes]]:
-    """The values of each partition, of lines as flights.py has them."""
+    """The values in each partition, from lines in the format of flights.py."""
     return {at: [one.split(b"\t")[-1] for one in found] for at, found in lines.items()}
 
 
 def check_in_order(written: list[bytes], given: list[bytes], outcome: Outcome) -> None:
-    """A subset of what was given, each once, in order; with status 0 all of it. Where nothing went
-    wrong with a broker it is the beginning."""
+    """Check that `written` has values of `given`, in order and none twice, and at least as many as
+    the command reported. If the command ended with status 0 and no message, `written` must have all
+    values. If a signal ended it without a message, `written` must be the beginning of `given`."""
     number = {value: at for at, value in enumerate(given)}
     at = [number[value] for value in written]
     assert len(set(at)) == len(at), f"{len(at) - len(set(at))} records were written twice"
@@ -39,7 +40,7 @@ def check_in_order(written: list[bytes], given: list[bytes], outcome: Outcome) -
 
 
 def lines(seed: Seed) -> None:
-    """Lines of standard input, to one partition."""
+    """A producer writes the lines of its standard input to one partition."""
     topic = seed.name("lines")
     seed.world.create(topic)
     given = [text(n) for n in range(COUNT)]
@@ -58,7 +59,7 @@ def lines(seed: Seed) -> None:
 
 
 def pipeline(seed: Seed) -> None:
-    """`consume | produce` of all partitions."""
+    """`consume | produce` copies all partitions of the source."""
     topic = seed.name("copy")
     seed.world.create(topic, PARTITIONS)
     ottla = shlex.join(PROGRAM)
@@ -72,7 +73,7 @@ def pipeline(seed: Seed) -> None:
 
 
 def performance(seed: Seed) -> None:
-    """`perf`: status 0 says that so many records were written, or read."""
+    """If `perf` ends with status 0, it has written, or read, the requested number of records."""
     topic, count = seed.name("perf"), seed.chance.choice((500, 20_000))
     seed.world.create(topic, 2)
     words = ["perf", "produce", topic, "--records", str(count), "--size", "200"]
@@ -92,7 +93,8 @@ def performance(seed: Seed) -> None:
 
 
 def mirror(seed: Seed) -> None:
-    """A mirror that is killed, as are both clusters, copies everything once, with the groups."""
+    """A mirror copies every record once, and the committed offsets, although the mirror and brokers
+    of both clusters are killed."""
     group, prefix = seed.name("pilots"), seed.name("m") + "-"
     offset = seed.chance.randrange(1, EACH)
     commit_at(seed.world.bootstrap, group, offset)

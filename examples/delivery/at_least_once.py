@@ -1,10 +1,10 @@
-"""Consume, transform, produce, at least once: nothing is lost; after a crash the records of the
-current batch may be written a second time.
+"""Consume, transform and produce at least once: no record is lost, but after a crash the program
+may write the records of the current batch a second time.
 
     python at_least_once.py localhost:9092 SOURCE SINK
 
-The program commits offsets after all records of a batch have been acknowledged. Any error ends it;
-after a restart it continues at the committed offsets.
+The program commits the offsets of a batch after all records of the batch have been acknowledged.
+Any error ends the program; after a restart it continues at the committed offsets.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def take(consumer: Consumer) -> list[Message]:
 
 
 def check(error: KafkaError | None, message: Message) -> None:
-    """Called by `flush` for each record; raises if the record was not written, so that its offset
-    is not committed."""
+    """Raise if a record was not written, so that its offset is not committed. `flush` calls this
+    for each record."""
     if error is not None:
         raise KafkaException(error)
 

@@ -1,10 +1,11 @@
-"""Consume, transform, produce, at most once: nothing is written twice; a crash loses the records of
-the current batch.
+"""Consume, transform and produce at most once: no record is written twice, but a crash may lose the
+records of the current batch.
 
     python at_most_once.py localhost:9092 SOURCE SINK
 
-The program commits offsets before it writes the records. Any error ends it; after a restart it
-continues at the committed offsets. SIGTERM ends it without a loss.
+The program commits the offsets of a batch before it writes the records. An error ends the program;
+after a restart it continues at the committed offsets. But if the client gives up writing a record,
+the record is lost and the program continues. SIGTERM ends the program after the current batch.
 """
 
 from __future__ import annotations

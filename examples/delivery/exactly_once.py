@@ -1,12 +1,12 @@
-"""Consume, transform, produce, exactly once: one transaction commits the written records together
+"""Consume, transform and produce exactly once: one transaction commits the written records together
 with the offsets of the records that were read.
 
     python exactly_once.py localhost:9092 SOURCE SINK
 
 Consumers of SINK must read only committed records (`isolation.level=read_committed`, which is the
 default of librdkafka but not of the Java client). After an error that requires an abort, the
-program repeats the transaction; any other error ends the program. After a restart it aborts a
-transaction that was left open, and continues.
+program aborts the transaction and reads its records again; any other error ends the program. After
+a restart, the program aborts a transaction that it had left open, and continues.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(bootstrap: str, source: str, sink: str, stopping: threading.Event) -> No
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
-            # The same id after a restart: it fences a former process that may still be running.
+            # With the same id, a restarted program fences a former process that still runs.
             "transactional.id": f"{source}-to-{sink}",
             # Without this setting, librdkafka's send_offsets_to_transaction may wait for ever if no
             # broker was reachable (https://github.com/confluentinc/librdkafka/issues/5511).

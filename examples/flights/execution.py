@@ -1,4 +1,4 @@
-"""Executes the walk-through as a notebook, and prints the title of each block when it begins.
+"""Executes the walk-through as a notebook, and prints the title of each block when it starts.
 
 The notebook leaves out standard error, because Spark prints the machine's name there at its start.
 """

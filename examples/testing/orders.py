@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 def place(
     bootstrap_servers: str, topic: str, orders: list[tuple[str, int]], once: bool = False
 ) -> None:
-    """Send orders: customer and amount. With `once` no order is stored twice."""
+    """Send orders, each a customer and an amount. With `once`, no order is stored twice."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": once})
     for customer, amount in orders:
         producer.produce(topic, key=customer, value=json.dumps(amount))

@@ -1,4 +1,4 @@
-"""Settings asked for and changed through the wire."""
+"""Requests that describe and alter settings over the wire."""
 
 from __future__ import annotations
 

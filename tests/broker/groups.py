@@ -1,4 +1,4 @@
-"""Requests of the APIs of groups that several tests make."""
+"""Requests of the group APIs that several tests make."""
 
 from __future__ import annotations
 

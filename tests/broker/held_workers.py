@@ -1,4 +1,4 @@
-"""The broker's threads, held by a test: the work is done as always, but later."""
+"""A test holds the broker's worker threads: the work is done as always, but later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_SECONDS = 20
 
 
 class Running(Protocol):
-    """What is used of a broker in this process, alone or of a cluster."""
+    """What is used here of a broker in this process, whether it is standalone or in a cluster."""
 
     @property
     def server(self) -> Server: ...
@@ -52,17 +52,17 @@ class HeldWorkers:
         self.arrived.release()
 
     def let_go(self) -> None:
-        """Have the first piece of work done; returns once the broker has continued after it."""
+        """Release the first piece of work; returns once the broker has continued after it."""
         assert self.arrived.acquire(timeout=WAIT_SECONDS)
         gate, future = self.held.pop(0)
         done = threading.Event()
-        # After the broker's own callback, which was added first.
+        # Runs after the broker's own callback, which was added first.
         self.broker.call(future.add_done_callback, lambda _: done.set())
         gate.set()
         assert done.wait(WAIT_SECONDS)
 
     def restore(self) -> None:
-        """Hold nothing any more."""
+        """Release all work, and give the broker its own workers back."""
         self.broker.server.broker.workers = self.workers
         for gate, _ in self.held:
             gate.set()
@@ -70,7 +70,7 @@ class HeldWorkers:
 
 @contextlib.contextmanager
 def held_workers(broker: Running) -> Iterator[HeldWorkers]:
-    """A context in which the test decides when work of threads is done."""
+    """A context in which the test decides when the workers begin their work."""
     held = HeldWorkers(broker)
     try:
         yield held
@@ -82,7 +82,7 @@ def held_workers(broker: Running) -> Iterator[HeldWorkers]:
 def slow_flush(broker: RunningBroker) -> Iterator[None]:
     """A context in which no flush completes.
 
-    The broker's disk is one whose files only the flusher's Python thread can sync: it is occupied.
+    Only the flusher's Python thread can sync files of the broker's test disk, and it is kept busy.
     """
     assert isinstance(broker.disk, (FaultyDisk, RoomyDisk))
     release = threading.Event()

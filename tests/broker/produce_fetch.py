@@ -14,7 +14,7 @@ from tests.broker.running import WireClient
 
 
 def batch(*values: bytes | None, **fields: Any) -> bytes:
-    """A batch of records without keys; further fields are build_batch's."""
+    """A batch of records without keys; `fields` are passed to build_batch."""
     return build_batch(
         [Record(offset=n, timestamp=1, key=None, value=v) for n, v in enumerate(values)], **fields
     )
@@ -28,7 +28,7 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    """Produce to one partition; a topic given as bytes is an id."""
+    """A Produce request for one partition. A topic in bytes is a topic id."""
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
@@ -64,7 +64,7 @@ def fetch_request(
     replica_id: int = -1,
     **fields: Any,
 ) -> FetchRequest:
-    """Fetch one partition."""
+    """A Fetch request for one partition."""
     return FetchRequest(
         replica_id=replica_id,
         max_wait_ms=max_wait_ms,
@@ -99,5 +99,5 @@ def values(answer: Any) -> list[bytes | None]:
 
 
 def code(answer: Any) -> int:
-    """The error code of a produce of one partition."""
+    """The error code in the answer to a Produce to one partition."""
     return int(answer.responses[0].partition_responses[0].error_code)

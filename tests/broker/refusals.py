@@ -1,7 +1,7 @@
-"""What clients of groups and transactions must not do, and the code that each gets.
+"""Bad requests of clients of groups and transactions, and the error code that each gets.
 
-`tests/` sends them to Ottla, `compat_tests/test_refusals.py` to any broker: the table has the
-answers of Apache Kafka.
+`tests/` sends them to Ottla, `compat_tests/test_refusals.py` to any broker. The codes are those of
+Apache Kafka.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ BIG = "m" * 4097
 
 
 class Stage:
-    """Two groups with a static and a dynamic member each, committed offsets, a producer."""
+    """A classic group with a static member, a KIP-848 group with a static and a dynamic member,
+    committed offsets in both, and a producer with an open transaction."""
 
     def __init__(self, client: WireClient, topic: str) -> None:
         self.client, self.topic = client, topic
@@ -78,13 +79,13 @@ class Stage:
         )
 
     def initialised(self) -> Producer:
-        """A producer of another epoch, once the coordinator has loaded."""
+        """Initialise the producer, which gets a new epoch, once the coordinator has loaded."""
         while not isinstance(producer := init(self.client, self.topic), Producer):
             assert producer in RETRIABLE, producer
         return producer
 
     def join_classic(self) -> str:
-        """A group of one static member, generation 1; its member id."""
+        """Make a group of one static member, in generation 1; returns the member id."""
         request = self.join("", "one")
         while (joined := self.client.call(request, 9)).error_code:
             assert joined.error_code in RETRIABLE, joined
@@ -96,7 +97,7 @@ class Stage:
         return str(joined.member_id)
 
     def join_modern(self) -> int:
-        """A KIP-848 group of two members that have reached its epoch; returns the epoch."""
+        """Make a KIP-848 group of two members that have reached its epoch; returns the epoch."""
         epochs = {"m": 0, "s": 0}
         owned: dict[str, list[tuple[bytes, list[int]]]] = {"m": [], "s": []}
         while True:
@@ -130,7 +131,7 @@ class Stage:
         found = self.client.call(request, 0).transaction_states[0]
         return [*told, (found.transaction_state, found.producer_id, found.producer_epoch)]
 
-    # Requests, valid ones unless noted otherwise
+    # Requests, which are valid if the arguments are
 
     def join(self, member: str, instance: str | None, **more: Any) -> Any:
         data = write_subscription(Subscription((self.topic,)), 1)
@@ -239,7 +240,7 @@ def codes(answer: Any) -> list[int]:
 
 
 Row = tuple[str, Callable[[Stage], Any], int, str]
-"""What it is, the request, its version, and the code's name."""
+"""A description, the request, its version, and the name of the expected code."""
 
 UNKNOWN_MEMBERS: list[Row] = [
     ("heartbeat", lambda s: s.heartbeat("nobody", 1), 4, "UNKNOWN_MEMBER_ID"),
@@ -364,7 +365,7 @@ ROWS = [(f"{table}: {row[0]}", *row[1:]) for table, rows in TABLES.items() for r
 
 
 def refused(stage: Stage, request: Callable[[Stage], Any], version: int) -> str:
-    """Send a bad request and return the name of its code; nothing may have changed."""
+    """Send a bad request, check that it changes nothing, and return the name of its code."""
     before = stage.state()
     found = codes(stage.client.call(request(stage), version))
     assert stage.state() == before, "a refused request has changed something"

@@ -1,4 +1,4 @@
-"""How much memory the process of the test, and its broker, holds."""
+"""The resident memory of the test's process, which includes the broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention as the broker runs it, one round at a time."""
+"""One round of the broker's retention."""
 
 from __future__ import annotations
 

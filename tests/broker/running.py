@@ -1,4 +1,4 @@
-"""A whole broker inside the test process, and a client that speaks frames, good and bad ones."""
+"""A whole broker inside the test process, and a client that sends valid and invalid frames."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ NODE_ID = 4
 
 @contextmanager
 def kept_port() -> Iterator[int]:
-    """A port on 127.0.0.1 for a listener whose setting must name it. Until the block ends, the
-    kernel gives the port to nobody else: a socket is bound to it that does not listen."""
+    """Yields a port on 127.0.0.1 for a listener whose setting must name a port. A socket is bound
+    to the port and does not listen, so the kernel gives the port to nobody else until the block
+    ends."""
     with socket.socket() as kept:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         kept.bind(("127.0.0.1", 0))
@@ -37,7 +38,8 @@ def kept_port() -> Iterator[int]:
 
 
 def end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """End a loop in a thread like `asyncio.Runner`: tasks that were cancelled come to their end."""
+    """End a loop that runs in a thread, as `asyncio.Runner` does: cancel its tasks, and wait until
+    they have ended."""
 
     async def end_tasks() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -52,7 +54,7 @@ def end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 
 class RunningBroker:
-    """A Server on its own loop in a thread, on a free port of the loopback address."""
+    """A Server on its own loop in a thread. It listens on a free port of the loopback address."""
 
     def __init__(
         self, data: Path, disk: Disk | None = None, clock: Clock | None = None, **overrides: object
@@ -79,11 +81,11 @@ class RunningBroker:
         return server
 
     def run(self, coroutine: Any) -> Any:
-        """Run something on the broker's own loop and return its result."""
+        """Run a coroutine on the broker's own loop and return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(TIMEOUT_SECONDS)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something on the broker's own loop and return its result."""
+        """Call a function on the broker's own loop and return its result."""
 
         async def called() -> Any:
             return function(*arguments)
@@ -103,7 +105,8 @@ class RunningBroker:
 
 
 class WireClient(Connection):
-    """The package's client with one connection to a test's broker, for good and bad frames."""
+    """The package's client with one connection to a test's broker. It can send invalid frames,
+    too."""
 
     def __init__(self, address: tuple[str, int], **properties: str) -> None:
         names = {name.replace("_", "."): value for name, value in properties.items()}
@@ -115,8 +118,8 @@ class WireClient(Connection):
 
 
 def pass_time(broker: RunningBroker, seconds: float) -> None:
-    """Let the loop's clock jump, and run what is due then."""
+    """Advance the loop's clock, and run what is due then."""
     broker.loop_clock.passed_seconds += seconds
-    # Timers that are due run in the next turn, what they schedule in later ones.
+    # Timers that are due run in the next turn. What they schedule runs in later turns.
     for _ in range(5):
         broker.call(lambda: None)

@@ -20,7 +20,8 @@ WAIT_SECONDS = 30
 
 
 class Service:
-    """A started broker, its output in files or pipes of the test's choice."""
+    """A started broker process. By default its log is in a file; the test may pass other
+    streams."""
 
     def __init__(self, tmp_path: Path, *arguments: str, **streams: object) -> None:
         self.properties = tmp_path / "server.properties"
@@ -35,7 +36,7 @@ class Service:
         self.process = subprocess.Popen([*command, *arguments], **streams)
 
     def ready(self) -> tuple[str, int]:
-        """Host and port of the ready line."""
+        """Read the ready line; returns its host and port."""
         assert self.process.stdout is not None
         printed = self.process.stdout.readline()
         match = READY.fullmatch(printed)
@@ -47,7 +48,7 @@ class Service:
         return self.log.read_text()
 
     def wait_for(self, pattern: str) -> None:
-        """Wait until the log has it."""
+        """Wait until the log matches the pattern."""
 
         def is_there() -> bool:
             found = re.search(pattern, self.text())
@@ -59,7 +60,7 @@ class Service:
         )
 
     def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
+        """Send SIGTERM; returns the exit status."""
         self.process.terminate()
         return self.process.wait(WAIT_SECONDS)
 

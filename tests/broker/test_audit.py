@@ -275,7 +275,8 @@ def test_the_line_says_what_was_changed_where_the_answer_has_no_names(
 def test_a_line_has_names_instead_of_numbers(
     tmp_path: Path, lines: pytest.LogCaptureFixture
 ) -> None:
-    """`CreateAcls x resource_type=3 operation=3` said nothing of what the ACL allows."""
+    """An earlier version logged `CreateAcls x resource_type=3 operation=3`, which does not say what
+    the ACL allows."""
     with RunningBroker(tmp_path, **{
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
@@ -315,7 +316,8 @@ def test_a_line_has_names_instead_of_numbers(
 def test_an_act_whose_client_has_gone_is_a_line_too(
     tmp_path: Path, lines: pytest.LogCaptureFixture
 ) -> None:
-    """A client that disconnected at once left no line, although its request was carried out."""
+    """In an earlier version, a request was not logged if its client disconnected at once, although
+    the broker carried it out."""
     topic = CreateTopicsRequest.Topic(name="quietly", num_partitions=1, replication_factor=1)
     with RunningBroker(tmp_path) as broker:
         with WireClient(broker.address) as client:

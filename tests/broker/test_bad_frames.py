@@ -1,4 +1,4 @@
-"""Bytes that are not a request: only their connection ends."""
+"""Bytes that are not a request end their own connection only."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_lengths_beyond_the_frame_close(client: WireClient, body: bytes) -> None
         b"\x80\x80\x80\x80\x08",                            # compact array of 2^31-1
         b"\xff\xff\xff\xff\xff\x0f",                        # varint longer than 5 bytes
         b"\x02\xff\xff\x7f",                                # string longer than the frame
-        b"\x02\x02a\xff\xff\xff\xff\x0f",                   # that number of tagged fields
+        b"\x02\x02a\xff\xff\xff\xff\x0f",                   # 2^32-1 tagged fields
         b"\x02\x02a\x01\x00\xff\xff\x7f",                   # a tagged field longer than the frame
     ],
 )

@@ -39,7 +39,7 @@ def test_a_handler_serves_what_is_told_of_it_once() -> None:
     api.load()
 
     def again() -> None:
-        """Pretends to be the file of heartbeats."""
+        """Pretends to be a handler in the file of heartbeats."""
 
     again.__module__ = HANDLERS[ApiKey.HEARTBEAT].module
     with pytest.raises(AssertionError, match="handled twice"):

@@ -1,7 +1,7 @@
 """Extreme numbers in every field of every API: no other client's request fails because of them.
 
-Requests with extreme numbers and the request of a normal client arrive in one turn of the broker's
-loop, so that the broker processes them together. The bodies come from the schemas: a new API or
+Requests with extreme numbers and the requests of a normal client arrive in one turn of the broker's
+loop, so that the broker processes them together. The bodies come from the schemas, so a new API or
 field is covered as soon as it is declared.
 """
 
@@ -44,7 +44,8 @@ FLOATS = (-1.0, 0.0, 5e-324, 1.7e308, float("inf"), float("-inf"), float("nan"))
 
 @dataclass(frozen=True)
 class Known:
-    """What the strange clients own, so that their requests are served but for the numbers."""
+    """Ids that the broker knows. The strange clients use them, so that only the extreme numbers can
+    be a reason to refuse their requests."""
 
     topic_id: bytes
     producer_id: int
@@ -59,7 +60,7 @@ class Known:
         }
 
     def value(self, layout: Layout, of: Field, version: int) -> Any:
-        """A value that the request is served with, by the field's name and type."""
+        """A valid value of a field, by the field's name and type."""
         if of.is_struct:
             found: Any = self.body(layout.classes[of.name].LAYOUT, version)
         elif of.name in ("member_id", "group_instance_id", "rack_id"):
@@ -82,7 +83,7 @@ class Known:
 
 
 def numbers_of(layout: Layout, version: int, above: Place = ()) -> Iterator[tuple[Place, Field]]:
-    """Where the numbers of such a body are."""
+    """Yields the place of each number in a request body, with its field."""
     for of in layout.fields:
         if version not in of.versions:
             continue
@@ -101,14 +102,15 @@ def extremes_of(of: Field) -> tuple[Any, ...]:
 
 
 def strange_requests(known: Known) -> Iterator[tuple[Any, int]]:
-    """Each number of each request at its extremes, alone and with all others."""
+    """Yields requests of every API and version: without extreme numbers, with one extreme number,
+    and with all numbers at their extremes."""
     for key in sorted(HANDLERS):
         api = APIS[ApiKey(key)]
         for version in HANDLERS[key].versions:
             own = replace(known, group_id=f"{STRANGE}-{key}")
             plain = own.body(api.request.LAYOUT, version)
             if key == ApiKey.INIT_PRODUCER_ID:
-                plain["transactional_id"] = f"{STRANGE}-{key}"      # it fences what is known
+                plain["transactional_id"] = f"{STRANGE}-{key}"  # does not fence the known producer
             found = list(numbers_of(api.request.LAYOUT, version))
             bodies = [plain]
             for place, of in found:
@@ -120,7 +122,7 @@ def strange_requests(known: Known) -> Iterator[tuple[Any, int]]:
                 for place, of in found:
                     put(bodies[-1], place, extremes_of(of)[at])
             for body in bodies:
-                # What the schema itself cannot send is no request.
+                # Skip requests that the schema cannot encode.
                 with suppress(Exception):
                     request = message(api.name, version, body)
                     request.encode(version)
@@ -129,14 +131,15 @@ def strange_requests(known: Known) -> Iterator[tuple[Any, int]]:
 
 @dataclass
 class Innocent:
-    """A client that commits, produces, begins transactions and changes a setting each turn."""
+    """A normal client. In each turn it commits an offset, produces a record, initializes its
+    transactional producer and changes a setting."""
 
     client: WireClient
     turns: int = 0
     sent: list[Any] = field(default_factory=list)
 
     def ask(self) -> None:
-        """One request of each kind, sent and not answered."""
+        """Send one request of each kind, without reading the answers."""
         self.turns += 1
         topic = OffsetCommitRequest.Topic
         made: Any = IncrementalAlterConfigsRequest.Resource
@@ -159,7 +162,7 @@ class Innocent:
         ]
 
     def check(self) -> None:
-        """All of them were served."""
+        """Read the answers, and assert that all requests were served."""
         commit, produced, begun, changed = map(self.client.answer, self.sent)
         assert commit.topics[0].partitions[0].error_code == 0
         answer = produced.responses[0].partition_responses[0]
@@ -168,7 +171,7 @@ class Innocent:
         assert changed.responses[0].error_code == 0
 
     def check_all(self) -> None:
-        """What was acknowledged is there."""
+        """Assert that the last committed offset and all produced records are there."""
         wanted = OffsetFetchRequest.Topic(name=INNOCENT, partition_indexes=[0])
         answer = self.client.call(OffsetFetchRequest(group_id=INNOCENT, topics=[wanted]), 7)
         assert answer.topics[0].partitions[0].committed_offset == self.turns
@@ -182,7 +185,8 @@ class Innocent:
 
 
 class Strangers:
-    """Connections of strange clients; one that waits or was closed is replaced."""
+    """Connections of strange clients. A connection whose request waits, or that the broker has
+    closed, is replaced."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self.broker = broker
@@ -196,7 +200,7 @@ class Strangers:
                 client.send(request, version)
 
     def settle(self) -> None:
-        """Read what was answered, and drop the connections that were not."""
+        """Read the answers that have arrived, and close the connections that have none."""
         kept = []
         for client in self.clients:
             poll = select.poll()        # `select` takes no descriptor above 1,023

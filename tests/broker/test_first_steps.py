@@ -15,7 +15,7 @@ HINT = "puts ottla on the PATH"
 
 
 def program(place: Path) -> Path:
-    """A directory with an `ottla` that a shell would find."""
+    """Create a directory with an executable `ottla`; returns the directory."""
     place.mkdir(parents=True)
     (place / "ottla").touch(mode=0o755)
     return place
@@ -35,5 +35,5 @@ def test_a_second_terminal_is_told_to_activate_what_only_the_first_has_activated
     assert HINT not in first_steps("localhost:9092")
     assert steps.program() == "ottla"
     monkeypatch.delenv("VIRTUAL_ENV")
-    monkeypatch.setenv("PATH", str(own))        # as a container's image sets it for every process
+    monkeypatch.setenv("PATH", str(own))  # as in a container image, which sets it for every process
     assert HINT not in first_steps("localhost:9092")

@@ -80,7 +80,7 @@ def test_each_change_of_state_is_said_once_and_none_of_the_past_at_a_start(
 
 
 def modern_life_of_nobody(cluster: ClusterClient) -> None:
-    """A refused heartbeat, once the group's shard is loaded."""
+    """Send the heartbeat of an unknown member. It is refused once the group's shard is loaded."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="modern", member_id="unknown", member_epoch=7, topic_partitions=[])
     check(cluster.coordinator("modern").call(request, 0).error_code)

@@ -20,7 +20,7 @@ def half_close(client: WireClient) -> None:
 
 
 def open_connections(broker: RunningBroker) -> list[bool]:
-    """Of each connection, whether its client has ended its sending side."""
+    """For each open connection, whether its client has closed its sending side."""
     return list(broker.call(
         lambda: [each.ended for each in broker.server.listeners[0].connections]))
 

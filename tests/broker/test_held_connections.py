@@ -1,4 +1,5 @@
-"""Connections that are held, by the broker or by their clients: none hangs, spins or leaks."""
+"""Connections whose requests the broker holds, or whose clients do not read: none hangs, spins or
+leaks."""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from tests.waiting import until
 
 
 def stuck(broker: RunningBroker) -> bool:
-    """Whether a client does not read its replies."""
+    """Whether a client does not read its replies, so that the broker cannot send the rest."""
     return any(each.writing for each in broker.server.listeners[0].connections)
 
 
 def ended(broker: RunningBroker) -> bool:
-    """Whether a client has ended its sending side."""
+    """Whether a client has closed its sending side."""
     return any(each.ended for each in broker.server.listeners[0].connections)
 
 
@@ -52,7 +53,7 @@ def test_a_connection_is_not_idle_while_it_waits_for_us(data: Path) -> None:
 
 
 def held(broker: RunningBroker) -> bool:
-    """Whether a request waits for the broker."""
+    """Whether the broker holds a request, such as a fetch that waits for records."""
     return bool(broker.call(lambda: any(c.held() for c in broker.server.listeners[0].connections)))
 
 
@@ -69,7 +70,8 @@ def test_a_client_that_never_reads_is_closed_when_it_is_idle(data: Path) -> None
 
 
 def test_replies_are_sent_on_when_reading_stops_meanwhile(data: Path) -> None:
-    """As when a request that waited for its coordinator goes on to prepare a batch in a thread."""
+    """Reading stops, for example, while a worker thread prepares the batch of a request that has
+    waited for its coordinator."""
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         create(client, "t")
         produce(client, "t", batch(b"x" * 900_000))
@@ -122,7 +124,8 @@ def test_nothing_watches_a_partition_after_its_clients_are_gone(data: Path) -> N
             create(client, "t")
             client.send(fetch_request("t", max_wait_ms=60_000), 11)
             until(lambda: held(broker), "the fetch is held")
-        # It may have ended its sending side only: its fetch is answered at the end of the wait.
+        # The client may have closed its sending side only, so its fetch is answered at the end of
+        # the wait.
         until(lambda: broker.call(ended, broker), "the broker knows that it sends nothing more")
         pass_time(broker, 61)
         until(lambda: not broker.call(connections, broker), "the connections are closed")

@@ -1,4 +1,5 @@
-"""Requests with more items than exist: refused before they use many times their size in memory."""
+"""Requests with more items than exist are refused before they use many times their size in
+memory."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_what_names_far_more_than_there_is_ends_its_connection(
 ) -> None:
     make, version = REQUESTS[name]
     bound = broker.server.broker.request_elements_max
-    with WireClient(broker.address) as client:      # the topic itself counts too
+    with WireClient(broker.address) as client:      # with the topic itself, one item too many
         client.send(make(topic, bound), version)
         assert client.is_closed()
     with WireClient(broker.address) as client:

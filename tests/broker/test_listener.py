@@ -1,4 +1,5 @@
-"""Which clients may connect and which are closed: limits hold, all others are served."""
+"""Which clients may connect, and which connections are closed: limits are kept, and all other
+clients are served."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def test_an_address_may_have_a_limit_of_its_own(data: Path) -> None:
 
 @pytest.fixture
 def accepted(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
-    """The broker's side of the connections."""
+    """The broker's sockets of the connections that are accepted from now on."""
     sockets: list[socket.socket] = []
 
     class Seen(listener_module.ClientConnection):
@@ -111,7 +112,8 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
         slow.send_bytes(frame[100:1000])
         (connection,) = broker.server.listeners[0].connections
         before = connection.active_at
-        # A client that sends less is not considered stalled: a sweep receives it.
+        # A smaller piece does not wake the broker. A sweep reads it, so the client does not count
+        # as stalled.
         while connection.active_at == before:
             broker.run(sweep(broker))
         slow.send_bytes(frame[1000:])
@@ -121,7 +123,7 @@ def test_a_frame_that_comes_in_small_pieces_wakes_the_broker_for_many_of_them_at
 
 
 def slow_is_seen(broker: RunningBroker) -> bool:
-    """Whether the broker has received the half frame."""
+    """Whether the broker has received a part of a frame."""
     return any(
         connection.stalled_since() is not None
         for listener in broker.server.listeners

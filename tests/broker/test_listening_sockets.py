@@ -19,7 +19,8 @@ BOTH = ("::1", "127.0.0.1")
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
-    """A hosts file as on Debian, Fedora, macOS and in Docker's images; tests may add lines."""
+    """`localhost` has both addresses, as in the hosts file of Debian, Fedora, macOS and Docker's
+    images. Tests may add names."""
     lines: dict[str, tuple[str, ...]] = {"localhost": BOTH}
     system = socket.getaddrinfo
 
@@ -41,7 +42,7 @@ def addresses(name: str, port: int = 0) -> list[str]:
 def test_a_client_is_served_at_each_address_of_localhost(
     tmp_path: Path, hosts: dict[str, tuple[str, ...]]
 ) -> None:
-    """It listened on 127.0.0.1 alone; clients that chose ::1 were refused."""
+    """An earlier version listened on 127.0.0.1 alone, so clients that chose ::1 were refused."""
     with RunningBroker(tmp_path, listeners="PLAINTEXT://localhost:0") as broker:
         for address in BOTH:
             with WireClient((address, broker.port)) as client:
@@ -87,11 +88,11 @@ def test_an_address_that_the_machine_lacks_is_left_out(
 
 
 def test_an_address_that_is_in_use_ends_the_start(hosts: dict[str, tuple[str, ...]]) -> None:
-    """Some clients of localhost would reach the other program."""
+    """Otherwise, some clients of localhost would reach the other program."""
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
         port = other.getsockname()[1]
         with pytest.raises(OSError, match=rf"cannot listen on localhost:{port}: ::1: ") as raised:
             addresses("localhost", port)
         assert raised.value.errno == errno.EADDRINUSE
         with socket.create_server(("127.0.0.1", port)):
-            pass                        # the socket at the free address was closed
+            pass                        # the failed call has closed its socket at this address

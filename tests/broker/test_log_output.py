@@ -33,7 +33,7 @@ def record(message: str, **extra: object) -> logging.LogRecord:
 def test_a_client_cannot_write_a_line_of_its_own(
     tmp_path: Path, formatter: logging.Formatter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before any login: the name of a mechanism goes into the log."""
+    """This needs no login: the broker logs the name of the mechanism that the client requests."""
     with SaslBroker(tmp_path) as broker, WireClient(broker.inside) as client:
         assert client.call(SaslHandshakeRequest(mechanism=FORGED), 1).error_code
     [forged] = [each for each in caplog.records if "all is well" in each.getMessage()]
@@ -58,7 +58,7 @@ def test_a_message_has_a_bounded_length_in_both_forms() -> None:
 
 
 def test_a_log_that_a_test_begins_ends_with_the_test() -> None:
-    """Otherwise it writes what the brokers of later tests log among pytest's dots."""
+    """Otherwise, the log would write the lines of later tests' brokers among pytest's dots."""
     with log_as_before():
         start_logging("warning", "text")
     assert not [each for each in logging.root.handlers if isinstance(each, Output)]

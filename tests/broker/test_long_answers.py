@@ -1,4 +1,4 @@
-"""Long answers are encoded in parts; between these the loop serves others."""
+"""Long answers are encoded in parts. Between the parts, the loop serves other clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import until
 
 
 class CountedSlices(Slices):
-    """Every part of an encoding is followed by a pause."""
+    """Slices that pause after every part of an encoding, and count the pauses."""
 
     pauses = 0
 
@@ -55,13 +55,13 @@ def test_others_are_served_while_a_long_answer_is_encoded(
         create(client, "t")
         one = client.call(describe(1), 4)
         client.call(ApiVersionsRequest(), 0)
-        assert pauses.pauses == 0                   # a short one is encoded at once
+        assert pauses.pauses == 0                   # a short answer is encoded at once
         many = client.call(describe(100), 4)
         assert many.results == one.results * 100
         size = len(many.encode(4))
         assert size > 400_000
         assert pauses.pauses > size // (2 * 16384)
-        assert client.call(describe(1), 4) == one   # and the connection goes on
+        assert client.call(describe(1), 4) == one   # the connection still works
 
 
 def test_the_audit_reads_a_long_answer_that_was_encoded_in_parts(

@@ -1,4 +1,4 @@
-"""Starts that are refused, and what a start preserves."""
+"""A start that is refused because the metadata are missing, and stops at any time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_records_without_their_metadata_refuse_a_start(data: Path) -> None:
 
 
 async def turn(count: int) -> None:
-    """Let the loop turn so many times."""
+    """Let the loop run `count` turns."""
     loop = asyncio.get_running_loop()
     for _ in range(count):
         turned = loop.create_future()
@@ -44,7 +44,8 @@ async def turn(count: int) -> None:
 def test_a_stop_at_any_time_leaves_no_task_behind(
     data: Path, turns: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not even one that loads a coordinator: what is left when a loop ends is destroyed."""
+    """This includes tasks that load a coordinator. A task that is left when its loop ends is
+    destroyed, and asyncio logs this."""
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         find = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         until(lambda: client.call(find, 4).coordinators[0].error_code == 0, "a coordinator")

@@ -101,7 +101,8 @@ def test_sighup_while_a_broker_starts_waits_until_it_serves(service: Service) ->
 
 
 def test_without_standard_streams_nothing_else_gets_their_numbers(tmp_path: Path) -> None:
-    """The log is written to descriptor 2, which would be a segment's or a client's."""
+    """The log is written to descriptor 2. If it were free, a segment or a client's socket would get
+    this number."""
     service = Service(tmp_path, preexec_fn=lambda: (os.close(0), os.close(2)))
     address = service.ready()
     for number in (0, 2):
@@ -111,8 +112,7 @@ def test_without_standard_streams_nothing_else_gets_their_numbers(tmp_path: Path
 
 
 def test_a_broker_outlives_its_terminal(tmp_path: Path) -> None:
-    """What a closed terminal does: SIGHUP to its processes, and errors for those that write to
-    it."""
+    """A terminal that closes sends SIGHUP to its processes, and their writes to it fail."""
     master, slave = os.openpty()
     service = Service(
         tmp_path, "--log-level", "debug", stdout=slave, stderr=slave, stdin=slave,
@@ -136,7 +136,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up(tmp_path: Path) -> None:
     service = Service(tmp_path, "--log-level", "debug", stderr=writer)
     os.close(writer)
     address = service.ready()
-    for _ in range(300):                # a debug level that fills the pipe many times
+    for _ in range(300):                # at debug level, this fills the pipe many times
         assert serves(address)
     assert service.stop() == 0
     os.close(reader)
@@ -150,7 +150,8 @@ def test_a_log_on_a_full_disk_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_logs_in_json_are_one_object_a_line(tmp_path: Path) -> None:
-    """Warnings that have a frame as text, the ready line, and the console's, too."""
+    """This includes the ready line, the console's lines, and the warnings that have a frame in text
+    logs."""
     listener = ("--override", "ottla.console.listener=127.0.0.1:0")
     service = Service(tmp_path, "--log-format", "json", *listener)
     assert service.process.stdout is not None

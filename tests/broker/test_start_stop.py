@@ -28,7 +28,7 @@ def command(data: Path, port: int = 0) -> list[str]:
 
 
 def refused(data: Path, port: int = 0) -> str:
-    """The stderr output of a refused start."""
+    """Attempt a start that is refused; returns its stderr output."""
     ended = subprocess.run(
         command(data, port), capture_output=True, text=True, timeout=TIMEOUT_SECONDS
     )
@@ -39,7 +39,7 @@ def refused(data: Path, port: int = 0) -> str:
 
 @contextlib.contextmanager
 def process(data: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A broker process and its port."""
+    """Yields a broker process and its port."""
     with subprocess.Popen(
         command(data), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as started:

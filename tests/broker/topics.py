@@ -1,4 +1,4 @@
-"""Topics for tests of a broker: the one `create` that they share, and what Metadata reports."""
+"""Topics for tests of a broker: `create`, which all of them use, and what Metadata reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def create(client: WireClient, name: str, partitions: int = 1, **configs: object
 
 
 def metadata(client: WireClient, topic: str) -> dict[int, Any]:
-    """A topic's partitions as Metadata reports them, by their numbers."""
+    """A topic's partitions as Metadata reports them, by their indexes."""
     asked = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
     answer = client.call(asked, 9).topics[0]
     return {partition.partition_index: partition for partition in answer.partitions}

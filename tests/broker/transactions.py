@@ -1,4 +1,4 @@
-"""A transactional producer that sends frames: each request in any version."""
+"""The requests of a transactional producer, each in any version."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OK = ErrorCode.NONE
 
 
 def find(client: WireClient, key: str, key_type: int = 1) -> None:
-    """Find the coordinator, which creates the internal topic, and wait until it has loaded."""
+    """Find the coordinator, which creates the internal topic, and assert that it is available."""
     assert find_code(client, key, key_type) == 0
 
 
 def find_code(client: WireClient, key: str, key_type: int = 1) -> int:
-    """The error code of a coordinator that is searched for."""
+    """Send FindCoordinator; returns the error code."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
     return int(client.call(request, 6).coordinators[0].error_code)
 
@@ -43,7 +43,7 @@ def init(
     expected: Producer | None = None,
     timeout_ms: int = 60_000,
 ) -> Any:
-    """InitProducerId: the producer, or the error's code."""
+    """InitProducerId; returns the producer, or the error code."""
     request = InitProducerIdRequest(transactional_id=key, transaction_timeout_ms=timeout_ms)
     if expected is not None:
         request.producer_id, request.producer_epoch = expected
@@ -57,7 +57,8 @@ def add(
     client: WireClient, key: str, producer: Producer, topic: str, *partitions: int,
     version: int = 3, verify_only: bool = False,
 ) -> list[ErrorCode]:
-    """AddPartitionsToTxn: a code for each partition. From version 4 on it may only verify."""
+    """AddPartitionsToTxn; returns an error code for each partition. `verify_only` needs version 4
+    or later."""
     made = AddPartitionsToTxnRequest
     topics = [made.Topic(name=topic, partitions=list(partitions))]
     if version < 4:
@@ -87,7 +88,7 @@ def add(
 def add_offsets(
     client: WireClient, key: str, producer: Producer, group: str, version: int
 ) -> ErrorCode:
-    """AddOffsetsToTxn."""
+    """AddOffsetsToTxn; returns the error code."""
     request = AddOffsetsToTxnRequest(
         transactional_id=key, producer_id=producer.producer_id, producer_epoch=producer.epoch,
         group_id=group,
@@ -104,7 +105,7 @@ def commit_offset(
     offset: int,
     version: int,
 ) -> ErrorCode:
-    """TxnOffsetCommit of partition 0."""
+    """TxnOffsetCommit of partition 0; returns the error code."""
     made = TxnOffsetCommitRequest.Topic
     partition = made.Partition(partition_index=0, committed_offset=offset, committed_metadata="")
     request = TxnOffsetCommitRequest(
@@ -124,7 +125,7 @@ def commit_offset(
 def end(
     client: WireClient, key: str, producer: Producer, commit: bool, version: int = 4
 ) -> Any:
-    """EndTxn: the producer of the next transaction, or the error's code."""
+    """EndTxn; returns the producer of the next transaction, or the error code."""
     request = EndTxnRequest(
         transactional_id=key, producer_id=producer.producer_id, producer_epoch=producer.epoch,
         committed=commit,
@@ -148,8 +149,9 @@ def write(
     version: int = 11,
     codec: Codec = Codec.NONE,
 ) -> ErrorCode:
-    """Produce a transactional batch."""
-    # With old timestamps the marker, which has the current time, would begin another segment.
+    """Produce a transactional batch; returns the error code."""
+    # The marker has the current time. If the records were old, the marker would begin another
+    # segment.
     now_ms = int(time.time() * 1000)
     records = build_batch(
         [Record(offset=n, timestamp=now_ms, value=value) for n, value in enumerate(values)],
@@ -173,7 +175,7 @@ def write(
 
 
 def end_offset(client: WireClient, topic: str, isolation: int, partition: int = 0) -> int:
-    """The latest offset that a reader of this isolation level may see."""
+    """The end of the partition for a reader of this isolation level (ListOffsets)."""
     made = ListOffsetsRequest.Topic
     request = ListOffsetsRequest(
         replica_id=-1,

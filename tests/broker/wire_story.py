@@ -55,7 +55,7 @@ LOADING = (
 
 
 class Step(NamedTuple):
-    """A request, what Apache Kafka answers, and what Ottla answers."""
+    """A request, the outcome with Apache Kafka, and the outcome with Ottla."""
 
     request: str
     kafka: str
@@ -63,7 +63,7 @@ class Step(NamedTuple):
 
 
 def scenarios(path: Path) -> Iterator[tuple[str, list[Step]]]:
-    """Each scenario's title with its steps."""
+    """Yields the title and the steps of each scenario."""
     title = ""
     steps: list[Step] = []
     for line in [*path.read_text().splitlines(), ""]:
@@ -106,11 +106,11 @@ class WireStory:
     # Producers
 
     def finds(self, request: FindCoordinatorRequest) -> bool:
-        """Whether the coordinator is known by now."""
+        """Whether the coordinator can be found already."""
         return not self.client.call(request, 6).coordinators[0].error_code
 
     def told(self, reply: Any) -> str:
-        """A producer by its letter, or the name of a code."""
+        """A producer as its letter and epoch, or the name of an error code."""
         if isinstance(reply, Producer):
             return f"{self.letter(reply.producer_id)}/{reply.epoch}"
         return ErrorCode(reply).name
@@ -119,7 +119,8 @@ class WireStory:
         return self.letters.setdefault(producer_id, chr(ord("A") + len(self.letters)))
 
     def producer(self, text: str) -> Producer:
-        """`A/0`; `?/0` has a producer id that was never assigned, `-` is none."""
+        """Read a producer such as `A/0`. In `?/0` the producer id was never assigned; `-` stands
+        for no producer id."""
         letter, epoch = text.split("/")
         ids = {letter: producer_id for producer_id, letter in self.letters.items()} | {"-": -1}
         return Producer(ids.get(letter, 1 << 40), int(epoch))
@@ -154,7 +155,7 @@ class WireStory:
             code = transactions.write(
                 self.client, self.key, who, self.topic, b"r", sequence=number, version=int(v)
             )
-            if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # the topic is new
+            if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:  # else the topic has no leader yet
                 return code.name
 
     def end(self, producer: str, outcome: str, v: str = "4") -> str:
@@ -163,13 +164,14 @@ class WireStory:
         return self.told(reply) + self._ended(reply)
 
     def _ended(self, reply: Any) -> str:
-        """The transaction's state, if the request may have ended it."""
+        """The state of the transaction, as a part of an outcome; empty if the request cannot have
+        ended it."""
         if isinstance(reply, Producer) or reply is ErrorCode.CONCURRENT_TRANSACTIONS:
             return f"; {self.show()}"
         return ""
 
     def show(self) -> str:
-        """State and producer, once all markers are written."""
+        """Wait until all markers are written; returns the transaction's state and producer."""
         deadline = time.monotonic() + SETTLED_SECONDS
         while (found := self._state()).transaction_state.startswith("Prepare"):
             assert time.monotonic() < deadline, found
@@ -180,7 +182,7 @@ class WireStory:
         return f"{found.transaction_state} {who}"
 
     def timed_out(self) -> str:
-        """The state, once the transaction has timed out."""
+        """Wait until the transaction has timed out; returns its state."""
         deadline = time.monotonic() + SETTLED_SECONDS
         while self._state().transaction_state == "Ongoing":
             assert time.monotonic() < deadline, "nobody ends the transaction"
@@ -246,7 +248,7 @@ class WireStory:
         return ErrorCode(answer.topics[0].error_code).name
 
     def join_modern(self) -> str:
-        """A KIP-848 member joins and reads the topic."""
+        """A KIP-848 member joins, and subscribes to the topic."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group, member_id="modern", member_epoch=0, rebalance_timeout_ms=60_000,
             subscribed_topic_names=[self.topic], topic_partitions=[],
@@ -260,7 +262,7 @@ class WireStory:
         return ErrorCode(self.client.call(request, 1).error_code).name
 
     def join_classic(self) -> str:
-        """A classic member joins; its generation has no assignment."""
+        """A classic member joins; its assignment in the generation is empty."""
         data = write_subscription(Subscription((self.topic,)), 1)
         request = JoinGroupRequest(
             group_id=self.group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000,
@@ -286,7 +288,7 @@ class WireStory:
         return ErrorCode(answer.error_code or answer.members[0].error_code).name
 
     def groups(self) -> str:
-        """The group as in ListGroups."""
+        """The group's type and state in ListGroups."""
         answer = self.client.call(ListGroupsRequest(), 5)
         for each in answer.groups:
             if each.group_id == self.group:

@@ -1,4 +1,5 @@
-"""The wire client against a real broker: versions, routing, one clear sentence for a failure."""
+"""The wire client with a real broker: versions, routing, and one clear sentence for each
+failure."""
 
 from __future__ import annotations
 
@@ -180,7 +181,8 @@ def test_a_server_that_is_silent_or_foreign_is_told_apart(
 def test_an_http_server_that_waits_for_the_end_of_a_line_is_recognized(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
-    """As the one of Python's library does. A request to a broker need not have such an end."""
+    """Python's own HTTP server does this: it waits for the end of a line, which a request to a
+    broker need not contain."""
     monkeypatch.setattr("ottla.client.cluster.HTTP_SECONDS", 30.0)
     monkeypatch.setattr("ottla.client.cluster.HURRY_SECONDS", 0.0)
     security = UNENCRYPTED.get(protocol, Security())
@@ -208,7 +210,7 @@ def test_an_http_server_that_waits_for_the_end_of_a_line_is_recognized(
 def test_a_silent_broker_is_asked_once_whether_it_is_an_http_server(
     monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    """It closes that connection, and logs a line about it."""
+    """A slow broker would close the connection on which it is asked, and log a line about it."""
     monkeypatch.setattr("ottla.client.cluster.HTTP_SECONDS", 0.1)
     monkeypatch.setattr("ottla.client.cluster.HURRY_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -239,7 +241,7 @@ def test_a_broker_that_answered_before_is_not_asked_whether_it_is_an_http_server
 def test_a_client_in_a_hurry_does_not_look_for_an_http_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A shell's completion is given up after 0.3 s, and nobody sees its message."""
+    """A shell's completion gives up after 0.3 s, and shows no message."""
     monkeypatch.setattr("ottla.client.cluster.speaks_http", lambda *_: pytest.fail("asked"))
     with foreign_server(None) as address, pytest.raises(NoBroker, match="perhaps the service"):
         ClusterClient(address, connect_seconds=0.3).any()
@@ -256,7 +258,7 @@ def test_a_connection_that_broke_says_which(tmp_path: Path) -> None:
 
 def test_a_late_answer_is_not_waited_for(broker: RunningBroker) -> None:
     with Connection(broker.address, request_seconds=0.1) as connection:
-        connection.send_bytes(b"\x00\x00\x00\x20")  # the frame never arrives
+        connection.send_bytes(b"\x00\x00\x00\x20")  # the broker waits for the rest of the frame
         with pytest.raises(TimedOut, match=r"no answer within 0\.1 s"):
             connection.receive_frame()
 
@@ -303,7 +305,7 @@ def test_a_connection_that_the_broker_closed_is_made_again() -> None:
             before = connection()
             assert connection() is before
             running.disconnect()
-            before.is_closed()                  # waits until that has arrived here
+            before.is_closed()                  # waits until the broker's close has arrived
             assert connection().call(MetadataRequest(topics=[])).brokers
 
 
@@ -332,11 +334,12 @@ def test_what_may_be_done_twice_is_asked_again_where_the_connection_breaks() -> 
 def test_another_broker_is_waited_for_where_one_is_away(
     cluster: ClusterClient, silent: bool
 ) -> None:
-    """Its successor as leader, coordinator or controller is known once its session has ended."""
+    """Which broker leads, coordinates or controls next is known only after the session of the
+    unreachable broker has ended."""
     cluster.refresh()
     here = cluster.controller_id
     cluster.connect_seconds = 0.2
-    with socket.create_server(("127.0.0.1", 0)) as server:      # as of a process that hangs
+    with socket.create_server(("127.0.0.1", 0)) as server:      # like a process that hangs
         cluster.brokers[here + 1] = (
             server.getsockname() if silent else ("127.0.0.1", free_port())
         )
@@ -350,7 +353,7 @@ def test_another_broker_is_waited_for_where_one_is_away(
 
 
 def test_changes_go_to_any_broker_where_the_controller_is_away(cluster: ClusterClient) -> None:
-    """It forwards them to the next one."""
+    """That broker forwards the changes to the next controller."""
     cluster.refresh()
     cluster.connect_seconds = 0.2
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -372,7 +375,7 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
         with pytest.raises(TimedOut, match=f"{late}$") as failed:
             cluster.controller().call(asked)
         assert failed.value.key == asked.API_KEY
-        with socket.create_server(("127.0.0.1", 0)) as server:      # as of a process that hangs
+        with socket.create_server(("127.0.0.1", 0)) as server:      # like a process that hangs
             cluster.brokers[here + 1] = server.getsockname()
             with pytest.raises(TimedOut, match=f"{late} from broker {here}, the controller$"):
                 cluster.controller().call(asked)
@@ -386,7 +389,8 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
 
 
 def test_a_controller_that_hangs_takes_a_part_of_the_time_only(cluster: ClusterClient) -> None:
-    """--timeout is for the connection to it and the answer of the broker that forwards."""
+    """--timeout includes the connection to the controller and the answer of the broker that
+    forwards the request."""
     cluster.refresh()
     cluster.connect_seconds, cluster.request_seconds = 0.4, 0.4
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -401,18 +405,20 @@ def test_a_controller_that_hangs_takes_a_part_of_the_time_only(cluster: ClusterC
 def test_no_broker_stands_in_for_a_controller_that_nobody_knows(
     cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own data would be those of a broker that may have heard of nothing for a long time."""
+    """This is for data that only the controller has. Another broker's data may be long out of
+    date."""
     monkeypatch.setattr(cluster, "refresh", lambda: None)
     assert cluster.controller_id == -1
     with pytest.raises(NotConnected, match="no controller"):
         cluster.controller(itself=True)
-    assert cluster.controller() is cluster.any()        # changes are forwarded
+    assert cluster.controller() is cluster.any()        # any broker forwards changes
 
 
 def test_a_controller_that_refuses_connections_is_waited_for_only_where_nobody_stands_in(
     cluster: ClusterClient,
 ) -> None:
-    """The broker that forwards a change waits for the next controller: --timeout passes once."""
+    """The broker that forwards a change waits for the next controller. The client must not wait as
+    well, because --timeout would then pass twice."""
     cluster.refresh()
     cluster.connect_seconds = 60.0
     cluster.controller_id += 1
@@ -423,7 +429,8 @@ def test_a_controller_that_refuses_connections_is_waited_for_only_where_nobody_s
 
 
 def test_a_controller_that_has_to_answer_itself_is_waited_for_once(cluster: ClusterClient) -> None:
-    """`with_retries` waits for it, or for the next one, as long as --timeout says."""
+    """`with_retries` waits for this controller or the next one until --timeout has passed.
+    `controller` itself does not wait."""
     cluster.refresh()
     cluster.connect_seconds, cluster.patience_seconds = 60.0, 0.0
     cluster.controller_id += 1
@@ -498,7 +505,8 @@ def test_a_client_that_waits_for_its_first_broker_says_so_once(
 def test_addresses_that_all_refuse_are_tried_for_a_shorter_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A silent address may be a broker out of reach; one that answered before may be restarting."""
+    """The whole time is used if an address is silent, because its broker may be out of reach, and
+    if a broker answered before, because it may be restarting."""
     now, silent = 0.0, False
 
     def failing(address: Address, seconds: float, *, wait: bool) -> object:

@@ -1,4 +1,4 @@
-"""The parsers of all commands: how they answer flags of other programs, numbers, and flags between
+"""The parsers of all commands: how they treat flags of other programs, numbers, and flags between
 files."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ottla.tools.log_command import ACTIONS
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[Parser]:
-    """A parser without sub-commands, or those of its sub-commands."""
+    """Yields the parser itself if it has no sub-commands, and otherwise the parsers of its
+    sub-commands, at any depth."""
     assert isinstance(parser, Parser)
     below = parser.commands()
     for one in below:
@@ -29,7 +30,7 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[Parser]:
 
 
 def all_parsers() -> Iterator[Parser]:
-    """The parsers of all commands."""
+    """Yields the parsers of all commands."""
     for command in table.read("ottla").values():
         yield from leaves(parser_of(command))
     yield from leaves(pipelines.parser())

@@ -1,4 +1,5 @@
-"""The client's side of SCRAM before brokers that answer anything: a ClientError, never another."""
+"""The client's side of SCRAM: whatever a broker answers, the client raises no other error than
+ClientError."""
 
 from __future__ import annotations
 

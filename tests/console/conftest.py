@@ -1,4 +1,4 @@
-"""A broker and a console for a file's tests."""
+"""A broker and a console for the tests of one file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ SETTINGS = ("--override", "message.max.bytes=60000000", "--override",
 
 @pytest.fixture(scope="module")
 def http_port() -> Iterator[int]:
-    """A port for a broker's HTTP listener. The console finds it in the broker's settings."""
+    """Yields a port for a broker's HTTP listener. The console finds the port in the broker's
+    settings."""
     with kept_port() as port:
         yield port
 
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory, http_port: int) -> Iterator[str]:
-    """A broker with two topics and a group without members."""
+    """Starts a broker with two topics and three groups without members; yields its address."""
     service = Service(tmp_path_factory.mktemp("broker"), *SETTINGS,
                       "--override", f"ottla.http.listener=localhost:{http_port}")
     host, port = service.ready()

@@ -23,7 +23,7 @@ def free_port() -> int:
 
 
 class Answer(NamedTuple):
-    """An answer; `json` is its document."""
+    """An answer; `json` is its decoded body."""
 
     status: int
     headers: dict[str, str]
@@ -64,7 +64,8 @@ class Console:
         self, path: str, method: str = "GET", body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer to one request for the API, or for a path that begins with `//`."""
+        """Send one request; returns the answer. `path` is a path of the API, or any other path
+        after an additional `/`."""
         whole = path[1:] if path.startswith("//") else f"/api/v1{path}"
         sent = dict(headers or {})
         data = None
@@ -81,20 +82,20 @@ class Console:
             connection.close()
 
     def get(self, path: str, **headers: str) -> Any:
-        """The document of a path that is answered with 200."""
+        """Send a GET request, and assert that its status is 200; returns the decoded body."""
         answer = self.ask(path, headers=headers)
         assert answer.status == 200, answer
         return answer.json
 
     def log_in(self, user: str, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
-        """The header of a session."""
+        """Log in; returns the header that belongs to the new session."""
         answer = self.ask(
             "/session", "POST", {"user": user, "password": password, "mechanism": mechanism})
         assert answer.status == 200, answer
         return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM; returns the exit status."""
         self.process.terminate()
         return self.ended()
 

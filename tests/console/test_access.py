@@ -36,7 +36,7 @@ SECURED = {
 
 @pytest.fixture(scope="module")
 def secured_http_port() -> Iterator[int]:
-    """The console's other broker has a port of its own."""
+    """Yields a port for the HTTP listener of the broker whose users log in."""
     with kept_port() as port:
         yield port
 
@@ -94,7 +94,7 @@ def test_a_user_sees_and_changes_what_the_broker_allows(secured: Console) -> Non
 
 
 def let_bob_see(secured: Console, root: dict[str, str], group: str) -> None:
-    """Bob may see one topic and this group, with the brokers' reports."""
+    """Allow bob to see one topic, this group, and what the brokers report."""
     for kind, name, operation in (
         ("TOPIC", "orders", "DESCRIBE"), ("GROUP", group, "DESCRIBE"),
         ("CLUSTER", "kafka-cluster", "DESCRIBE"), ("CLUSTER", "kafka-cluster", "DESCRIBE_CONFIGS"),
@@ -199,7 +199,7 @@ def test_a_cookie_is_for_this_console_alone(secured: Console) -> None:
 
 
 class Server:
-    """The broker of a session: it knows one password."""
+    """Takes the place of a session's broker. It accepts one password."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         self.right = properties["sasl.password"] == "right"
@@ -214,7 +214,7 @@ class Server:
 
 
 class FakeTarget(Target):
-    """Users of a broker that is not there."""
+    """A target that connects to a `Server` in place of a broker."""
 
     def cluster(self, properties: Any) -> Any:
         return Server(dict(properties))

@@ -1,4 +1,5 @@
-"""What keeps the console light and quick on a large cluster: columns, parts, pieces."""
+"""What keeps the console light and quick on a large cluster: it stores metadata in columns, splits
+requests, and decodes answers in parts."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ WAIT_SECONDS = 30
 
 
 def described(name: str, *partitions: tuple[int, list[int], list[int]]) -> Any:
-    """Metadata of a topic: leader, replicas and in-sync replicas of each partition."""
+    """The metadata of a topic. Each partition is its leader, its replicas and its in-sync
+    replicas."""
     return MADE(name=name, topic_id=name.encode().ljust(16), partitions=[
         MADE.Partition(partition_index=index, leader_id=leader, leader_epoch=7,
                        replica_nodes=replicas, isr_nodes=isr)
@@ -51,7 +53,8 @@ def described(name: str, *partitions: tuple[int, list[int], list[int]]) -> Any:
 
 
 def shop() -> Topics:
-    """Topics of which one is healthy, one is behind, and one has no leader."""
+    """Three topics: one is healthy, one has a replica that is not in sync, and one has a partition
+    without a leader."""
     return Topics([
         described("orders", (1, [1, 2], [1, 2]), (2, [2, 1], [2, 1])),
         described("behind", (1, [1, 2], [1])),
@@ -94,7 +97,7 @@ def test_each_leader_is_asked_for_its_partitions_once_a_part_at_a_time() -> None
 
 
 def test_the_requests_on_their_way_fit_into_the_buffers_of_a_socket() -> None:
-    """Otherwise a broker could wait for the console, and the console for the broker."""
+    """Otherwise, the broker and the console could each wait until the other reads."""
     long = [described(f"{number:0249}", (0, [0], [])) for number in range(1000)]
     wide = described("wide", *[(0, [0], [])] * 5000)
     for topics in (Topics(long), Topics([wide])):
@@ -154,7 +157,8 @@ def test_the_problems_of_ten_thousand_topics_are_as_many_as_are_shown() -> None:
 
 
 class Here:
-    """Connections to no cluster: what is read is read in a thread."""
+    """Takes the place of the connections to a cluster: it calls a function in a thread, without a
+    cluster."""
 
     async def run(self, function: Callable[[Any], Any]) -> Any:
         return await asyncio.to_thread(function, None)
@@ -245,8 +249,8 @@ def test_a_reading_too_soon_after_another_one_keeps_its_rates() -> None:
 
 
 class Leader:
-    """A connection to a broker that answers in the order of the requests; one that `fails` breaks
-    when it is asked for an answer."""
+    """A connection to a broker that answers in the order of the requests. If it `fails`, the
+    connection breaks when an answer is read."""
 
     def __init__(self, offset: int, fails: bool = False) -> None:
         self.offset, self.fails = offset, fails
@@ -275,7 +279,7 @@ class Leader:
 
 
 class Leaders:
-    """A cluster with these brokers; others cannot be reached."""
+    """A cluster with these brokers. Other brokers cannot be reached."""
 
     def __init__(self, **brokers: Any) -> None:
         self.brokers = brokers
@@ -314,7 +318,8 @@ def test_after_an_error_nobody_takes_answers_that_were_not_read_for_others() -> 
 
 
 class Directories:
-    """A connection to a broker with one log directory, which has partitions of topic `orders`."""
+    """A connection to a broker with one log directory, which has partitions of the topics `orders`
+    and `hidden`. If it `fails`, it has no answer."""
 
     def __init__(self, all_asked: Callable[[], bool], fails: bool = False) -> None:
         self.all_asked, self.fails = all_asked, fails

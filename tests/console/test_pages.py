@@ -219,7 +219,7 @@ def test_a_stream_sends_what_changed_and_only_that(console: Console) -> None:
     answer = connection.getresponse()
     first = next_change(answer)
     assert "orders" in [row["topic"] for row in first["value"]["rows"]]
-    while first["value"]["pending"]:            # a slow machine: the rest of the rows' fields
+    while first["value"]["pending"]:            # on a slow machine, other fields of the rows follow
         first = next_change(answer)
     assert console.ask("/topics", "POST", {"topic": "fresh", "partitions": 1}).status == 200
     known = {row["topic"]: row for row in first["value"]["rows"]}

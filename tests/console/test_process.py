@@ -1,4 +1,4 @@
-"""The process: its start and end, a broker that disappears, TLS, history."""
+"""The console's process: its start and end, a broker that disappears, TLS, history."""
 
 from __future__ import annotations
 
@@ -85,7 +85,8 @@ def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) ->
 def test_a_broker_that_does_not_answer_is_said_once_as_is_its_return(
     protocol: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With SASL too, where nobody has logged in and so nothing else asks a broker."""
+    """This includes SASL when nobody has logged in, so that nothing else sends requests to a
+    broker."""
     def said(address: str, answered: bool | None) -> tuple[bool | None, str]:
         async def three_times() -> bool | None:
             target = Target(address, {"security.protocol": protocol})
@@ -130,7 +131,7 @@ def test_graphs_survive_a_restart(console: Console, bootstrap: str, tmp_path: Pa
         until(lambda: first.get(path)["points"], "a point is recorded", between=0.1)
         [[at, offset], *_] = first.get(path)["points"]
     with sqlite3.connect(tmp_path / "history.sqlite") as file:
-        file.execute("update point set time = time - 600")      # so that no new point is meant
+        file.execute("update point set time = time - 600")      # so that a new point differs
     with Console(bootstrap, tmp_path) as second:
         until(lambda: [at - 600, offset] in second.get(path)["points"], "it is there", between=0.1)
 

@@ -17,7 +17,7 @@ from tests.console.consoles import Console
 
 
 class Record:
-    """A record of confluent-kafka."""
+    """Takes the place of a record of confluent-kafka."""
 
     def __init__(self, value: bytes | None = None, key: bytes | None = None) -> None:
         self.parts = value, key
@@ -151,7 +151,8 @@ DAY = 86_400_000
 
 @pytest.fixture(scope="module")
 def late(bootstrap: str) -> str:
-    """A topic whose log has a record of the first day after records of the third day."""
+    """Create a topic whose log has a record of the first day after records of the third day;
+    returns the beginning of the path of its searches."""
     with ClusterClient(bootstrap) as cluster:
         topics.create(cluster, "late", partitions=1, replication_factor=1)
     producer = Producer({"bootstrap.servers": bootstrap})
@@ -175,7 +176,7 @@ def late(bootstrap: str) -> str:
 def test_a_time_range_has_only_its_records(
     console: Console, late: str, query: str, found: list[int], outside: int
 ) -> None:
-    """Also where timestamps go back in the log; what is outside is counted."""
+    """This holds even if timestamps go back in the log. Records outside the range are counted."""
     answer = console.get(late + query)
     assert [offset for _, offset in offsets(answer)] == found
     assert answer["scanned"]["outside"] == outside and answer["ended"] == "end"

@@ -1,4 +1,5 @@
-"""Avro values with a schema: shown as JSON, searched by path; what does not fit its schema."""
+"""Avro values with a schema are shown as JSON and can be searched by a path. Values that do not fit
+their schema, and invalid schemas, cause clear errors."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def test_avro_values_are_shown_and_found_by_a_path(bootstrap: str, folder: Path)
 
 @pytest.fixture
 def registry() -> Iterator[tuple[str, list[str]]]:
-    """A registry with one schema, and what it was asked for."""
+    """Yields the address of a registry with an Avro schema and a JSON schema, and the list of
+    requested paths."""
     asked: list[str] = []
 
     class Registry(BaseHTTPRequestHandler):

@@ -1,4 +1,5 @@
-"""The process of a search ends with its browser and its console, or serves the next search."""
+"""A search process ends if its browser or its console goes away. Otherwise it serves the next
+search."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ SearchProcesses().run(task_at(sys.argv[1]), threading.Event())
 
 @pytest.fixture
 def silent() -> Iterator[socket.socket]:
-    """A broker that accepts connections and never answers."""
+    """Yields the socket of a broker that never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(60)
         yield listening
@@ -60,12 +61,12 @@ def test_a_search_whose_console_was_killed_ends_without_a_word(silent: socket.so
         with connection:
             console.kill()
             connection.settimeout(60)
-            list(iter(lambda: connection.recv(4096), b""))     # until its process has ended
+            list(iter(lambda: connection.recv(4096), b""))     # until the search process has ended
         assert console.stderr is not None and console.stderr.read() == b""
 
 
 def test_a_process_says_what_it_has_read_before_its_result() -> None:
-    """Several messages may arrive at once."""
+    """Several messages may arrive in one read."""
     says = """
 from ottla.console.search_process import say
 for said in ({"records": 1}, {"records": 2, "text": "x" * 3_000_000}, ("", {"rows": []})):
@@ -108,7 +109,7 @@ def test_a_search_waits_for_the_place_of_the_search_that_it_replaces(
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
-    """The processes that have been started."""
+    """The list of the processes that are started from now on."""
     processes = []
 
     class Counted(subprocess.Popen[bytes]):
@@ -123,7 +124,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 def test_searches_one_after_the_other_run_in_one_process(
     started: list[subprocess.Popen[bytes]],
 ) -> None:
-    """The start of a process disturbs the clients of a broker on the same machine."""
+    """The start of a process would disturb the clients of a broker on the same machine."""
     with contextlib.closing(SearchProcesses()) as processes:
         for _ in range(3):
             assert processes.run(nothing_to_search(), threading.Event())["rows"] == []
@@ -161,7 +162,8 @@ def test_a_process_ends_with_its_search_once_the_console_ends(
 
 
 def test_the_code_of_a_search_is_imported_at_low_priority() -> None:
-    """What a process imports before it gives way competes with the clients of the broker."""
+    """What a process imports before it lowers its priority competes with the clients of the
+    broker."""
     names = subprocess.run(
         [sys.executable, "-c", "import sys, ottla.console.search_process; print(*sys.modules)"],
         stdout=subprocess.PIPE, check=True).stdout.decode().split()
@@ -179,19 +181,20 @@ def test_a_search_leaves_all_processors_but_one_to_others(
 
 
 def test_a_fetch_of_a_search_leaves_the_broker_time_for_other_clients() -> None:
-    """To send 1 MB takes the loop of a broker 0.4 ms; a turn of the loop sends up to 4 MiB."""
+    """A broker's loop needs 0.4 ms to send 1 MB, and sends up to 4 MiB in one turn. So a search
+    fetches at most 256 KiB."""
     assert CLIENT["fetch.message.max.bytes"] <= CLIENT["fetch.max.bytes"] <= 1 << 18
 
 
 class Arriving:
-    """A consumer at which three records have arrived. It notes how long it is told to wait, and
-    for how many records."""
+    """A consumer at which three records have arrived. It notes how many records each call may wait
+    for, and how long."""
 
     def __init__(self) -> None:
         self.left, self.waits = 3, [(0, 0.0)]
 
     def assign(self, partitions: Any) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def consume(self, count: int, seconds: float) -> list[Any]:
         self.waits.append((count, seconds))
@@ -209,14 +212,14 @@ class Message:
         return 0
 
     def error(self) -> None:
-        """There is none."""
+        """There is no error."""
 
     def offset(self) -> int:
         return self.at
 
 
 def test_a_search_waits_for_no_more_than_one_record() -> None:
-    """consume(500, 0.2) waits 0.2 s for the 500th record at the end of each range."""
+    """At the end of each range, consume(500, 0.2) would wait 0.2 s for further records."""
     reader, reading = object.__new__(Reader), Arriving()
     reader.consumer, reader.failure = reading, None
     found = list(reader.read("t", {0: (0, 3)}, threading.Event()))
@@ -225,8 +228,9 @@ def test_a_search_waits_for_no_more_than_one_record() -> None:
 
 
 def test_small_records_do_not_make_a_search_pause() -> None:
-    """Above this number of records in its queue, librdkafka pauses before the next fetch: a search
-    needs longer for them than the pause takes. In memory a record has some 350 bytes more."""
+    """If more records than queued.min.messages wait in its queue, librdkafka pauses before the next
+    fetch. The limit is so high that a search needs longer than the pause to read these records. It
+    is not higher, because each queued record takes some 350 bytes besides its own size."""
     pause = CLIENT["fetch.queue.backoff.ms"] / 1000
     assert 100_000 * pause <= CLIENT["queued.min.messages"] <= 50_000
 

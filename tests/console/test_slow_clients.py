@@ -1,4 +1,4 @@
-"""Clients that are slow, ask nothing or take no answer: they keep nobody out."""
+"""Clients that are slow, send nothing or read no answer do not keep other clients out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDLE = b"GET /api/v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def slow_connection(port: int, sent: bytes) -> socket.socket:
-    """A connection with little room for what comes, on which that much has been sent."""
+    """Connect with a small receive buffer, and send these bytes; returns the socket."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     made.settimeout(10)
@@ -68,7 +68,7 @@ def test_a_thousand_slow_connections_keep_nobody_out(
 
 
 def all_served(console: Console) -> bool:
-    """Whether a page that has several connections gets its answers, twice on each."""
+    """Whether a page with six connections gets all its answers, two on each connection."""
     page = [console.connection() for _ in range(6)]
     try:
         for connection in [*page, *page]:
@@ -135,7 +135,7 @@ def test_a_kafka_client_does_not_fill_the_log(console: Console) -> None:
 
 
 class Timer:
-    """What is to be called, and when."""
+    """A call that is due at some time."""
 
     def __init__(self, at: float, call: Callable[..., None], given: tuple[Any, ...]) -> None:
         self.at, self.call, self.given = at, call, given
@@ -146,7 +146,7 @@ class Timer:
 
 
 class FakeLoop:
-    """A loop whose time is the test's."""
+    """A loop whose time is set by the test."""
 
     def __init__(self) -> None:
         self.now, self.timers = 0.0, list[Timer]()
@@ -157,11 +157,11 @@ class FakeLoop:
         return made
 
     def create_task(self, work: Any, **_: Any) -> FakeLoop:
-        work.close()                            # the application is the test
+        work.close()                            # the test answers in place of the application
         return self
 
     def add_done_callback(self, _: Any) -> None:
-        """A task's."""
+        """Do nothing. (The loop itself takes the place of a task.)"""
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -172,13 +172,14 @@ class FakeLoop:
 
 
 class FakeTransport:
-    """A client's side of a connection: how much it has not taken yet."""
+    """The transport of a connection. `left` is the number of bytes that the client has not read
+    yet."""
 
     def __init__(self) -> None:
         self.left, self.aborted = 0, False
 
     def get_extra_info(self, _: str) -> None:
-        """Nothing is known of it."""
+        """There is no information about the connection."""
 
     def get_write_buffer_size(self) -> int:
         return self.left
@@ -190,7 +191,7 @@ class FakeTransport:
         return self.aborted
 
     def pause_reading(self) -> None:
-        """Nothing comes but what the test sends."""
+        """Do nothing: only the test sends data."""
 
     resume_reading = close = pause_reading
 
@@ -198,7 +199,7 @@ class FakeTransport:
 def connected(
     state: ServerState | None = None
 ) -> tuple[BoundedProtocol, FakeTransport, FakeLoop]:
-    """A connection that has just been made."""
+    """A new connection, its transport and its loop."""
     loop, transport = FakeLoop(), FakeTransport()
     config = uvicorn.Config(
         "unused:application", interface="asgi3", lifespan="off", log_config=None)
@@ -211,7 +212,7 @@ def connected(
 
 
 def answer(connection: BoundedProtocol) -> None:
-    """Answer what was asked."""
+    """Answer the request that has arrived."""
     connection.conn.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
     connection.conn.send(h11.EndOfMessage())
     connection.on_response_complete()

@@ -1,4 +1,5 @@
-"""Transactions that hang: found, and ended by hand; open ones: what they hold back."""
+"""Hanging transactions are found, and can be ended by hand. For open transactions, the console
+shows which records they hold back."""
 
 from __future__ import annotations
 
@@ -143,7 +144,7 @@ def test_a_topic_that_the_user_may_not_read_leaves_the_others_known(
 
 
 class Refusing:
-    """A cluster whose brokers hide the transactional id and the topic `secret`."""
+    """A cluster whose brokers hide the transactional id `secret` and the topic `secret`."""
 
     def __init__(self, lost: ClientError | None = None) -> None:
         self.lost, self.asked = lost, list[list[str]]()
@@ -171,7 +172,7 @@ class Refusing:
 
 
 def reports_of(monkeypatch: pytest.MonkeyPatch, now: list[Any], events: list[Any]) -> None:
-    """One broker reports this under `/why`, and does not answer in time under `/lag`."""
+    """Let one broker report these under `/why`, and give no answer under `/lag` in time."""
     def read_all(cluster: Any, memory: Any, path: str) -> dict[int, Any]:
         return {0: {"now": now, "events": events}} if path.endswith("/why") else {}
 

@@ -1,1 +1,1 @@
-"""Fuzzers: functions that take any bytes and may raise nothing; README.md says how to run them."""
+"""Fuzzers: functions that take any bytes and must not raise. README.md says how to run them."""

@@ -1,9 +1,9 @@
-"""Runs the fuzzers for a time, one slice each in turn, and reports what they found.
+"""Runs the fuzzers in turn, one slice of time each, and reports what they found.
 
     python -m tests.fuzz --minutes 60 [--jobs 2] [TARGET …]
 
-Corpora and findings are kept in build/fuzz/; a finding is a file whose bytes the test
-`test_fuzzers.py` replays with `OTTLA_FUZZ_INPUT=TARGET:FILE`.
+Corpora and findings are kept in build/fuzz/. A finding is a file; with
+`OTTLA_FUZZ_INPUT=TARGET:FILE`, `test_fuzzers.py` replays its bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ RUNS = re.compile(
 
 
 def environment() -> dict[str, str]:
-    """Where the sanitizers' runtime, the instrumented modules and the tests are."""
+    """The environment of a worker, with the sanitizers' runtime and the folder of the instrumented
+    modules and the tests."""
     spec = find_spec("asan_with_fuzzer") or find_spec("atheris")
     assert spec is not None and spec.origin is not None, "make fuzz installs atheris"
     packages = next(path for path in Path(spec.origin).parents if path.name == "site-packages")
@@ -49,7 +50,7 @@ def environment() -> dict[str, str]:
 
 
 def plant(name: str) -> Path:
-    """The target's corpus with its seeds."""
+    """Write the target's seeds into its corpus; returns the folder of the corpus."""
     corpus = FOLDER / "corpus" / name
     corpus.mkdir(parents=True, exist_ok=True)
     for seed in TARGETS[name].seeds():
@@ -58,7 +59,8 @@ def plant(name: str) -> Path:
 
 
 def fuzz(name: str, seconds: int) -> tuple[int, bool]:
-    """Run one target for so long; returns its number of runs, and whether it found nothing."""
+    """Run one target for so many seconds; returns its number of runs, and whether it found
+    nothing."""
     findings = FOLDER / "findings" / name
     findings.mkdir(parents=True, exist_ok=True)
     log = FOLDER / f"{name}.log"
@@ -80,7 +82,8 @@ def fuzz(name: str, seconds: int) -> tuple[int, bool]:
 
 
 def main() -> None:
-    """Slices in turn until the time is over; exit status 1 if there was a finding."""
+    """Run the slices in turn until the time is over. The exit status is 1 if there was a
+    finding."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--jobs", type=int, default=1)

@@ -1,4 +1,5 @@
-"""Fuzzers of what is read from disk and from ZooKeeper: a partition's files, and stored records."""
+"""Fuzzers for the data that are read from disk and from ZooKeeper: a partition's files, and stored
+records."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ TEXT_DECODERS = (
 
 
 def stored_records(data: bytes) -> None:
-    """Files, znodes and the records of the internal topics: decoded, or refused by the named
-    errors."""
+    """Files, znodes and records of the internal topics are decoded, or refused with a proper
+    error."""
     if len(data) < 3:
         return
     kind, body = data[0] % (len(TEXT_DECODERS) + 2), data[3:]
@@ -50,25 +51,25 @@ def stored_records(data: bytes) -> None:
 
 @functools.cache
 def frozen(clean: bool) -> bytes:
-    """A disk with a partition of three segments."""
+    """A disk with a partition of three segments, as pickled bytes."""
     return pickle.dumps(written(1, clean))
 
 
 def partition(clean: bool) -> FaultyDisk:
-    """A copy of that disk."""
+    """A new copy of the disk from `frozen`."""
     disk: FaultyDisk = pickle.loads(frozen(clean))
     return disk
 
 
 @functools.cache
 def file_names() -> list[str]:
-    """The partition's files."""
+    """The paths of the partition's files."""
     return sorted(name for name in partition(True).names if name.startswith(DATA))
 
 
 def partition_files(data: bytes) -> None:
-    """One file of a partition replaced, after a clean stop or a kill: its answers end in named
-    errors."""
+    """One file of a partition is replaced after a clean stop or a kill. Each call of the log
+    returns an answer, or raises a proper error."""
     if len(data) < 2:
         return
     clean, name = bool(data[0] & 1), file_names()[data[1] % len(file_names())]
@@ -88,7 +89,7 @@ def partition_files(data: bytes) -> None:
 
 
 def partition_seeds() -> list[bytes]:
-    """Each file as it was written."""
+    """Each of the partition's files as it was written."""
     return [
         bytes([clean, at]) + bytes(inode.content)
         for clean in (0, 1)

@@ -1,8 +1,8 @@
-"""A fuzzer of live listeners: any bytes on a connection end that connection, and nothing else.
+"""A fuzzer for live listeners: any bytes on a connection end that connection, and nothing else.
 
 A whole broker with four listeners runs in the process: PLAINTEXT, SASL_PLAINTEXT, SSL and SASL_SSL.
-What counts as a finding is a line in the broker's log at level ERROR, a connection that neither
-answers nor ends, or a broker that no longer serves a clean client.
+A finding is a line in the broker's log at level ERROR, or a broker that no longer serves a normal
+client.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ENCRYPTED = 0x80
 
 
 class Failures(logging.Handler):
-    """The broker's errors."""
+    """Collects the broker's log lines at level ERROR."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -53,7 +53,7 @@ class Failures(logging.Handler):
 
 
 class Target:
-    """The broker, made at the first run."""
+    """The fuzz target. It starts the broker at the first run."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -64,7 +64,7 @@ class Target:
         self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
 
     def running(self) -> RunningBroker:
-        """The broker, now and then a new one."""
+        """The broker. It is replaced by a new one after every BROKER_RUNS runs."""
         if self.broker is None or self.runs % BROKER_RUNS == 0:
             self.close()
             logging.getLogger().addHandler(self.failures)
@@ -96,7 +96,8 @@ class Target:
         assert not found, found
 
     def speak(self, address: tuple[str, int], data: bytes, encrypted: bool) -> None:
-        """Send the bytes and read until the broker closes, or has nothing more to say."""
+        """Send the bytes, and read until the broker closes the connection or sends nothing more for
+        a while."""
         with socket.create_connection(address, ANSWER_SECONDS) as plain:
             sock = self.context.wrap_socket(plain) if encrypted else plain
             sock.sendall(data)

@@ -1,4 +1,5 @@
-"""Fuzzers of what reads passwords, tokens and configuration: SASL mechanisms, JWT, JAAS."""
+"""Fuzzers for the code that reads passwords, tokens and configuration: SASL mechanisms, JWT,
+JAAS."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ ALICE = {
 
 
 def passwords(data: bytes) -> None:
-    """PLAIN and SCRAM: only alice's own password lets anybody in, and errors are named ones."""
+    """PLAIN and SCRAM: only alice's own password authenticates anybody. The only error is
+    AuthenticationFailed."""
     mechanism = ("PLAIN", *HASHES)[data[0] % 3] if data else "PLAIN"
     tokens = data[1:].split(SEPARATOR)[:4]
     if mechanism == "PLAIN":
@@ -45,12 +47,12 @@ def passwords(data: bytes) -> None:
 
 
 async def look_up(mechanism: str, name: str, by_token: bool) -> KnownUser | None:
-    """The credential of alice, the only user."""
+    """The credential of alice, the only user; None for any other name, and for logins by token."""
     return ALICE[mechanism] if name == "alice" and not by_token else None
 
 
 def converse(exchange: Exchange, tokens: list[bytes]) -> None:
-    """Give an exchange these tokens, until it fails."""
+    """Give an exchange these tokens, until it fails or has authenticated the client."""
 
     async def all_of_them() -> None:
         for token in tokens:
@@ -89,7 +91,8 @@ def token_rules() -> TokenRules:
 
 
 def web_tokens(data: bytes) -> None:
-    """OAUTHBEARER: a whole message, a token of any header and claims, or signed claims."""
+    """OAUTHBEARER: the input is a whole message, a token with any header and claims, or signed
+    claims."""
     if not data:
         return
     kind, body = data[0] % 4, data[1:]
@@ -105,7 +108,8 @@ def web_tokens(data: bytes) -> None:
 
 
 def signed(body: bytes, with_header: bool) -> bytes:
-    """A token with these claims, whatever they are, and a signature that holds."""
+    """A token with these claims, whatever they are, and a valid signature. If `with_header`, the
+    input begins with the header."""
     header, claims = b'{"alg":"ES256","kid":"k"}', body
     if with_header:
         header, _, claims = body.partition(SEPARATOR)
@@ -115,7 +119,8 @@ def signed(body: bytes, with_header: bool) -> bytes:
 
 
 def hostile_servers(data: bytes) -> None:
-    """The client's side of SCRAM: a broker that answers anything gets a ClientError."""
+    """The client's side of SCRAM: whatever a broker answers, the client continues or raises
+    ClientError."""
     client = ScramClient("SCRAM-SHA-256", "alice", "secret", {})
     client.nonce = "fuzz"
     for token in data.split(SEPARATOR)[:3]:
@@ -127,7 +132,8 @@ def hostile_servers(data: bytes) -> None:
 
 
 def jaas_texts(data: bytes) -> None:
-    """JAAS configurations: read, or refused without quoting what may be a secret."""
+    """JAAS configurations are parsed, or refused with JaasError. The text form of the result does
+    not show long option values, which may be secrets."""
     text = data.decode("utf-8", "replace")
     try:
         module = parse_jaas(text)

@@ -1,4 +1,5 @@
-"""The corpora from which the fuzzers begin: what stock clients and Apache Kafka really sent."""
+"""The seeds from which the fuzzers begin. Most of them are frames that stock clients and Apache
+Kafka sent."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ SEED_SIZE_MAX = 4096
 
 
 def recorded(direction: str | None = None) -> Iterator[Frame]:
-    """The recorded frames that are short enough."""
+    """Yields the recorded frames of at most SEED_SIZE_MAX bytes, of one direction or of both."""
     for name in files():
         for frame in frames(name):
             if direction in (None, frame.direction) and len(frame.frame) <= SEED_SIZE_MAX:
@@ -22,7 +23,7 @@ def recorded(direction: str | None = None) -> Iterator[Frame]:
 
 
 def message_seeds() -> list[bytes]:
-    """For the target `messages`: kind, key, version, then the whole frame."""
+    """For `messages`: the kind, the API key and the version before the whole frame."""
     return [
         struct.pack(">Bhh", frame.direction == "response", frame.key, frame.version) + frame.frame
         for frame in recorded()
@@ -31,7 +32,7 @@ def message_seeds() -> list[bytes]:
 
 
 def batches() -> list[bytes]:
-    """Record batches of every codec and kind, and those that stock clients produced."""
+    """Record batches of every codec and kind, and batches that stock clients produced."""
     records = [
         Record(-1, 1_700_000_000_000 + at, b"k%d" % at, b"v" * 9, [("h", b"x")])
         for at in range(3)
@@ -60,12 +61,12 @@ def batch_start(frame: bytes) -> int:
 
 
 def batch_seeds() -> list[bytes]:
-    """For `batches` and `legacy`: a byte of options before the batch."""
+    """For `record_batches` and `legacy`: a byte of options before the batch."""
     return [bytes([option]) + data for data in batches() for option in (0, 5)]
 
 
 def legacy_seeds() -> list[bytes]:
-    """Message sets of formats v0 and v1, and batches to be converted down."""
+    """For `legacy`: message sets of formats v0 and v1, and batches to be converted down."""
     from ottla.wire.legacy import down_convert
 
     old = [
@@ -83,13 +84,13 @@ def codec_seeds() -> list[bytes]:
 
 
 def sized(frame: bytes) -> bytes:
-    """A frame with its length before it, as it travels."""
+    """A frame after its length, as on a connection."""
     return struct.pack(">i", len(frame)) + frame
 
 
 def stream_seeds() -> list[bytes]:
-    """For `listeners`: a byte that chooses the listener, and whether the client speaks TLS, then
-    frames as they travel."""
+    """For `listeners`: a byte that chooses the listener and whether the client speaks TLS, then
+    frames with their lengths."""
     requests = [frame for frame in recorded("request") if len(frame.frame) < 600]
     plain = [b"\0" + sized(frame.frame) for frame in requests if frame.key >= 0]
     inside_tls = [b"\x82" + seed[1:] for seed in plain]

@@ -1,4 +1,4 @@
-"""The fuzzers by name: the function, and the inputs from which it begins."""
+"""The fuzzers by name: the function of each, and the inputs from which it begins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fuzz.listener_target import listeners
 
 @dataclass(frozen=True)
 class Target:
-    """`run` takes any bytes and raises only where something is wrong."""
+    """`run` takes any bytes, and raises only if the tested code has a fault."""
 
     run: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]

@@ -1,4 +1,5 @@
-"""Every fuzzer on its seeds and on seeded damage to them; inputs that once were findings."""
+"""Every fuzzer with its seeds, with seeds that are damaged at random, and with inputs that once
+were findings."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def no_broker_stays() -> Iterator[None]:
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Some bytes changed, repeated, left out or put in."""
+    """A copy of the data in which some bytes are changed, repeated, left out or put in."""
     changed = bytearray(data)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(changed) + 1)

@@ -1,4 +1,5 @@
-"""Fuzzers of ottla.wire: messages, headers, batches, codecs, the formats before batches."""
+"""Fuzzers for ottla.wire: messages, headers, batches, codecs, and the message formats before
+batches."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ NOW_MS = 1_700_000_000_000
 
 
 def messages(data: bytes) -> None:
-    """Any request or response: it is malformed, or comes back from its own encoding unchanged."""
+    """Any request or response is malformed, or is the same after it is encoded and decoded
+    again."""
     if len(data) < 5:
         return
     kind, key, version = struct.unpack_from(">Bhh", data)
@@ -46,7 +48,8 @@ def messages(data: bytes) -> None:
 
 
 def record_batches(data: bytes) -> None:
-    """A produced batch, its checksum made right: what passes can be read and recompressed."""
+    """A produced batch with a corrected checksum: if it is accepted, its records can be read and
+    recompressed."""
     if not data:
         return
     options, body = data[0], bytearray(data[1:])
@@ -75,7 +78,7 @@ def record_batches(data: bytes) -> None:
 
 
 def whole_views(data: bytes) -> list[BatchView]:
-    """The batches in some bytes, up to damage."""
+    """The batches in some bytes, up to the first damaged batch."""
     found: list[BatchView] = []
     try:
         found.extend(batches(data))
@@ -85,7 +88,7 @@ def whole_views(data: bytes) -> list[BatchView]:
 
 
 def quietly(function: Callable[..., object], *arguments: object) -> object:
-    """The result of a call, or None where it says that the bytes are at fault."""
+    """The result of a call; None if the call refuses the bytes with ProtocolError."""
     try:
         return function(*arguments)
     except ProtocolError:
@@ -93,7 +96,8 @@ def quietly(function: Callable[..., object], *arguments: object) -> object:
 
 
 def codecs(data: bytes) -> None:
-    """Compressed data: refused, or of at most the allowed size; the same if compressed again."""
+    """Compressed data are refused, or have at most the allowed size. Data that are compressed and
+    decompressed stay the same."""
     if not data:
         return
     codec, body = Codec(data[0] % len(Codec)), data[1:]
@@ -106,7 +110,8 @@ def codecs(data: bytes) -> None:
 
 
 def legacy(data: bytes) -> None:
-    """Message sets of formats v0 and v1: refused, or converted up into batches that can be read."""
+    """Message sets of formats v0 and v1 are refused, or converted up into batches. Batches are
+    refused, or converted down into message sets that can be read."""
     if not data:
         return
     options, body = data[0], data[1:]

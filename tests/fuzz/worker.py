@@ -14,7 +14,7 @@ with atheris.instrument_imports(include=["ottla"], enable_loader_override=False)
 
 
 def main() -> None:
-    """Run until libFuzzer's options say that it is over, or until a finding."""
+    """Run until libFuzzer's options end the run, or until a finding."""
     name = sys.argv.pop(1)
     atheris.Setup(sys.argv, TARGETS[name].run)
     atheris.Fuzz()

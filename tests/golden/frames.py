@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame, from its header on, without the four bytes of its length."""
+    """One frame, which begins with its header: the four bytes of its length are left out."""
 
     api: str
     key: int

@@ -24,7 +24,7 @@ TURNS_AT_ONCE_MAX = 1000
 
 
 class FakeCluster:
-    """Topics that tests create and change."""
+    """The topics of a cluster, which tests create and change."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -54,8 +54,8 @@ class FakeCluster:
 
 
 class Workbench:
-    """Runs a coordinator; every record is encoded and decoded. `crash` restarts it from the
-    bytes."""
+    """Runs a coordinator. Every record is encoded and decoded. `crash` restarts the coordinator
+    from the encoded records."""
 
     def __init__(self, replicated: bool = False, **settings: Any) -> None:
         self.replicated, self.settings = replicated, GroupSettings(**settings)
@@ -94,11 +94,12 @@ class Workbench:
             self.runtime.adopt(shard)
 
     def crash(self) -> None:
-        """kill -9: what was appended stays, what was only in memory is lost."""
+        """Restart as after kill -9: what was appended stays, what was only in memory is lost."""
         self.start()
 
     def compact(self, seed: int) -> None:
-        """Passes of the log cleaner, then a start from what they have left."""
+        """Crash, run passes of the log cleaner, start from what they have left, and assert that the
+        state is the same."""
         chance = random.Random(seed)
         self.crash()
         before = [durable(shard) for shard in self.runtime.shards()]
@@ -107,7 +108,8 @@ class Workbench:
         assert [durable(shard) for shard in self.runtime.shards()] == before
 
     def later(self, function: Callable[[], None]) -> None:
-        """What is due at the end of a turn is done at once, unless the test keeps the turn open."""
+        """Call a function that is due at the end of a turn. This happens at once, unless the test
+        keeps the turn open."""
         if self.turn_goes_on:
             self.due.append(function)
         else:
@@ -141,7 +143,7 @@ class Workbench:
         self.lost.append(partition)
 
     def wake(self, at_ms: int) -> None:
-        """`wait` asks for the next timer."""
+        """Do nothing: `wait` asks for the next timer."""
 
     def end_transaction(self, group_id: str, producer_id: int, committed: bool) -> None:
         """A transaction's marker reaches the partition of this group."""
@@ -150,13 +152,13 @@ class Workbench:
         self.runtime.end_transaction(partition, producer_id, committed)
 
     def commit_all(self) -> None:
-        """The log has reached the disk."""
+        """Report everything that was appended as committed."""
         done, self.uncommitted = self.uncommitted, []
         for committed in done:
             committed(None)
 
     def wait(self, ms: int) -> None:
-        """Let time pass, with every timer firing at its own moment."""
+        """Let time pass. Each timer fires at its own time."""
         end_ms, at_once = self.clock.elapsed_ms + ms, 0
         while (at_ms := self.runtime.next_timer_ms()) is not None and at_ms <= end_ms:
             at_once = 0 if at_ms > self.clock.elapsed_ms else at_once + 1
@@ -169,7 +171,7 @@ class Workbench:
         return self.runtime.shard(group_id)
 
     def consumers(self, group_id: str = "g") -> ConsumerGroup:
-        """A group that is one of KIP-848."""
+        """The KIP-848 group of this id. It must exist."""
         group = self.shard(group_id).group_of(ServedConsumerGroup, group_id)
         assert group is not None
         return group
@@ -177,7 +179,8 @@ class Workbench:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
     ) -> ErrorCode:
-        """Heartbeat, with a turn if it may have effects."""
+        """Send a classic heartbeat; returns the error code. If the heartbeat may have effects, it
+        takes a turn."""
         asked = (group_id, generation, member_id, instance_id)
         code = self.shard(group_id).heartbeat(*asked, self.runtime.tick_ms())
         if code is None:
@@ -189,7 +192,8 @@ class Workbench:
         return partition_for(group_id, self.settings.offsets_topic_num_partitions)
 
     def ask(self, operation: Callable[..., Any], group_id: str = "g", producer_id: int = -1) -> Any:
-        """Run an operation whose answer comes at once; a refusal is returned, not raised."""
+        """Run an operation; returns its answer, or None if there is no answer yet. A refusal is
+        returned, not raised."""
         answers: list[Any] = []
         producer = NO_PRODUCER if producer_id < 0 else Producer(producer_id, 0)
         self.runtime.change(group_id, operation, answers.append, producer)

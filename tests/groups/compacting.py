@@ -1,9 +1,10 @@
 """What log compaction may leave of a coordinator's log, and the meaning of the remaining records.
 
-A pass reads up to its end, which is never beyond the first open transaction, and learns the newest
-record of each key there. It rewrites segments from the log's beginning; after a crash only the
-first segments may be rewritten. It drops records whose key has a newer record, records of aborted
-transactions, tombstones that are old enough, and markers without remaining records.
+A pass has an end, which is never beyond the beginning of the first open transaction. Up to there,
+the pass learns the newest record of each key. Then it rewrites segments from the log's beginning;
+if it crashes, only the first segments are rewritten. It drops records whose key has a newer record,
+records of aborted transactions, tombstones that are old enough, and markers without remaining
+records.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _after_pass(
 
 
 def _transactions(log: list[Entry]) -> tuple[set[int], dict[int, list[int]]]:
-    """The offsets of aborted records, and those that each marker ends."""
+    """The offsets of aborted records; and for each marker's offset, the offsets of the records in
+    its transaction."""
     opened: dict[int, list[int]] = {}
     aborted: set[int] = set()
     ends: dict[int, list[int]] = {}
@@ -81,7 +83,7 @@ def _transactions(log: list[Entry]) -> tuple[set[int], dict[int, list[int]]]:
 
 
 def durable(shard: Shard) -> dict[str, Any]:
-    """All state of groups and offsets in their records."""
+    """The state of groups and offsets, as far as records hold it."""
     offsets = shard.offsets
     pending = {where: value for where, value in offsets.pending().items() if value is not None}
     committed = {
@@ -90,7 +92,7 @@ def durable(shard: Shard) -> dict[str, Any]:
         for index, value in offsets.of_group(group_id).items()
     }
     told = {group_id: _durable_group(group) for group_id, group in shard.groups.items()}
-    # An empty group that exists only because of offsets may be deleted with them.
+    # An empty group that exists only because of its offsets may be deleted with them.
     named = {key[0] for key in committed} | {key.group_id for _, key in pending}
     groups = {
         group_id: known

@@ -1,7 +1,8 @@
 """Consumers of a group as a broker sees them: classic, eager or cooperative, or KIP-848.
 
-Each follows its assignment at once, and keeps its partitions until it learns otherwise or until
-its session must be over. Until then it may still commit what it has read, as a zombie.
+Each consumer follows its assignment at once. It keeps its partitions until it learns that it has
+lost them, or until its session must have ended. Commits of lost partitions may still arrive later,
+as from a zombie.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CLASSIC_REBALANCE_MS, MODERN_REBALANCE_MS = 20_000, 60_000
 
 @dataclass(frozen=True)
 class Zombie:
-    """Delayed commits of partitions that were lost meanwhile."""
+    """Commits that are still to arrive, of partitions that the member has lost."""
 
     member_id: str
     epoch: int
@@ -57,7 +58,8 @@ class Member:
         return set(self.positions)
 
     def own(self, partitions: set[int], epoch: int) -> None:
-        """Own these partitions from this epoch on, each from the committed offset."""
+        """Own exactly these partitions, at this epoch. Partitions that the member did not own are
+        read from their committed offsets."""
         lost = {p: at for p, at in self.positions.items() if p not in partitions}
         if lost:
             self.zombies.append(Zombie(self.member_id, self.epoch, lost))
@@ -68,25 +70,27 @@ class Member:
         self.positions = kept | {p: 0 if at is None else at.offset for p, at in found.items()}
 
     def give_up(self) -> None:
-        """It has learnt, or must assume, that it is no longer a member."""
+        """Give up all partitions: the consumer knows, or must assume, that it is no longer a
+        member."""
         self.own(set(), -1)
         self.member_id, self.joined = "", None
         self.rejoins = self.told_all = False
 
     def pass_time(self, ms: int) -> None:
-        """Without an answer from the broker for the session timeout it gives up."""
+        """Let time pass. A consumer without a pending request gives up after a session timeout
+        without an answer."""
         self.silent_ms = 0 if self.waits else self.silent_ms + ms
         if self.silent_ms >= (MODERN_SESSION_MS if self.modern else CLASSIC_SESSION_MS):
             self.give_up()
 
     def disconnect(self) -> None:
-        """Its connection broke: the pending answer never arrives."""
+        """Break the consumer's connection: a pending answer never arrives."""
         if self.waits:
             self.waits, self.rejoins = False, True
         self.told_all = False
 
     def step(self, lose_reply: bool = False) -> None:
-        """The next step of a consumer."""
+        """Do what the consumer does next: join, sync, or send a heartbeat."""
         self.present = True
         if self.modern:
             self.beat(lose_reply)
@@ -100,7 +104,7 @@ class Member:
             self.heartbeat()
 
     def leave(self) -> None:
-        """Leave the group, after which it may return with the other protocol."""
+        """Leave the group. The consumer may return later, with the other protocol."""
         if self.waits:
             return
         if self.modern and self.epoch > 0:
@@ -209,7 +213,7 @@ class Member:
     # Offsets
 
     def commit(self, partition: int) -> int | None:
-        """Read one record and commit; the offset if that was acknowledged."""
+        """Read one record and commit; returns the offset if the commit was acknowledged."""
         if self.waits or self.joined is not None or partition not in self.positions:
             return None
         self.positions[partition] += 1
@@ -220,10 +224,10 @@ class Member:
         return offset if code is ErrorCode.NONE else None
 
     def haunt(self) -> None:
-        """A delayed commit of earlier reads arrives.
+        """Let the newest delayed commits arrive.
 
-        Not under an epoch that is still valid, which a KIP-848 member keeps while it has more to
-        revoke: as in Apache Kafka, commits under that epoch are accepted.
+        They are dropped if their epoch is still valid: a KIP-848 member keeps its epoch while it
+        has more to revoke, and as in Apache Kafka, commits with this epoch are accepted.
         """
         zombie = self.zombies.pop()
         group = self.bench.shard().groups.get(GROUP)
@@ -245,8 +249,8 @@ class Member:
 
 
 def assign(joined: Joined, partitions: int) -> tuple[tuple[str, bytes], ...]:
-    """What a leader assigns: evenly, each keeps what it has; what is to move must have been
-    revoked."""
+    """The assignments that a leader makes: partitions are spread evenly, and members keep as many
+    of their partitions as possible. A partition moves only after its owner has revoked it."""
     owned: dict[str, set[int]] = {}
     for member in joined.members:
         subscription = read_subscription(member.metadata)

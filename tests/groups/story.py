@@ -1,4 +1,4 @@
-"""Reads a scenario of groups: one step on each line, request `----` answer.
+"""Plays a scenario of groups. Each line is one step: request `----` answer.
 
     join a                         ----  MEMBER_ID_REQUIRED a-1
     join a id=a-1                  ----  waits
@@ -7,8 +7,9 @@
     commit a-1 gen=1 t-0=5         ----  t-0
     crash                          ----
 
-Delayed answers are shown at the step that caused them, with the member. `set` lines
-before the first step are settings; `protocols=x,y` of a join are in order of preference.
+A delayed answer is shown at the step that causes it, after the name of the member. Lines that begin
+with `set`, before the first step, are settings. In `protocols=x,y` of a join, the preferred
+protocol is first.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def milliseconds(text: str) -> int:
 
 
 def told(reply: Any) -> str:
-    """A reply in words."""
+    """A reply as the text of a scenario."""
     if isinstance(reply, NewMemberId):
         return f"MEMBER_ID_REQUIRED {reply.member_id}"
     if isinstance(reply, ProtocolError):
@@ -70,7 +71,8 @@ def _named(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _assignment(text: str) -> bytes:
-    """Partitions, with an assignor's own data after a plus sign; other bytes stay as they are."""
+    """The bytes of an assignment. The text has partitions, and after a plus sign an assignor's own
+    data. A text without partitions is encoded as it is."""
     if "-" not in text:
         return text.encode()
     partitions, _, user_data = text.partition("+")
@@ -104,7 +106,7 @@ class Story:
         self.told: list[Event] = []
 
     def play(self, step: str) -> str:
-        """Play one step; returns the answers during it."""
+        """Play one step; returns the answers that are given during the step."""
         self.heard = []
         verb, *words = step.split()
         names = [word for word in words if "=" not in word]
@@ -113,8 +115,8 @@ class Story:
         return "; ".join(([said] if said else []) + self.heard)
 
     def change(self, operation: Any, group: str, who: str) -> str:
-        """Send a request; an answer within the step is shown alone, a later one after the member's
-        name."""
+        """Send a request; returns its answer, or "waits". If the answer comes later, it is shown
+        after the name `who`."""
         box: list[str] = []
         during = True
 
@@ -197,7 +199,7 @@ class Story:
         return answers[0] if answers else "waits"
 
     def end(self, outcome: str, options: dict[str, str]) -> str:
-        """The marker of a producer's transaction."""
+        """Write the marker that ends a producer's transaction."""
         group, producer_id = options.get("group", "g"), int(options["producer"])
         self.bench.end_transaction(group, producer_id, outcome == "commit")
         return ""
@@ -225,7 +227,7 @@ class Story:
         )
 
     def show(self, group: str = "g", *, options: dict[str, str]) -> str:
-        """A group as in DescribeGroups."""
+        """A group's state and members."""
         known = self.bench.shard(group).groups.get(group)
         if known is None:
             return "no such group"
@@ -251,7 +253,7 @@ class Story:
         return "; ".join(found.text for found in standing(shard.groups[group], moment)) or "at rest"
 
     def happened(self, group: str = "g", *, options: dict[str, str]) -> str:
-        """What has happened in a group since this was asked last."""
+        """The events of a group since the last step of this kind."""
         events = self.bench.runtime.history.events(group)
         new = [each for each in events if each not in self.told]
         self.told = events
@@ -286,7 +288,7 @@ class Story:
         return ""
 
     def configure(self, options: dict[str, str]) -> str:
-        """Settings of the group itself."""
+        """Change settings of the group itself."""
         self.bench.cluster.settings.update({name: int(v) for name, v in options.items()})
         return ""
 
@@ -296,13 +298,13 @@ class Story:
 
 
 def setting(name: str, value: str) -> Any:
-    """A setting's value as the type that it has."""
+    """A setting's value, converted to the type of the setting."""
     default = GroupSettings._field_defaults[name.replace(".", "_")]
     return tuple(value.split(",")) if isinstance(default, tuple) else type(default)(value)
 
 
 def retell(text: str) -> str:
-    """Play a scenario's text; the same text with the outcomes that were seen."""
+    """Play a scenario's text; returns the same text with the outcomes that were seen."""
     settings: dict[str, Any] = {}
     story: Story | None = None
     lines = []

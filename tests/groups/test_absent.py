@@ -1,4 +1,4 @@
-"""What requests about a group that does not exist get."""
+"""The answers to requests about a group that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches by names that clients choose keep no more than a few MiB, however long the names are."""
+"""Caches whose keys are chosen by clients hold a few MiB at most, however long the keys are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Compaction of the coordinators' topics changes nothing: whichever older records it leaves,
-and in whatever order the newest ones are, the state stays the same."""
+"""Compaction of the coordinators' topics does not change the state that is loaded from them. It may
+leave any of the older records, and the newest records may be in any order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def loaded(bench: Workbench, log: list[Entry]) -> Shard:
 
 
 def test_a_member_keeps_its_epoch_and_partitions_when_its_own_record_is_the_newest() -> None:
-    """A member that changes its metadata gets a newer record than its assignment."""
+    """When a member changes its metadata, its metadata record becomes newer than the record of its
+    assignment."""
     story = Story({"offsets_topic_num_partitions": 1})
     story.play("topic t partitions=2")
     story.play("beat m epoch=0 topics=t")
@@ -58,7 +59,7 @@ def test_whatever_compaction_leaves_of_a_scenario_means_the_same(path: Path) -> 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_newest_records_mean_the_same_in_every_order(path: Path) -> None:
-    """The order of keys is random: no kind of record may depend on another one before it."""
+    """The records are shuffled: none may depend on a record of another kind before it."""
     bench = played(path)
     for log in bench.logs.values():
         if any(producer >= 0 for _, producer in log):

@@ -1,4 +1,5 @@
-"""What a group waits for, from its members alone: each finding, with its numbers at their edges."""
+"""Findings say what a group waits for; they are derived from the state of its members. The tests
+cover each kind of finding, with its numbers at their limits."""
 
 from __future__ import annotations
 
@@ -115,7 +116,7 @@ def test_the_initial_delay_and_the_leader_are_waited_for() -> None:
 
 
 def consumer(epoch: int = 3, target_epoch: int = 3) -> ConsumerGroup:
-    """`m` is at its target, t-0; `n` is to get t-1, which `m` does not have."""
+    """A group whose members own their target assignments: `m` owns t-0, and `n` owns t-1."""
     group = ConsumerGroup("g")
     group.replay_epoch(ConsumerGroupValue(epoch, 1))
     group.replay_target_epoch(TargetEpochValue(target_epoch, NOW_MS - 2_000))

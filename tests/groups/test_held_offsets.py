@@ -1,4 +1,5 @@
-"""Pending offsets of open transactions: which of several wins, and none of them expires."""
+"""Pending offsets of open transactions: the later commit wins, and neither a pending offset nor the
+committed offset before it expires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets, visible and pending, and what their requests do with them."""
+"""Committed offsets, visible and pending, and the requests that change and read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ ONE, TWO, THREE = (CommittedOffset(number) for number in (1, 2, 3))
 
 @pytest.fixture
 def offsets() -> Offsets:
-    """`g` has t-0=1 and, in transactions of 7 and 8, t-0=2 and t-1=3; `h` has t-0=1."""
+    """Group `g` has the offset t-0=1, and the pending offsets t-0=2 of producer 7 and t-1=3 of
+    producer 8. Group `h` has t-0=1."""
     offsets = Offsets()
     offsets.replay(T0, ONE)
     offsets.replay(U0, ONE)

@@ -1,5 +1,6 @@
-"""Whatever commits offsets, in transactions or not, and whatever deletes them: a group sees the
-last commit in the log since the last deletion, and is told what may still change."""
+"""However offsets are committed (in transactions or not) and deleted, a group sees the offset that
+was committed last since the last deletion. It is told which offsets an open transaction may still
+change."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ RETENTION_MS = 3_600_000
 
 @dataclass
 class Committed:
-    """An offset in the log; `producer_id` is that of its transaction, -1 outside of one."""
+    """An offset in the log. `producer_id` is the producer of its transaction, or -1 if it was
+    committed without a transaction."""
 
     offset: int
     producer_id: int
@@ -89,7 +91,7 @@ class OffsetsMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1_000, RETENTION_MS // 2, RETENTION_MS + 600_000]))
     def wait(self, ms: int) -> None:
-        """Offsets expire unless a transaction may change them."""
+        """Let time pass. Offsets expire unless a transaction may still change them."""
         self.bench.wait(ms)
         self.bench.runtime.change("g", lambda s, r: s.fire(TimerKey(EXPIRE, ""), r))
         for commits in self.log.values():

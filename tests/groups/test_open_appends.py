@@ -15,7 +15,7 @@ ERROR = ProtocolError("why")
 
 
 class Turns:
-    """Appends, and which answers were given."""
+    """Open appends, and the answers that have been given."""
 
     def __init__(self) -> None:
         self.appends, self.told = OpenAppends(), list[tuple[str, Any]]()

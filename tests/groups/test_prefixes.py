@@ -1,4 +1,4 @@
-"""A crash after any record: a coordinator can continue from whatever its log has by then.
+"""After a crash behind any record, a coordinator can continue from the records in its log.
 
 Histories of transfers are cut after each record and each marker; the scenarios of groups are cut
 after each record.
@@ -27,11 +27,11 @@ VERSIONS = {"before KIP-890": 0, "KIP-890": 2}
 
 
 class PowerOff(BaseException):
-    """The machine has stopped: no handler may catch this."""
+    """Raised when the machine stops; no handler may catch it."""
 
 
 class DyingBench(MoneyBench):
-    """Stops after the record or marker of that number, before any answer is sent."""
+    """Stops after record or marker number `dies_at`, before this write is reported as done."""
 
     def __init__(self, dies_at: int) -> None:
         self.dies_at, self.steps = dies_at, 0
@@ -62,7 +62,8 @@ class DyingBench(MoneyBench):
 
 
 def transfer_money(bench: MoneyBench, version: int, chance: random.Random) -> list[Transfer]:
-    """Transfers of two producers, each with a commit or an abort, until the bench dies."""
+    """Transfer money with two transactional ids until the bench dies; returns the transfers. Each
+    is committed or aborted."""
     transfers: list[Transfer] = []
     producers: dict[str, Producer] = {}
     try:

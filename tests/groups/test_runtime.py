@@ -66,7 +66,8 @@ def test_commits_are_answered_in_their_order_each_with_its_own_append() -> None:
 
 
 def test_who_waits_too_long_for_the_replicas_is_told_to_ask_again() -> None:
-    """A held request holds the heartbeats that its member sends behind it."""
+    """The wait must be limited: it also holds up the heartbeats that a member sends after the
+    request."""
     bench, answers = Workbench(), []
     bench.hold_commits = True
     commit(bench, 5, answers)
@@ -120,7 +121,7 @@ def test_a_refused_append_changes_nothing(refusal: ProtocolError, code: ErrorCod
 
 
 def stale(bench: Workbench, answers: list[Any], producer_id: int = -1) -> None:
-    """A commit of a member that the coordinator does not know."""
+    """Send a commit of a member that the coordinator does not know."""
     request = Commit("g", [OffsetToCommit("t", 0, 1, -1, "")], "m", generation=3,
                      transactional=producer_id >= 0)
     producer = NO_PRODUCER if producer_id < 0 else Producer(producer_id, 0)
@@ -230,7 +231,8 @@ def test_a_failure_of_ours_is_told_and_does_not_break_what_comes_after() -> None
 
 
 def fail_at_the_next_append(bench: Workbench) -> None:
-    """The failure of a log directory removes its shards before it is reported."""
+    """Let the next append fail like a log directory: its shards are unloaded before the failure is
+    reported."""
 
     def append(*_: Any) -> None:
         bench.runtime.unload(bench.partition())
@@ -240,8 +242,8 @@ def fail_at_the_next_append(bench: Workbench) -> None:
 
 
 def test_nobody_waits_in_a_group_whose_log_fails_at_the_commits_of_the_same_turn() -> None:
-    """A JoinGroup waits until its group is complete: of a group that is no longer here, for
-    ever."""
+    """A JoinGroup waits until its group is complete. In a group that is no longer here, it would
+    wait for ever."""
     bench, answers = turn_of_commits(5)
     fail_at_the_next_append(bench)
     join = Join("g", "", None, "c", "/h", 10_000, 60_000, "consumer", (("range", b""),), False)
@@ -253,7 +255,8 @@ def test_nobody_waits_in_a_group_whose_log_fails_at_the_commits_of_the_same_turn
 
 @pytest.mark.parametrize("asked", ["timer", "all"])
 def test_nothing_is_recorded_from_a_shard_that_its_own_turn_unloaded(asked: str) -> None:
-    """What it knows is not in the log, to which the next shard of the partition may append."""
+    """The unloaded shard has state that is not in the log, and the partition's next shard may
+    already append to the same log."""
     bench, answers = Workbench(offsets_topic_num_partitions=1), []
     commit(bench, 5, answers)
     bench.turn_goes_on = True
@@ -297,7 +300,8 @@ def test_a_lost_commit_sends_everybody_to_the_next_coordinator() -> None:
 
 
 def turn_of_commits(*offsets: int) -> tuple[Workbench, list[Any]]:
-    """Commits that arrived in one turn of the loop, which has not ended."""
+    """A bench in which these offsets were committed in one turn of the loop, which has not ended,
+    and a list of the answers."""
     bench, answers = Workbench(offsets_topic_num_partitions=1), []
     bench.turn_goes_on = True
     for offset in offsets:
@@ -353,7 +357,7 @@ def test_a_fetch_in_the_same_turn_finds_what_was_committed_before_it() -> None:
 
 def test_a_timer_in_the_same_turn_comes_after_the_commits() -> None:
     bench, answers = turn_of_commits(5)
-    bench.wait(bench.settings.offsets_retention_ms * 2)  # offsets expire: also this one
+    bench.wait(bench.settings.offsets_retention_ms * 2)  # the timer expires offsets, this one too
     assert answers == [[ErrorCode.NONE]]
     assert bench.records[0].value.offset == 5
     assert all(record.value is None for record in bench.records[1:]) and bench.records[1:]
@@ -474,7 +478,7 @@ def test_groups_live_where_java_puts_them() -> None:
     hashes = {"": 0, "a": 97, "test-group": 627841412, "\u00e4\U0001f600": 1992007}
     assert {text: java_hash(text) for text in hashes} == hashes
     assert all(0 <= partition_for(f"group-{number}", 50) < 50 for number in range(1000))
-    assert partition_for("polygenelubricants", 50) == 0  # its hash is the smallest integer
+    assert partition_for("polygenelubricants", 50) == 0  # its hash is the smallest int32
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
@@ -482,7 +486,8 @@ def test_groups_live_where_java_puts_them() -> None:
 def test_a_marker_that_is_committed_while_a_shard_is_loaded_ends_its_offsets(
     read_before: int, commits: bool
 ) -> None:
-    """A load reads the log and waits until that is committed: a marker may follow meanwhile."""
+    """A load reads the log, then waits until the records that it has read are committed. A marker
+    may be appended in the meantime."""
     bench = Workbench()
     partition = partition_for("g", bench.settings.offsets_topic_num_partitions)
     request = Commit("g", [OffsetToCommit("t", 0, 5, -1, "")], transactional=True)

@@ -1,4 +1,4 @@
-"""The scenarios in tests/scenarios have the recorded outcomes: groups and transactions."""
+"""The scenarios of groups and transactions in tests/scenarios have the recorded outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests that concern a whole group: deletions in slices, limits, and proofs of coordination."""
+"""Requests that concern a whole group: deletion in slices, limits, and answers before which a
+coordinator has to prove by a record that it still coordinates the group."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def beat(bench: Workbench, epoch: int = 0, member_id: str = "m", topics: str = "
 
 
 def delete(bench: Workbench) -> Any:
-    """Whether offsets are left, or the refusal."""
+    """Delete a slice of the group; returns whether offsets are left, or the refusal."""
     left: list[bool] = []
     refusal = bench.ask(lambda s, r: r.reply(left.append, s.delete_group("g", r)))
     return left[0] if left else refusal

@@ -1,5 +1,5 @@
-"""However many offsets are to be deleted, other clients are served in between, and no commit made
-meanwhile is lost."""
+"""However many offsets are deleted, other clients are served between two slices, and no commit that
+is made meanwhile is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def commit(
 
 
 def left(bench: Workbench, group: str = "g") -> set[int]:
-    """The partitions that the group still has an offset of."""
+    """The partitions for which the group still has an offset."""
     return {index for _, index in bench.shard().offsets.of_group(group)}
 
 

@@ -73,7 +73,7 @@ def test_timers_that_are_moved_again_and_again_take_bounded_room(
 
 
 def test_as_many_stale_entries_are_kept_as_pay_for_a_clearing() -> None:
-    """A clearing goes over all timers: it must be rare."""
+    """Removing the stale entries goes over all timers, so it must be rare."""
     timers = Timers()
     timers.set(B, 0)
     for at_ms in range(67):

@@ -1,4 +1,4 @@
-"""How a group stands: what it waits for, since when, and what ends the wait."""
+"""What a group waits for, since when, and what ends the wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def findings(bench: Workbench, rebalance: bool = False) -> list[Finding]:
 
 
 def classic(bench: Workbench, name: str) -> Member:
-    """A member that has joined: its first answer was its id."""
+    """A classic member that has sent two JoinGroup requests: the answer to the first one was its
+    member id."""
     member = Member(bench, name, False, "range")
     member.step()
     member.step()
@@ -108,7 +109,7 @@ def test_a_consumer_group_tells_who_waits_for_whom() -> None:
     assert release.kind == "waiting_for_release"
     assert release.fields["held_by"] == [first.member_id]
     assert f", which {first.member_id} still has" in release.text
-    first.step()                                    # it learns what to give up
+    first.step()                                    # the answer says what to give up
     [revoking] = [each for each in findings(bench) if each.kind == "waiting_for_revocation"]
     assert len(revoking.fields["partitions"]) == 2
     assert set(revoking.fields["partitions"]) == set(release.fields["partitions"])

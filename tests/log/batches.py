@@ -14,7 +14,8 @@ def batch(
     sequence: int = -1,
     **options: object,
 ) -> bytes:
-    """A batch of these values, a millisecond apart unless `timestamps` say otherwise."""
+    """A batch of these values. Their timestamps are a millisecond apart unless `timestamps` is
+    given."""
     times = timestamps or [NOW_MS + at for at in range(len(values))]
     pairs = zip(times, values, strict=True)
     records = [Record(timestamp=time, value=value) for time, value in pairs]
@@ -28,7 +29,7 @@ def batch(
 
 
 def split(data: bytes) -> list[bytes]:
-    """The whole batches in a log's bytes; an incomplete one at the end is left out."""
+    """The whole batches in a log's bytes; an incomplete batch at the end is left out."""
     found, at = [], 0
     while at + 12 <= len(data):
         size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -40,7 +41,7 @@ def split(data: bytes) -> list[bytes]:
 
 
 def records_of(log: PartitionLog, start: int | None = None) -> list[Record]:
-    """Every record of a log from an offset on, read as a consumer reads."""
+    """All records of a log, from an offset on, read as a consumer reads them."""
     offset = log.log_start_offset if start is None else start
     records: list[Record] = []
     while offset < log.log_end_offset:
@@ -55,5 +56,5 @@ def records_of(log: PartitionLog, start: int | None = None) -> list[Record]:
 
 
 def values_of(log: PartitionLog, start: int | None = None) -> list[bytes | None]:
-    """The values of every record of a log."""
+    """The values of all records of a log, from an offset on."""
     return [record.value for record in records_of(log, start)]

@@ -1,11 +1,12 @@
 """A disk in memory that loses, tears and reorders unsynced writes, and that fails on demand.
 
-The effects of a power cut: of each file, any subset of the writes since its last sync is kept, each
-of them whole, in part (by sectors), or not at all; of the names that were created, changed and
-removed since their directory was synced, a prefix in time is kept. All choices come from a seed.
+In a power cut, each write since the last sync of its file is kept as a whole, in part (by sectors),
+or not at all. Of the changes of names (files and directories that were made, renamed or removed)
+since their directory was synced, only the first ones are kept. A seed decides what is kept.
 
-A file system with a journal keeps all earlier changes of names, too, when a directory is synced.
-One that is not `journaled` keeps what the caller may rely on: the names in that directory alone.
+If a directory is synced, a file system with a journal also keeps all earlier changes of names in
+other directories. A disk that is not `journaled` keeps only what a caller may rely on: the names in
+the synced directory.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ SECTOR = 512
 
 
 class PowerCut(BaseException):
-    """The machine stops here; no error handler may continue."""
+    """Raised when the power fails; no handler may catch it."""
 
 
 @dataclass(eq=False)
 class Inode:
-    """A file's bytes as programs see them, as the medium has them, and the pending writes."""
+    """A file: its bytes as programs see them, its bytes on the medium, and the pending writes."""
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
@@ -49,20 +50,20 @@ class Inode:
 
 @dataclass(eq=False)
 class Change:
-    """A change of a name that no sync has made durable: `kind` is "make", "remove", or the new path
-    of what was renamed."""
+    """A change of a name that no sync has made durable. `kind` is "make" or "remove"; for a rename,
+    it is the new path."""
 
     kind: str
     path: str
     inode: Inode | None = None
     synced: bool = False
-    """Whether its directory was synced since."""
+    """Whether the directory was synced after this change."""
 
     def __post_init__(self) -> None:
         self.renames = self.kind not in ("make", "remove")
         paths = (self.path, self.kind) if self.renames else (self.path,)
         self.directories = {path.rpartition("/")[0] for path in paths}
-        """Those whose names it changes."""
+        """The directories whose names this change affects."""
 
 
 class FaultyFile(DelegatingFile):
@@ -100,7 +101,7 @@ class FaultyFile(DelegatingFile):
         self.disk.before("truncate", self.path)
         cut = len(self.inode.content) - size
         if not size:
-            self.disk.unreadable.discard(self.inode)        # what is written anew goes elsewhere
+            self.disk.unreadable.discard(self.inode)        # new writes go to other sectors
         if cut:
             self.put(size, None)
             self.disk.free += max(cut, 0)
@@ -113,11 +114,11 @@ class FaultyFile(DelegatingFile):
 
 
 class FaultyDisk(Disk):
-    """Used by a log in place of a Disk; `cut_power` turns it into what a restart would find.
+    """Used by a log in place of a Disk; `cut_power` changes it to what a restart would find.
 
-    `stop_at` is the number of the operation at which the power fails; a write may be partial.
-    `errors` maps a kind of operation to the errno that it fails with, below the path `failing`.
-    `unreadable` has the files with bad sectors.
+    The power fails at the operation with the number `stop_at`; if that is a write, a part of it may
+    be written. `errors` maps kinds of operations to the errno with which they fail, on paths that
+    begin with `failing`; "open" fails on every path. `unreadable` has the files with bad sectors.
     """
 
     file_type = FaultyFile
@@ -156,7 +157,7 @@ class FaultyDisk(Disk):
             if self.operations == self.stop_at:
                 if kind != "write" or not size:
                     self.stop()
-                # Never all of it: a complete write is the case that stops one step later.
+                # Never all of it: a complete write is covered by a stop one operation later.
                 return self.random.randrange(size)
         return size
 
@@ -170,19 +171,20 @@ class FaultyDisk(Disk):
         return self.free
 
     def stop(self) -> None:
-        """The power fails now."""
+        """Let the power fail now."""
         self.stopped = True
         raise PowerCut
 
     @contextlib.contextmanager
     def stops_at(self, operation: int) -> Iterator[None]:
-        """The block ends when the disk reaches this operation, or at its own end."""
+        """Let the power fail at this operation of the disk, which ends the block without an
+        error."""
         self.stop_at = operation
         with contextlib.suppress(PowerCut):
             yield
 
     def kill(self) -> None:
-        """Only the process ends: all writes stay."""
+        """End only the process: all writes stay, and the disk can be used again."""
         self.stopped, self.stop_at, self.errors = False, None, {}
 
     def cut_power(self) -> None:
@@ -208,7 +210,7 @@ class FaultyDisk(Disk):
         inode.pending.clear()
 
     def torn(self, position: int, data: bytes) -> tuple[int, bytes]:
-        """A part of a write: some sectors from its start, or from its end."""
+        """A part of a write: some sectors at its start, or those at its end."""
         edge = (SECTOR - position % SECTOR + SECTOR * self.random.randrange(4)) % (len(data) + 1)
         if self.random.random() < 0.5:
             return position, data[:edge]
@@ -217,11 +219,11 @@ class FaultyDisk(Disk):
     # Names
 
     def kept_names(self, count: int = 0) -> dict[str, Inode | None]:
-        """The names that a power cut leaves if it keeps so many of the pending changes, the first
-        ones, and those that were synced.
+        """The names that a power cut leaves if it keeps the first `count` pending changes, and all
+        that were synced.
 
-        A later change is kept under the name that its directory has without the changes that are
-        lost; in a directory that is lost itself nothing is kept."""
+        Without the lost changes, the directory of a later change may have another path: the change
+        is kept below that path. In a directory that is lost itself, nothing is kept."""
         lost, names = list[Change](), dict(self.durable_names)
         for number, change in enumerate(self.pending_names):
             if number >= count and not change.synced:
@@ -317,7 +319,7 @@ class FaultyDisk(Disk):
         self.before("sync", path)
         pending = self.pending_names
         if self.journaled:
-            # A journal writes changes in order: those before the last change in here are kept.
+            # A journal writes changes in order: all up to the last change in `path` are kept.
             count = len(pending)
             while count and pending[count - 1].path.rpartition("/")[0] not in (path, ""):
                 count -= 1
@@ -327,8 +329,8 @@ class FaultyDisk(Disk):
         self.keep_names_for_good(count)
 
     def note_synced(self, directories: set[str]) -> None:
-        """Note which changes a sync of these directories keeps. A name that moved from
-        one directory to another is kept in both."""
+        """Note which changes a sync of these directories keeps. If a name moved from one directory
+        to another, a sync of one of them keeps the changes in both."""
         known = 0
         while known != len(directories):
             known = len(directories)
@@ -340,7 +342,7 @@ class FaultyDisk(Disk):
                 change.synced = not directories.isdisjoint(change.directories)
 
     def keep_names_for_good(self, count: int) -> None:
-        """The first changes of names are on the medium."""
+        """Move the first `count` changes of names to the medium."""
         for change in self.pending_names[:count]:
             self.apply_name(self.durable_names, change.kind, change.path, change.inode)
         del self.pending_names[:count]
@@ -371,8 +373,8 @@ class FaultyDisk(Disk):
 
 
 def path_without(lost: list[Change], path: str) -> str | None:
-    """The path of something as if these changes of names had not happened; None if it is in a
-    directory that was made by one of them."""
+    """The path that a file or directory would have without the `lost` changes of names; None if one
+    of these changes made its directory."""
     for change in reversed(lost):
         if change.kind == "make":
             if path.startswith(change.path + "/"):

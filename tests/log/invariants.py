@@ -1,5 +1,6 @@
-"""What holds for every log in use. The log asserts what is cheap after each step (`check_offsets`);
-this walks all segments and index files, so only tests and the simulation call it."""
+"""Checks of what holds for every log in use. The log itself asserts what is cheap, after each step
+(`check_offsets`). These checks walk all segments and index files, so only tests and the simulation
+call them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from ottla.log.partition.segment import Segment
 
 
 def check_log(log: PartitionLog) -> None:
-    """Check a log that works; one at rest stays at rest."""
+    """Check a log. If it is damaged or at rest, only its offsets are checked, so that a log at rest
+    stays at rest."""
     start, end, stable = log.log_start_offset, log.log_end_offset, log.last_stable_offset
     assert 0 <= start <= end, f"the log begins at {start} and ends at {end}"
     assert stable <= end, f"the last stable offset {stable} is above the log end {end}"
@@ -39,8 +41,9 @@ def check_log(log: PartitionLog) -> None:
 
 
 def check_indexes(log: PartitionLog) -> None:
-    """Check that the index files of all segments but the active one ascend, within the segment.
-    After a power cut a file may have lost pages: then it is rebuilt at its first use."""
+    """Check the index files of all segments but the active one: the entries must ascend, and lie
+    within the segment. Not for logs after a power cut: there, a file may have lost pages until it
+    is rebuilt at its first use."""
     for segment in log.segments[:-1]:
         check_segment(log, segment)
 

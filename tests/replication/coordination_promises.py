@@ -1,8 +1,8 @@
-"""What every implementation of the ZooKeeper interface promises: one function for each promise.
+"""Every implementation of the ZooKeeper interface keeps these promises; each has one function.
 
 `tests/replication/test_coordination.py` runs them in memory, `compat_tests/test_zookeeper.py` over
-kazoo on a real ZooKeeper. Each gets two sessions below an empty root, and a function to end a
-session as the server does.
+kazoo on a real ZooKeeper. Each function gets two sessions below an empty root, and a function that
+ends a session as the server does.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ async def a_watch_outlives_its_session(a: Coordination, b: Coordination, end: En
     watched = Called()
     assert await a.exists("/x", watched) is None
     await end(a)
-    await watched.wait()                    # it may exist: the called function reads again
+    await watched.wait()                    # the node may exist now, so the watch is called
     assert await a.exists("/x") is None
 
 

@@ -18,7 +18,7 @@ LAG_MS = 30_000
 
 
 class FakeClusterSide:
-    """A ClusterSide: broker epochs are a dictionary, and requests are recorded."""
+    """A ClusterSide that gets broker epochs from a dictionary and records most calls."""
 
     def __init__(self, lag_ms: int = LAG_MS) -> None:
         self.lag_ms = lag_ms

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: metadata records in a possible order."""
+"""Hypothesis strategies for metadata records in an order in which they could be written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ BROKERS = st.builds(
 )
 SOMEONE = (("client-id", None), ("user", "ä\n\"é"))
 READER = AccessRule(2, 3, "t", "User:ä", "*", 3, 3)
-# Whole records, not their parts: hypothesis would spend its time combining parts.
+# Samples are whole records: otherwise hypothesis would spend its time combining their parts.
 PRINCIPALS: st.SearchStrategy[MetadataRecord] = st.sampled_from([
     RuleSet(READER, True), RuleSet(READER, False),
     RuleSet(AccessRule(4, 3, "kafka-cluster", "User:*", "::1", 8, 2), True),
@@ -94,7 +94,7 @@ CHOICES = st.integers(0, 11)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[MetadataRecord]:
-    """Records that a controller could have written in this order."""
+    """Lists of records that a controller could have written in this order."""
     image, records = MetadataImage.empty("c"), []
     for number, kind in enumerate(draw(KINDS)):
         record = _next(draw, image, number, kind)

@@ -10,7 +10,7 @@ from ottla.replication.metadata import BrokerImage, BrokerRegistered, Endpoint, 
 
 
 def numbered_ids() -> Callable[[], bytes]:
-    """Topic ids that are easy to tell apart: 256, 512, …"""
+    """A function that returns topic ids that are easy to tell apart: 256, 512, …"""
     numbers: Iterator[int] = count(256, 256)
     return lambda: next(numbers).to_bytes(16, "big")
 
@@ -24,7 +24,7 @@ def brokers(*node_ids: int) -> MetadataImage:
 
 
 def with_topics(image: MetadataImage, **partitions: int) -> MetadataImage:
-    """`image` with a topic for each keyword; underscores in names are kept."""
+    """`image` with a topic for each keyword, whose value is the number of partitions."""
     decision = create_topics(
         image,
         [NewTopic(name, number, 1) for name, number in partitions.items()],

@@ -1,4 +1,4 @@
-"""A fake ZooKeeper server on a free port: it opens sessions, and a test gives it its answers."""
+"""A fake ZooKeeper server on a free port: it opens sessions, and a test chooses its answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Answer = Callable[[int, str], int]
 
 
 class ScriptedZooKeeper:
-    """Grants each client a session of `granted_ms`; `asked` are the operations with their paths."""
+    """Grants each client a session of `granted_ms`; `asked` has the requested operations with their
+    paths."""
 
     def __init__(self, granted_ms: int, answer: Answer = lambda operation, path: OK) -> None:
         self.granted_ms, self.answer = granted_ms, answer

@@ -48,7 +48,7 @@ from tests.simulation.zookeeper import MemoryCoordination, ZooKeeperServer
 
 
 class AskedFor(MemoryCoordination):
-    """A session that remembers which nodes were asked for."""
+    """A session that records the paths of the nodes that it reads."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         super().__init__(server)
@@ -147,7 +147,7 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
             await store.write_snapshot(cluster.image, cluster.term.version)
             await cluster.write(setting("more"))
         await store.write_snapshot(cluster.image, cluster.term.version)
-        # Entries after the previous snapshot stay, and the last two snapshots.
+        # The entries after the previous snapshot stay, and so do the last two snapshots.
         assert await store.coordination.children(cluster_store.LOG) == [
             entry_path(7).rpartition("/")[2], entry_path(8).rpartition("/")[2]
         ]
@@ -165,8 +165,8 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
 async def test_nodes_of_similar_names_are_left_alone_and_take_nothing_with_them(
     cluster: ServerAndStore,
 ) -> None:
-    """Read as a number, they would be the present snapshot, or an entry that is gone: then the
-    rest of what is too old would never be deleted."""
+    """If the names were read as numbers, a node would be taken for the present snapshot, or for an
+    entry that is gone. Then the other old nodes would never be deleted."""
     strange = [f"{cluster_store.LOG}/1", f"{cluster_store.LOG}/{'٣' * 13}",
                f"{cluster_store.SNAPSHOTS}/02", f"{cluster_store.SNAPSHOTS}/٢"]
     for path in strange:
@@ -219,7 +219,7 @@ async def test_the_first_broker_names_the_cluster_and_kafkas_root_is_refused(
 
 
 async def write_again(cluster: ServerAndStore, number: int, batch: str) -> None:
-    """Put another entry in the place of one, as a ZooKeeper that was restored has it."""
+    """Replace an entry by another one, as in a ZooKeeper that was restored from a backup."""
     header = EntryHeader(1, 1, cluster.term.epoch, batch, number - 1, 1)
     data = encode_entry(header, [encode_record(setting("other"))])
     path = entry_path(number)
@@ -250,9 +250,9 @@ async def test_the_last_entry_shows_that_zookeeper_went_back(cluster: ServerAndS
     with pytest.raises(GoneBack, match="entry 3 "):
         await store.check_last(3)
     await write_again(cluster, 1, "of others")
-    await store.check_last(1)                   # only the last one is remembered
+    await store.check_last(1)                   # only the last entry is remembered
     await write_again(cluster, 2, "b")
-    await store.check_last(2)                   # it was written again by the same controller
+    await store.check_last(2)                   # the same controller wrote it again
     await write_again(cluster, 2, "of others")
     with pytest.raises(GoneBack, match="entry 2 "):
         await store.check_last(2)

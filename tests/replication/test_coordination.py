@@ -1,4 +1,4 @@
-"""The ZooKeeper in memory keeps the promises of the interface, also when it fails."""
+"""The ZooKeeper in memory keeps the promises of the interface, also when connections break."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_a_lost_answer_leaves_the_outcome_open_and_the_session_alive() -> None:
 
 
 def test_a_connection_that_breaks_late_is_not_broken_for_ever() -> None:
-    """Joined while the break is on its way, it breaks before that and not again."""
+    """If the client reconnects before it has noticed the break, the connection breaks first, and
+    not again later."""
     async def run() -> None:
         slow: list[Callable[[], None]] = []
         client = MemoryCoordination(ZooKeeperServer(), later=slow.append, send=lambda call: call())

@@ -1,4 +1,5 @@
-"""Entries and snapshots as bytes: bounded, of one form, and read only if nothing is missing."""
+"""Entries and snapshots as bytes: they are bounded, have one form, and are read only if nothing is
+missing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TAGS = 3
 
 
 def following(partition: Partition) -> Partition:
-    """A partition that node 1 leads."""
+    """Let the partition follow node 1; returns it."""
     assume(partition, LEADER, EPOCH, HERE, (1, 2), (1, 2), 10)
     return partition
 
@@ -43,7 +43,7 @@ def fetching(partition: Partition) -> Fetcher:
 
 
 def reply(records: bytes, claimed: int) -> bytes:
-    """The reply to the first request, which claims so many bytes of records."""
+    """The reply to the first request; its length field says that `claimed` bytes are records."""
     made = FetchResponse.Response
     body = FetchResponse(session_id=1, responses=[made(topic_id=TOPIC_ID, partitions=[
         made.Partition(partition_index=0, high_watermark=0, log_start_offset=0, records=records),
@@ -63,7 +63,7 @@ def test_records_of_a_reply_are_appended(followed: Partition) -> None:
 def test_records_beyond_the_end_of_their_reply_are_refused_before_any_is_taken(
     followed: Partition,
 ) -> None:
-    """Even where the bytes of another reply have arrived, from which they would be taken."""
+    """They are refused even if another reply has arrived, so that the claimed bytes are there."""
     fetcher, claimed = fetching(followed), len(batch()) + TAGS + 1
     with pytest.raises(
         MalformedReply, match=rf"{claimed} bytes of records, but only {claimed - 1} bytes remain"
@@ -84,7 +84,7 @@ def test_a_reply_that_is_too_short_or_that_nobody_waits_for_is_refused(
 
 
 def test_records_may_claim_all_of_their_reply_but_nothing_of_the_next(followed: Partition) -> None:
-    """They are passed on, and then the fields that follow them are missing."""
+    """The records are appended to the log. Then the fields that should follow them are missing."""
     fetcher = fetching(followed)
     with pytest.raises(MalformedMessage):
         fetcher.feed(reply(batch(), len(batch()) + TAGS) * 2)
@@ -93,8 +93,8 @@ def test_records_may_claim_all_of_their_reply_but_nothing_of_the_next(followed: 
 
 
 def test_a_link_that_ends_amid_a_reply_has_no_more_of_it_parsed() -> None:
-    """A log directory that fails under an append ends the fetches of its partitions, and so perhaps
-    the link that is being read."""
+    """If a log directory fails during an append, the fetches of its partitions end. This may end
+    the link whose reply is being parsed."""
     disk = FaultyDisk()
     followed = following(make_partition(Path("/"), FakeClock(), FakeClusterSide(), disk=disk))
     fetcher, sent = fetching(followed), reply(batch(), len(batch()))

@@ -1,4 +1,4 @@
-"""A cluster that begins with a standalone broker's metadata: all of them or none."""
+"""A cluster begins with a standalone broker's metadata: with all of them or none."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_root_of_others_is_refused(path: str, data: bytes, words: str) -> None
 
 
 def test_a_cluster_has_no_minimum_of_a_single_broker() -> None:
-    """All brokers share the one with which the standalone broker ran (KIP-966)."""
+    """The min.insync.replicas of the standalone broker applies to all brokers (KIP-966)."""
     image = MetadataImage.empty("c").apply([
         ConfigSet("broker", str(NODE), "min.insync.replicas", "2"),
         ConfigSet("broker", str(NODE), "log.retention.ms", "1"),
@@ -116,7 +116,7 @@ def test_a_partition_with_other_replicas_is_refused() -> None:
 def test_any_metadata_survive_the_snapshot(
     history: list[object], min_isr: str, pieces: int
 ) -> None:
-    """Whatever a broker has decided: the first reader has the image that was made of it."""
+    """Whatever metadata the broker had, the first reader gets the image that was made of them."""
     image = MetadataImage.empty("c").apply(history)  # type: ignore[arg-type]
     image = replace(image, topics={
         name: topic._replace(partitions=tuple(

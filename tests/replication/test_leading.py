@@ -51,7 +51,7 @@ def leading(part: Partition) -> LeaderReplica:
 
 
 def following(part: Partition) -> FollowerReplica:
-    """Its role once broker 2 leads."""
+    """Make broker 2 the leader; returns this broker's role, which is that of a follower."""
     assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 13)
     assert isinstance(part.role, FollowerReplica)
     return part.role
@@ -75,15 +75,16 @@ def test_only_replicas_under_the_broker_epoch_of_the_image_count(make: Make) -> 
     part = make((1, 2))
     part.append_bytes(batch())
     assert not part.fetched_by(2, 99, 1)            # a former incarnation (KIP-903)
-    assert not part.fetched_by(4, 104, 1)           # no replica
+    assert not part.fetched_by(4, 104, 1)           # not a replica
     assert part.high_watermark == 0
 
 
 def test_a_fetch_without_a_broker_epoch_does_not_count_for_a_broker_that_is_gone(
     make: Make, cluster: FakeClusterSide
 ) -> None:
-    """A broker that reads that it was removed fetches without an epoch until it registers again.
-    A proposal for it would be valid for whatever registers next, be its log shorter (KIP-903)."""
+    """A broker that has read that it was removed fetches without an epoch until it registers again.
+    A proposal without an epoch would also be valid for the next process that registers with this
+    id, even if its log is shorter (KIP-903)."""
     part = make((1, 2))
     part.append_bytes(batch())
     del cluster.broker_epochs[2], cluster.broker_epochs[3]
@@ -112,7 +113,7 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(
     assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     part.append_bytes(batch())
     assert not part.wants_flush()
-    assume(part, 1, 5, 1, (1, 2, 3), (1,), 12)  # what waits is now acknowledged after its flush
+    assume(part, 1, 5, 1, (1, 2, 3), (1,), 12)  # the batch is now acknowledged after its flush
     assert (part.high_watermark, part.wants_flush()) == (1, True)
     assert cluster.flushes[-1] is part
     flush(part)
@@ -122,7 +123,8 @@ def test_alone_in_sync_the_disk_counts_and_with_others_memory(
 def test_with_flush_messages_what_a_leader_has_followed_counts_once_it_has_flushed_it(
     make: Make, cluster: FakeClusterSide
 ) -> None:
-    """One that is elected before the flush which its former leader waited for has to end it."""
+    """The former leader waited for a flush. A leader that is elected before this flush ends has to
+    flush the records itself."""
     part = make((1, 2), flush=False, flush_messages=1)
     assume(part, 2, 6, 1, (1, 2, 3), (1, 2), 11)
     part.log.append_run_bytes(
@@ -143,7 +145,7 @@ def test_a_joining_replica_counts_from_its_proposal_on_and_a_leaving_one_until_i
     part.fetched_by(3, 103, 0)
     assert cluster.due == [part]
     assert part.propose_isr(1, 101) == ((1, 101), (2, 102), (3, 103))
-    assert part.propose_isr(1, 101) is None         # one is open
+    assert part.propose_isr(1, 101) is None         # one proposal is open
     part.append_bytes(batch())
     part.fetched_by(2, 102, 1)
     clock.advance(10 * LAG_MS)
@@ -205,7 +207,7 @@ def test_nobody_joins_before_it_has_what_was_there_before_this_leader(
     assume(part, 1, 4, 1, (1, 2), (1, 2), 1)
     for _ in range(3):
         part.append_bytes(batch())
-    assume(part, 1, 5, 1, (1, 2), (1,), 2)  # elected with records that no other one had
+    assume(part, 1, 5, 1, (1, 2), (1,), 2)  # elected, with records that no other replica has
     assert (leading(part).epoch_start, part.end_is_known) == (3, False)
     part.fetched_by(2, 102, 1)
     assert not cluster.due
@@ -243,7 +245,7 @@ def test_who_comes_back_holds_nobody_back_for_having_been_in_sync(
     assert part.high_watermark == 3
     cluster.broker_epochs[3] = 203
     part.brokers_changed()
-    assert part.fetched_by(3, 203, 0)               # it has to catch up first
+    assert part.fetched_by(3, 203, 0)               # broker 3 has to catch up first
     part.append_bytes(batch())
     part.fetched_by(2, 102, 4)
     assert part.high_watermark == 4
@@ -261,7 +263,7 @@ def test_below_min_isr_acks_all_is_refused_before_the_append(make: Make) -> None
     assert part.log.log_end_offset == 0
     part.append_bytes(batch(), all_replicas=False)
     flush(part)
-    assert part.high_watermark == 0                 # it does not move meanwhile (KIP-966)
+    assert part.high_watermark == 0                 # it stays until enough are in sync (KIP-966)
     assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     part.fetched_by(2, 102, 1)
     assert part.high_watermark == 1
@@ -328,7 +330,7 @@ def test_a_cut_takes_the_high_watermark_along(make: Make) -> None:
     part.append_bytes(batch())
     assert following(part).cut_to(part, 1) is False    # nothing is truncated
     assert part.log.latest_epoch == 5
-    # The leader has none of it, which was not checkpointed.
+    # The leader has none of the records, and no checkpoint includes them.
     assert following(part).diverged(part, 4, 0, 0) is False
     assert (part.log.log_end_offset, part.high_watermark) == (0, 0)
 
@@ -338,7 +340,7 @@ def test_a_cut_below_the_recovery_point_has_to_be_checkpointed_first(make: Make)
     part.append_bytes(batch())
     flush(part)
     part.append_bytes(batch())
-    assert following(part).cut_to(part, 1) is False    # the second one was not on the medium
+    assert following(part).cut_to(part, 1) is False    # the second batch was not flushed
     assert following(part).cut_to(part, 0) is True
     assert following(part).start_anew(part, 17) is True
     assert (part.log.log_start_offset, part.high_watermark) == (17, 17)
@@ -357,7 +359,7 @@ def test_a_cut_below_the_high_watermark_has_to_be_checkpointed_first(make: Make)
 def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun_anew(
     make: Make,
 ) -> None:
-    """The records for which older ones were removed are among those that are cut off; the leader
+    """The cut would remove records for which compaction has removed older ones. The leader still
     has the older ones."""
     part = make((1,), cleanup_policy=frozenset({"compact"}), segment_bytes=150)
     for value in range(6):
@@ -370,7 +372,7 @@ def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun
         if task is not None:
             task.run()
         if b"k" not in part.log.read_bytes(0, 1):
-            break                               # it has replaced the first segment
+            break                               # the first segment is replaced
     steps.close()
     assert part.log.first_dirty_offset == 0
     # An unclean election: the leader ends at 3.
@@ -386,7 +388,7 @@ def test_who_caught_up_while_a_proposal_was_open_is_proposed_after_it(
     assert part.propose_isr(1, 101) == ((1, 101), (2, 102))
     cluster.due.clear()
     part.fetched_by(3, 103, 0)
-    assert cluster.due == []                        # one at a time
+    assert cluster.due == []                        # one proposal at a time
     assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 11)
     assert cluster.due == [part]
     assert part.propose_isr(1, 101) == ((1, 101), (2, 102), (3, 103))
@@ -403,7 +405,7 @@ def test_bytes_that_a_follower_asks_for_again_and_again_are_doubted(
     assert cluster.doubts == []
     part.fetched_by(2, 102, 0)
     assert cluster.doubts == [0]
-    part.fetched_by(2, 102, 1)                      # it has got them
+    part.fetched_by(2, 102, 1)                      # the follower has got them
     clock.advance(60_000)
     part.fetched_by(2, 102, 1)
     assert cluster.doubts == [0]

@@ -1,7 +1,7 @@
 """Networks of ACLs are read as by Apache Kafka 4.4.0.
 
 `EXPECTED` was recorded from Kafka's class CidrUtils. For each host of an ACL it has the clients to
-which the ACL applies, or None if the host is refused. Ottla's own form of addresses is used.
+which the ACL applies, or None if the host is refused. Addresses are written in Ottla's form.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_networks_are_those_of_kafka(host: str) -> None:
 
 @pytest.mark.parametrize("level", [30, 31, 32, 33])
 def test_networks_need_the_metadata_version_of_kafka_4_4(level: int) -> None:
-    """Brokers of an older version, which hold the level down, would ignore a denial."""
+    """Older brokers would ignore a DENY for a network. The level is lower while any are there."""
     image = MetadataImage.empty().apply([FeatureSet("metadata.version", level)])
     made = [
         AccessRule(

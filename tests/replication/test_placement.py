@@ -1,5 +1,5 @@
-"""Where replicas are placed: leaders go round the brokers, and each replica of a partition is on
-another rack as far as there are racks (KIP-36)."""
+"""Where replicas are placed: leaders go round the brokers, and the replicas of a partition are on
+different racks, as far as there are enough racks (KIP-36)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_partition_is_on_as_many_racks_as_it_can_be(
 def test_brokers_that_are_away_get_what_those_that_are_there_cannot_have(
     racks: Racks, count: int, factor: int, start: int, absent: int
 ) -> None:
-    """As in Apache Kafka: topics are created during a rolling restart, too."""
+    """As in Apache Kafka, so that topics can be created during a rolling restart."""
     address = (Endpoint("PLAINTEXT", "h", 1),)
     image = replace(registered(racks), former={
         node: BrokerImage(node, 1, address if node < 100 + absent else (), None)
@@ -95,7 +95,7 @@ def test_brokers_that_are_away_get_what_those_that_are_there_cannot_have(
 
 
 class CountedNodes(list[int]):
-    """Nodes, and how often one of them was looked at."""
+    """A list of nodes that counts how often one of them is looked at."""
 
     looks = 0
 
@@ -105,7 +105,7 @@ class CountedNodes(list[int]):
 
 
 def test_few_of_many_brokers_are_looked_at_for_a_partition() -> None:
-    """Thousands of partitions of a topic are placed at a time, and others wait meanwhile."""
+    """Thousands of partitions of a topic are placed at once, while other requests wait."""
     rotation = Rotation({node: "abc"[node % 3] for node in range(900)})
     nodes = rotation.nodes = CountedNodes(rotation.nodes)
     for turn in range(1000):
@@ -231,7 +231,7 @@ def test_a_closed_broker_gets_no_new_partition() -> None:
 
 
 def test_all_partitions_of_a_single_broker_have_one_state() -> None:
-    """Ten thousand equal ones are written and read as fast as one."""
+    """So ten thousand equal states are written and read as fast as one."""
     first, *others = spread(registered({5: None}), 3, 1, 7)
     assert first == PartitionState(5, 0, (5,), (5,))
     assert len(others) == 2 and all(each is first for each in others)
@@ -248,7 +248,7 @@ def test_all_partitions_of_a_single_broker_have_one_state() -> None:
 def test_a_new_partition_is_led_by_a_broker_that_stays(
     replicas: tuple[int, ...], leader: int, isr: tuple[int, ...]
 ) -> None:
-    """Broker 2 is shutting down, and 9 is away."""
+    """Broker 2 is shutting down, and broker 9 is away."""
     image = registered({1: None, 2: None, 3: None}).apply([BrokerLeaving(2)])
     assert new_partition(replicas, image) == PartitionState(leader, 0, replicas, isr)
 

@@ -1,4 +1,5 @@
-"""Metadata records as text: each is decoded as it was, and nothing is guessed."""
+"""Metadata records as text: each is decoded to what was encoded, and text that is not a record is
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of each node id, one controller of each epoch."""
+"""There is one process for each node id, and one controller for each epoch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_registration_says_what_it_was_made_of() -> None:
 
 
 def test_the_text_of_a_registration_is_for_good() -> None:
-    """Brokers of other versions read it, and tools that know Apache Kafka's form."""
+    """Brokers of other versions read it, and so do tools that know Apache Kafka's form."""
     assert encode(ONE) == (
         b'{"version":5,"host":"::1","port":9092,"jmx_port":-1,'
         b'"endpoints":["PLAINTEXT://::1:9092","SSL://h:1"],"rack":"r","features":{},'

@@ -1,4 +1,4 @@
-"""A broker's partitions follow the image, but only if it has this process registered."""
+"""A broker's partitions follow the image, but only if this process is registered in the image."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def test_a_partition_whose_deletion_fails_keeps_no_other_from_it(
 
 
 def test_a_deleted_topics_id_is_unknown_though_no_replica_of_it_was_here(storage: Storage) -> None:
-    """Else who has the id would take the topic for one that moved, and the id stays for ever."""
+    """Otherwise clients with this id would take the topic for one that moved, and the id would be
+    kept for ever."""
     replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
     elsewhere = PartitionState(2, 0, (2,), (2,))
     old = topics().apply([TopicCreated("t", b"t" * 16, (elsewhere,) * 2)])
@@ -119,7 +120,7 @@ def test_a_deleted_topics_id_is_unknown_though_no_replica_of_it_was_here(storage
 def test_a_log_with_a_later_epoch_than_the_metadata_keeps_no_other_partition_from_its_role(
     storage: Storage,
 ) -> None:
-    """ZooKeeper was restored from a backup, and nobody has noticed."""
+    """This happens if ZooKeeper was restored from a backup, and nobody has noticed."""
     batch = build_batch([Record(0, 1, None, b"in a later epoch")])
     storage.get_or_create("t", 0, b"1" * 16, LogConfig()).append_bytes(batch, 5)
     replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
@@ -132,7 +133,8 @@ def test_a_log_with_a_later_epoch_than_the_metadata_keeps_no_other_partition_fro
 def test_a_log_that_waits_for_room_is_opened_though_it_was_tried_with_the_image_before(
     tmp_path: Path,
 ) -> None:
-    """Others are served while an image is followed, the upkeep too: it has the former image."""
+    """While a new image is followed, other tasks have their turn. One of them is the upkeep, which
+    still has the former image."""
     disk = UnrenamedDisk(error=ENOSPC)
     old, new = topics(t=(b"1", 1)), topics(t=(b"2", 1))
     storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
@@ -175,8 +177,8 @@ def test_a_partition_that_waits_for_room_is_forgotten_once_it_moves_away(tmp_pat
 def test_a_partition_that_moves_away_leaves_the_others_of_its_topic_their_checkpoints(
     tmp_path: Path,
 ) -> None:
-    """What was deleted would come back with the next start, and every log be read for its recovery.
-    """
+    """Without the checkpoints, deleted records would come back at the next start, and every log
+    would be read for its recovery."""
     storage = Storage.open(Disk(), Clock(), [str(tmp_path)], node_id=1)
     replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
     old = topics(t=(b"1", 2))
@@ -214,7 +216,7 @@ def test_a_failed_directory_ends_the_part_of_its_partitions_alone(tmp_path: Path
 
 
 class DiskWithoutRoom(Disk):
-    """A disk that takes no small files while it is full."""
+    """A disk that refuses to write small files while it is `full`."""
 
     full = False
 
@@ -227,7 +229,7 @@ class DiskWithoutRoom(Disk):
 def test_a_log_that_is_cut_once_there_is_room_is_not_taken_for_cut_at_the_next_start(
     tmp_path: Path,
 ) -> None:
-    """It was offline until then, and what it has been since is known."""
+    """The replica was reported as offline until then, so the cut needs no further report."""
     disk = DiskWithoutRoom()
     written = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
     log = written.get_or_create("t", 0, b"1" * 16, LogConfig())

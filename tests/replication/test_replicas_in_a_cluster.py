@@ -43,7 +43,7 @@ EMPTY = MetadataImage.empty("c").apply([
 
 
 class RefusingDisk(Disk):
-    """A disk that cannot read one of its files."""
+    """A disk that cannot open the file whose path ends with `refused`."""
 
     refused = ""
 
@@ -76,7 +76,7 @@ class Here:
         self.image = EMPTY
 
     def follow(self, *records: MetadataRecord, topics: tuple[str, ...] = ()) -> int:
-        """Apply these; returns in how many steps."""
+        """Apply these records, and follow the image; returns the number of steps."""
         old, self.image = self.image, self.image.apply(records)
         return len(list(self.replicas.follow(old, self.image, topics)))
 
@@ -135,7 +135,7 @@ def test_whoever_fetches_hears_of_new_epochs_alone(here: Here) -> None:
 
 
 def test_a_partition_that_had_followers_goes_on_as_one_of_several(here: Here) -> None:
-    """Its promises were made when others held copies, too."""
+    """It made its promises while other brokers had copies too."""
     here.create(LED)
     here.change(0, LED._replace(replicas=(1,), isr=(1,), partition_epoch=8))
     assert here.at(0).role.replicated
@@ -288,7 +288,7 @@ def test_a_topics_checkpoints_go_with_its_last_partition(here: Here) -> None:
 
 
 def waited_for(part: Partition) -> list[None]:
-    """Grows whenever the waiting for this partition ends."""
+    """A list that grows whenever the waiting for this partition ends."""
     calls: list[None] = []
     part.start_watchers[lambda: calls.append(None)] = None
     return calls
@@ -400,7 +400,7 @@ def test_a_full_directory_names_its_partitions(here: Here) -> None:
 
 
 def unreadable(here: Here) -> None:
-    """A second run, in which the log of t-0 cannot be read."""
+    """Start a second run, in which the log of t-0 cannot be read."""
     here.create(FOLLOWED, FOLLOWED)
     for part in here.replicas:
         part.log.append_bytes(batch(), 3)

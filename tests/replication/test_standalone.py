@@ -1,4 +1,4 @@
-"""The metadata log of a standalone broker: durable over crashes, in bounded space."""
+"""The metadata log of a standalone broker survives crashes, and its size is bounded."""
 
 from __future__ import annotations
 
@@ -140,7 +140,8 @@ def test_a_snapshot_may_be_larger_than_one_read(
 def test_a_stopped_brokers_metadata_are_read_without_a_start(
     tmp_path_factory: pytest.TempPathFactory, history: list[MetadataRecord], every: int, size: int
 ) -> None:
-    """From several segments, of which a snapshot may have removed the first; nothing is written."""
+    """They are read from several segments, of which a snapshot may have removed the first ones.
+    Nothing is written."""
     path = tmp_path_factory.mktemp("stopped")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", every - 4 * 20)
@@ -182,7 +183,7 @@ def test_a_snapshot_is_due_once_the_log_has_several_times_what_the_image_needs(
         RuleSet(rule, True),
         TokenSet("i", token),
     ])
-    needed = 2 * 3 + 2 + 1 + 1 + 1 + 1          # two records a topic: it may be raised as well
+    needed = 2 * 3 + 2 + 1 + 1 + 1 + 1          # each topic may need EpochsRaised too
     store = Keeper(tmp_path).store
     store.behind_snapshot = 4 * needed
     assert store.snapshot(10, image) is None

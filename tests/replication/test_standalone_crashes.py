@@ -44,7 +44,7 @@ class Metadata:
         self.image = image
 
     def after_a_power_cut(self) -> MetadataImage:
-        """What the next start finds."""
+        """The image that the next start finds."""
         self.disk.cut_power()
         self.open()
         return self.image
@@ -70,7 +70,7 @@ def test_a_power_cut_leaves_whole_decisions_and_every_one_that_was_promised(
             decision = [TopicDeleted(f"t{number}")]
             metadata.decide(*decision)
     promised = metadata.image
-    # The decision that was interrupted may have been kept, but then as a whole.
+    # The interrupted decision may have been kept, but only as a whole.
     assert metadata.after_a_power_cut() in (promised, promised.apply(decision))
 
 
@@ -114,7 +114,8 @@ def test_the_metadata_log_is_never_retained_away() -> None:
 def test_a_crash_between_removals_of_old_segments_leaves_the_metadata_whole(
     power: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log before a snapshot may begin anywhere, so that its records may not make sense."""
+    """The log may begin at any record before the snapshot, so it may change topics that it does not
+    create."""
     monkeypatch.setattr(standalone, "SNAPSHOT_AFTER_RECORDS", 12)
     monkeypatch.setattr(standalone, "KEPT_FOR_EVER", KEPT_FOR_EVER._replace(segment_bytes=400))
     operation, ended = 0, False
@@ -203,7 +204,7 @@ def test_a_deletion_on_a_full_disk_needs_no_room_for_a_snapshot_that_is_due(
 
 
 class NoDescriptors(FaultyDisk):
-    """From the next append on, no file can be opened."""
+    """A disk on which no file can be opened after the first append while `armed`."""
 
     armed = False
 
@@ -249,7 +250,7 @@ def test_old_metadata_that_cannot_be_removed_do_not_undo_a_decision(
         write = metadata.store.begin(records, image)
         write.run()
         disk.errors = {"name": code}
-        write.finish()                              # the records are on disk: they count
+        write.finish()                              # the records are on disk, so they are kept
         disk.errors = {}
         metadata.image = image
     assert metadata.after_a_power_cut() == image

@@ -43,7 +43,7 @@ def server() -> Iterator[socket.socket]:
 
 @pytest.fixture
 def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
-    """The time-outs that really were waited for."""
+    """The timeouts for which the handler really waited."""
     seen: list[float | None] = []
 
     def select(self: Any, *lists_and_timeout: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_connection_for_which_there_is_no_certificate_is_closed(server: socket
         raise FileNotFoundError("no file broker.pem")
 
     handler = Handler(missing, ANSWER_SECONDS)
-    with pytest.raises(FileNotFoundError) as raised:        # which keeps what it has in hand
+    with pytest.raises(FileNotFoundError) as raised:        # keeps the socket referenced
         handler.create_connection(server.getsockname(), "zk.example", 9.0)
     accepted, _ = server.accept()
     with accepted:
@@ -166,7 +166,7 @@ def with_session(
     granted_ms: int = 9000,
     root: str = "",
 ) -> ScriptedZooKeeper:
-    """Do something with a session at a server that answers so; returns the server."""
+    """Run `act` with a session at a server that answers with `answer`; returns the server."""
     server = ScriptedZooKeeper(granted_ms, answer)
 
     async def run() -> None:
@@ -186,7 +186,8 @@ def with_session(
 
 
 def test_the_session_timeout_is_the_one_that_the_server_grants() -> None:
-    """It bounds what is asked for by its tickTime; how long others count as alive rests on it."""
+    """The server bounds the requested timeout by its tickTime. The timeout decides how long other
+    brokers count as alive."""
     async def granted(session: ZooKeeper) -> None:
         assert session.session_timeout_ms == 40_000
 
@@ -194,7 +195,7 @@ def test_the_session_timeout_is_the_one_that_the_server_grants() -> None:
 
 
 def test_an_attempt_to_connect_takes_a_third_of_a_session() -> None:
-    """Two more fit into the session before it ends."""
+    """Two more attempts fit into the session before it ends."""
     async def connected(session: ZooKeeper) -> None:
         assert session.handler.answer_seconds == pytest.approx(ANSWER_SECONDS)
 
@@ -241,7 +242,7 @@ def test_a_session_that_nobody_grants_is_given_up_when_it_is_due_or_not_wanted(
 
 
 def test_what_acls_forbid_is_said_and_is_no_lost_connection() -> None:
-    """A lost connection leaves the outcome of a write open, and a controller resigns for it."""
+    """A lost connection would leave the outcome of a write open, and a controller would resign."""
     async def forbidden(session: ZooKeeper) -> None:
         for asked in (
             session.make_root(), session.get("/x"), session.exists("/x"), session.children("/x"),
@@ -268,9 +269,9 @@ class Reader:
 
 
 def test_a_watch_that_is_set_again_and_again_is_kept_once() -> None:
-    """Each forwarded request that changes nothing has the log read to its end, which watches for
-    the next entry: in a quiet cluster that may be a long time."""
-    reader, kept = Reader(), set[Any]()         # kazoo keeps a set, too
+    """For each forwarded request that changes nothing, the broker reads the log to its end, and
+    sets a watch for the next entry. In a quiet cluster, this entry may come much later."""
+    reader, kept = Reader(), set[Any]()         # kazoo keeps watches in a set, too
 
     async def watched(session: ZooKeeper) -> None:
         exists = session.client.exists_async
@@ -290,8 +291,8 @@ def test_a_watch_that_is_set_again_and_again_is_kept_once() -> None:
 def test_each_connection_has_the_certificate_that_is_in_the_file_then(
     server: socket.socket, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker that runs for longer than its certificate lives would be cut off by the first
-    restart of ZooKeeper after that, and with it all others."""
+    """Otherwise all brokers that run for longer than their certificates are valid would be cut off
+    by the next restart of ZooKeeper."""
     authority = Authority(tmp_path)
     key = authority.issue("broker")
     contexts = zookeeper_contexts({

@@ -24,7 +24,7 @@ ROOT = "/of/ottla"
 def with_sessions(
     act: Callable[[WireZooKeeper, ZooKeeper, ZooKeeper], Awaitable[None]], root: str = ROOT
 ) -> None:
-    """Do something with two sessions below a new chroot."""
+    """Run `act` with two sessions below a new chroot."""
     server = WireZooKeeper()
 
     async def run() -> None:

@@ -35,7 +35,7 @@ EPHEMERAL = 1
 
 
 class CountingServer(ZooKeeperServer):
-    """A server that knows how many operations of a multi were applied."""
+    """A server that counts how many operations of a multi were applied."""
 
     applied = 0
 
@@ -47,8 +47,8 @@ class CountingServer(ZooKeeperServer):
 class WireZooKeeper:
     """Serves any number of clients, on a free port, with sessions of `granted_ms`.
 
-    `lose_answers` is how many of the next requests end their connection in place of an answer;
-    while `refusing`, new connections are closed at once.
+    The next `lose_answers` requests are executed, but not answered: their connections end. While
+    `refusing`, new connections are closed at once.
     """
 
     def __init__(self, granted_ms: int = 9000) -> None:
@@ -92,7 +92,7 @@ class WireZooKeeper:
 
 
 class Connection(threading.Thread):
-    """One connection of a client, with what `ZooKeeperServer` asks of a session."""
+    """One connection of a client, with the methods that `ZooKeeperServer` calls."""
 
     def __init__(self, server: WireZooKeeper, client: socket.socket) -> None:
         super().__init__(daemon=True)
@@ -120,11 +120,11 @@ class Connection(threading.Thread):
             pass                        # it is broken already
 
     def deliver(self, session: int, watch: Watch) -> None:
-        """A watch is due."""
+        """Call a watch that is due."""
         watch()
 
     def session_ended(self, session: int) -> None:
-        """A server closes the connection of a session that has ended."""
+        """Close the connection of a session that has ended, as a server does."""
         self.break_off()
 
     def _serve(self) -> None:
@@ -207,16 +207,16 @@ class Connection(threading.Thread):
 
 
 class _Gone:
-    """The client of a session that it has ended itself."""
+    """A client that has ended its session itself."""
 
     def __init__(self) -> None:
         self.missed: dict[Watch, None] = {}
 
     def deliver(self, session: int, watch: Watch) -> None:
-        """It does not listen."""
+        """The client does not listen any more."""
 
     def session_ended(self, session: int) -> None:
-        """It knows."""
+        """The client knows this already."""
 
 
 class Reader:
@@ -253,7 +253,7 @@ class Reader:
         return operations
 
     def operation(self, kind: int) -> Operation:
-        """What one operation does."""
+        """Read one operation."""
         path = self.text()
         if kind == CREATE:
             data = self.bytes()

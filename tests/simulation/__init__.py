@@ -1,1 +1,1 @@
-"""The whole broker in one process from a seed; README.md says how it works."""
+"""Runs the whole broker in one process; a seed decides everything. README.md says how it works."""

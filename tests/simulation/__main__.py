@@ -22,7 +22,7 @@ from tests.simulation.pool import Kind, Pool, Run, work
 from tests.simulation.run import outcome, shorten
 
 FOUND = Path("build/simulation")
-"""Where a hunt keeps what it finds."""
+"""The directory in which hunts keep what they find."""
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Hashes of strings must be the same in each run: they decide the order in a set.
+        # Hashes of strings must be the same in each run: they decide the order within a set.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     kind = Kind(arguments.brokers, arguments.long)
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def one(run: Run, kind: Kind, trace: bool, shortened: bool) -> int:
-    """Run one seed and print its outcome."""
+    """Run one seed and print its outcome; True if it broke a promise."""
     options = run.options(kind)
     found = outcome(run.seed, options)
     if found.violation and shortened:
@@ -76,8 +76,9 @@ def one(run: Run, kind: Kind, trace: bool, shortened: bool) -> int:
 
 
 def many(seeds: range, kind: Kind, jobs: int, first: bool) -> int:
-    """Run seeds in several processes; print one line for each that breaks a promise, and the table
-    of marks. SEEDS_ENOUGH seeds or more must reach every mark that has no excuse."""
+    """Run seeds in several processes. Print a line for each seed that breaks a promise, and the
+    table of marks. True if a seed broke a promise, or if SEEDS_ENOUGH seeds or more have missed a
+    mark that has no excuse."""
     began, count, broken, reached = time.monotonic(), 0, 0, Reached()
     with Pool(kind, min(jobs, len(seeds))) as pool:
         for ran in pool.run(map(Run, seeds)):

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 IDS_MAX = 16
 TIMEOUTS_MS = (50, 200, 500, 1000, 2000)
-"""Timeouts of these transactions. With several values, some time out while the disk is full, or
-while too few replicas are in sync."""
+"""Timeouts of these transactions. Because there are several values, some transactions time out
+while the disk is full, or while too few replicas are in sync."""
 
 
 class Mortal(Transactional):
     """A producer of a single transaction, which it does not end."""
 
     def group(self) -> str:
-        return "abandoned"              # nobody else waits for the fate of its offsets
+        return "abandoned"              # no other client uses this group
 
     async def work(self, chance: Random) -> None:
         """Begin a transaction, write something, and die."""
@@ -42,7 +42,7 @@ class Mortal(Transactional):
                 ):
                     break
         for key, _ in transaction.offsets:
-            self.story.offsets.of(key)          # so that the end checks that nothing is committed
+            self.story.offsets.of(key)          # for the final checks: it must not be committed
 
 
 async def abandon(story: Story) -> None:

@@ -1,4 +1,4 @@
-"""Clients that change things: topics created, deleted and created again, settings, log starts,
+"""Clients that create and delete topics, change settings, delete records, and move logs between
 directories."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIRST_SETTINGS = (
     ("cleanup.policy", "compact,delete"), ("retention.ms", "1000"), ("segment.bytes", "1000"),
     ("message.timestamp.type", "LogAppendTime"), ("file.delete.delay.ms", "0"),
 )
-"""A topic that is created with a setting of its own has one of these."""
+"""The settings with which topics are created: a topic has one of these or none."""
 SETTINGS = (
     ("retention.ms", "1000"), ("retention.ms", "3600000"), ("retention.ms", "-1"),
     ("retention.bytes", "2000"), ("retention.bytes", "-1"),
@@ -57,13 +57,15 @@ OF_THE_BROKER = (
     ("log.index.interval.bytes", "index.interval.bytes", "300"),
     ("compression.type", "compression.type", "gzip"),
 )
-"""The broker's property, the topics' setting, its value."""
+"""For each setting of the broker: its name, the topics' setting for which it is the default, and a
+value."""
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 UNBOUND = 1 << 62
 
 
 class Admin:
-    """Creates and deletes topics: one task for each topic name."""
+    """An administrator. `story.busy` has the names of topics that some administrator is creating,
+    deleting or growing: no other one does this at the same time."""
 
     def __init__(self, story: Story, name: str) -> None:
         self.story, self.random = story, story.random
@@ -89,8 +91,8 @@ class Admin:
         ))()
 
     async def recreate(self, later: float = 0.3) -> None:
-        """Delete a topic if it exists, and create it again: at once, or with the probability
-        `later` some time later."""
+        """Delete a topic if it exists, and create it again. With the probability `later`, a later
+        call creates it."""
         name = self.random.choice(NAMES)
         if name in self.story.busy:
             return
@@ -110,7 +112,7 @@ class Admin:
             self.story.busy.discard(name)
 
     async def delete_on_a_full_disk(self) -> None:
-        """Deleting a topic frees space: it must not fail on a full disk."""
+        """Delete a topic while the disk is full. This must not fail, because it frees space."""
         topic = self.some_topic()
         if topic is None or len(self.story.model.live()) < 2:
             return
@@ -123,8 +125,8 @@ class Admin:
             self.story.busy.discard(topic.name)
 
     async def delete(self, topic: TopicModel, refusals: int = 1000) -> None:
-        """Repeat DeleteTopics until the outcome is certain; it may fail a few times because of the
-        disk."""
+        """Repeat DeleteTopics until the outcome is certain. It may fail `refusals` times because of
+        the disk."""
         topic.state, asked_in = GOING, self.story.model.incarnation
         made, named = DeleteTopicsRequest, self.random.random() < 0.3
         self.story.on_deletion()
@@ -203,7 +205,8 @@ class Admin:
         return topic
 
     async def identify(self, name: str, create: bool = False) -> tuple[bytes, int]:
-        """The id of a topic that exists, or that this Metadata request creates."""
+        """The id and the number of partitions of a topic that exists, or that this Metadata request
+        creates."""
         while True:
             try:
                 answer = await self.session.call(MetadataRequest(
@@ -319,8 +322,8 @@ class Admin:
                 raise error
 
     async def delete_records_of(self, topic: TopicModel, session: Session | None = None) -> None:
-        """Send DeleteRecords for a random partition, up to a random batch or for all its
-        records."""
+        """Send DeleteRecords for a random partition: up to the first record of a random batch, up
+        to the record after that one, or for all records."""
         session = session or self.session
         partition = self.random.choice(topic.partitions)
         known = [b.base_offset for b in partition.batches if b.base_offset >= 0]
@@ -342,8 +345,8 @@ class Admin:
         if topic.state != LIVE:
             return
         if not whole or part.error_code != ErrorCode.KAFKA_STORAGE_ERROR:
-            # In the other case all records may be deleted, although the disk refused to store the
-            # new log start.
+            # After KAFKA_STORAGE_ERROR, a deletion of all records may have taken effect: perhaps
+            # the disk has only refused to store the new log start.
             partition.late_deletions.remove(offset)
         if part.error_code == 0:
             partition.delete_acked = max(partition.delete_acked, part.low_watermark)
@@ -370,8 +373,8 @@ class Admin:
         await self.moved(topic.name, [each.index for each in chosen], lambda: topic.state == LIVE)
 
     async def moved(self, name: str, indexes: list[int], there: Callable[[], bool]) -> None:
-        """Send AlterReplicaLogDirs, which must not be refused as long as `there` says that the
-        topic exists."""
+        """Send AlterReplicaLogDirs. Raises Violation if a move is refused although the topic
+        exists, as `there` says, and no fault of the run harms a disk."""
         made = AlterReplicaLogDirsRequest
         answer = await self.session.call(made(dirs=[made.Dir(
             path=self.random.choice(self.story.options.directories),

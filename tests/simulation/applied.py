@@ -1,4 +1,4 @@
-"""Checks that a broker's partitions are as its metadata image says, once the broker has applied the
+"""Checks that the partitions of a broker match its metadata image, after the broker has applied the
 image to them."""
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def applied(server: Server) -> MetadataImage | None:
-    """The image that the broker has applied to all its partitions; None while it applies one."""
+    """The image that the broker has applied to all its partitions. None while it applies one, and
+    if the image does not have this process registered."""
     metadata = server.metadata_log
     if metadata.shower is not None or metadata.unseen:
         return None
@@ -22,8 +23,8 @@ def applied(server: Server) -> MetadataImage | None:
 
 
 def check_applied(server: Server, image: MetadataImage) -> None:
-    """Check which partitions exist, and their settings, leaders and in-sync sets. Partitions whose
-    disk has failed are left out."""
+    """Check that the partitions that exist, and their settings, leaders and in-sync sets, match the
+    image. Partitions whose disk has failed are left out."""
     replicas, node_id = server.replicas, server.replicas.node_id
     for partition in replicas:
         if partition.topic not in image.topics and partition.log.offline is None:
@@ -56,7 +57,7 @@ def _check_role(
             f"partition {own!r} of broker {node_id} belongs to another topic of the same name"
         )
     if own.leader_epoch > epoch:
-        return                              # ZooKeeper was restored from a backup
+        return                  # possible after ZooKeeper was restored from a backup
     if (own.leader_id, own.leader_epoch) != (state.leader, epoch):
         raise Violation(
             f"partition {own!r} of broker {node_id} has leader {own.leader_id} in epoch"

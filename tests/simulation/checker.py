@@ -1,4 +1,5 @@
-"""Compares what clients read with what the broker promised. Raises a Violation for a difference."""
+"""Compares what clients read with what the broker promised, and checks the broker's objects and its
+disk. Each check raises a Violation if a promise is broken."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 SET_OF_TOPIC = 1
 """The source that DescribeConfigs names for a setting that was set on the topic itself."""
 DEAR_SHARE = 0.02
-"""The share of the checks of live objects that also read logs again, which is expensive."""
+"""The share of the checks of live objects in which logs are read again, because reading logs takes
+long."""
 ABORTED_TRIES = 25
 """How many times to check, every 0.2 s, whether all transactions have been aborted."""
 
@@ -52,7 +54,7 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
     everything = await content(session, partition, 0, story.random)
     committed = await content(session, partition, 1, story.random)
     while partition.topic.compacted:
-        # Compaction between the two readings removes records from the second one only.
+        # If the log is compacted in between, only the second reading lacks the old records.
         again = await content(session, partition, 0, story.random)
         if again.records == everything.records:
             break
@@ -66,7 +68,7 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
         return
     again, before = await content(session, partition, 0, story.random), everything.records
     if partition.topic.compacted:
-        # A replica may compact its log between the two complete readings, too.
+        # The log may be compacted between these two readings, too.
         left = {read.offset for read in again.records}
         before = [read for read in before if read.offset in left]
     if again.start == everything.start and again.records != before:
@@ -76,8 +78,8 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
 
 
 async def check_settings(session: Session, topic: TopicModel) -> None:
-    """Check that the settings of a topic are those that were set on it, and that it has none that
-    were set on an earlier topic of the same name."""
+    """Check that a topic has the settings that were set on it, and none that were set on an earlier
+    topic of the same name."""
     made = DescribeConfigsRequest
     answer = await session.call(made(resources=[
         made.Resource(resource_type=2, resource_name=topic.name, configuration_keys=None)
@@ -96,7 +98,7 @@ async def check_settings(session: Session, topic: TopicModel) -> None:
 
 
 async def check_groups(session: Session) -> None:
-    """Check that no member is left whose session has ended."""
+    """Check that no group has members, now that the sessions of all members have ended."""
     answer = await session.call(ListGroupsRequest(), 5)
     for group in answer.groups:
         if group.group_state not in ("Empty", "Dead"):
@@ -107,8 +109,8 @@ async def check_groups(session: Session) -> None:
 
 
 async def check_transactions(session: Session) -> None:
-    """Check that every transaction has ended, also in the coordinator's state. Only the abort of a
-    transaction that has just timed out may still be under way."""
+    """Check that no coordinator has an open transaction. The abort of a transaction that has just
+    timed out may take a few seconds."""
     states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
     for _ in range(ABORTED_TRIES):
         answer = await session.call(ListTransactionsRequest(state_filters=states), 1)
@@ -122,8 +124,8 @@ async def check_transactions(session: Session) -> None:
 
 
 def check_soundness(partition: PartitionModel, read: Content) -> None:
-    """Check that a partition has no foreign records and no duplicates, that the order is right, and
-    that every promise is kept."""
+    """Check that a partition has only records that clients sent, each of them once, in order, at
+    the acknowledged offset, and with the right key and timestamp."""
     last = -1
     places: dict[Batch, int] = {}
     newest: dict[str, tuple[int, int]] = {}
@@ -185,7 +187,7 @@ def check_soundness(partition: PartitionModel, read: Content) -> None:
 
 
 def is_timely(batch: Batch, at: int, timestamp: int) -> bool:
-    """Whether a record may have this timestamp: its producer's, or that of the append."""
+    """Whether a record may have this timestamp: the producer's, or the time of the append."""
     if timestamp == batch.timestamps[at]:
         return True
     return batch.partition.topic.append_time and batch.appended_ms in (-1, timestamp)
@@ -201,7 +203,8 @@ def aged(batch: Batch, at: int, now_ms: int) -> bool:
 
 
 def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content) -> None:
-    """Check that acknowledged records are there, unless a client's request deleted them."""
+    """Check that acknowledged records are there, unless DeleteRecords, retention or compaction may
+    have removed them."""
     topic, now_ms = partition.topic, story.model.wall_ms_most
     if read.start < partition.delete_acked:
         raise Violation(
@@ -248,18 +251,19 @@ def check_nothing_is_lost(story: Story, partition: PartitionModel, read: Content
 
 
 def hidden(batch: Batch) -> bool:
-    """Whether a batch is invisible to read_committed readers, so that compaction drops it."""
+    """Whether read_committed readers may not see a batch, so that compaction may drop it."""
     return batch.transaction is not None and batch.transaction.fate != COMMITTED
 
 
 def undecided(batch: Batch) -> bool:
-    """Whether it is unknown if read_committed readers see a batch. If it was aborted, compaction
-    must not drop an older record of its key because of it."""
+    """Whether a batch belongs to a transaction of unknown outcome. If the transaction was aborted,
+    compaction must keep older records of the batch's keys. If it was committed, compaction may
+    remove these older records."""
     return batch.transaction is not None and batch.transaction.fate not in (COMMITTED, ABORTED)
 
 
 def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, Read]) -> None:
-    """Check that records which a tombstone deleted do not reappear once the tombstone is gone."""
+    """Check that a tombstone is removed only after the records that it deletes."""
     oldest: dict[bytes | None, int] = {}
     for record in read.data:
         if not hidden(_known(partition, record)[0]):
@@ -280,8 +284,9 @@ def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, 
 
 
 def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
-    """Whether a newer record of the key existed that a power cut or a deletion removed, or that was
-    a tombstone."""
+    """Whether there may have been a newer record of the key that is gone: it was a tombstone, a
+    power cut or DeleteRecords may have removed it, or it is unknown whether its transaction was
+    committed or whether it was written at all."""
     if partition.topic.tombstones_go and any(
         key == each and value.startswith(TOMBSTONE) and batch.base_offset + at > offset
         for batch in partition.batches if batch.base_offset >= 0
@@ -298,9 +303,8 @@ def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int)
 def newer_has_aged(
     partition: PartitionModel, key: bytes | None, offset: int, start: int, now_ms: int
 ) -> bool:
-    """Whether a newer record of the key existed, and retention by time removed it. This happens
-    with `compact,delete` if the wall clock went back, so that the newer record has the older
-    time."""
+    """Whether retention by time may have removed a newer record of the key. With `compact,delete`
+    this happens after the wall clock went back: the newer record then has the older timestamp."""
     return any(
         key == each and offset < batch.base_offset + at < start and aged(batch, at, now_ms)
         for batch in partition.batches if batch.base_offset >= 0
@@ -309,8 +313,9 @@ def newer_has_aged(
 
 
 def check_isolation(partition: PartitionModel, every: Content, committed: Content) -> None:
-    """Check that read_committed readers see no aborted record and all committed ones, and that no
-    record stays undecided."""
+    """Check that read_committed readers get all committed records and no aborted record. If the
+    outcome of a transaction is unknown, they must get all of its records or none. No transaction
+    may still be open."""
     if committed.end != every.end:
         raise Violation(
             f"partition {partition!r}: a transaction has not ended: the last stable offset is"
@@ -358,8 +363,8 @@ def _known(partition: PartitionModel, record: Read) -> tuple[Batch, int]:
 async def check_times(
     story: Story, session: Session, partition: PartitionModel, read: Content
 ) -> None:
-    """Check that look-ups by time find the first record that is not older than the time. Nothing is
-    checked if retention or compaction has removed records meanwhile."""
+    """Check that ListOffsets by time finds the first record that is not older than the time. A
+    difference is allowed if retention or compaction has removed records meanwhile."""
     if not read.records:
         return
 
@@ -393,7 +398,8 @@ async def check_times(
 
 
 async def check_epochs(session: Session, partition: PartitionModel, read: Content) -> None:
-    """Check that each epoch ends where the records of the next one begin, or before."""
+    """Check the answers to OffsetForLeaderEpoch: an epoch ends after its last record, and not after
+    the first record of the next epoch."""
     epochs = sorted({record.epoch for record in read.records})
     firsts = [first_of(read.records, epoch) for epoch in epochs]
     if firsts != sorted(firsts):
@@ -462,8 +468,9 @@ def check_live(story: Story) -> None:
 
 
 def check_forgotten(story: Story) -> None:
-    """Check that no group has an offset of a topic that was deleted while this process served. If
-    the log refuses the removal of an offset, the broker tries again only after minutes."""
+    """Check that no group has an offset of a topic that was deleted while this process served. Runs
+    with disk faults are left out: if the log refuses the removal of an offset, the broker tries
+    again only after minutes."""
     if {"disk full", "io error"} & {*story.options.faults}:
         return
     server, now = story.world.server, story.model.incarnation
@@ -482,8 +489,8 @@ def check_forgotten(story: Story) -> None:
 
 
 def check_size_left(story: Story, partition: Partition) -> None:
-    """Check that retention by size has not removed too much, in partitions in which nothing else
-    may have moved the log start."""
+    """Check that retention by size has not removed too much. Partitions in which something else may
+    have moved the log start are left out."""
     topic = story.model.by_id.get(partition.topic_id)
     if topic is None or topic.compacted or topic.retention_ms_least < RETENTION_MS:
         return

@@ -1,6 +1,6 @@
 """Clients that contend for the offsets of one group, and for transactional ids. They commit, read
-and delete offsets, and run transactions, all at the same time. A single answer is not checked;
-`histories/` checks whether an order of the requests explains all answers."""
+and delete offsets, and run transactions, all at the same time. No answer is checked alone:
+`histories/` checks whether some order of the requests explains all answers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ CONTENDERS = 4
 IDS = ("contended0", "contended1")
 """The transactional ids; two contenders share each."""
 HEARD_SHARE = 0.75
-"""The share of answers to InitProducerId and EndTxn that a contender does not ignore. It repeats an
-EndTxn whose answer it has ignored."""
+"""The share of successful answers to InitProducerId and EndTxn that a contender uses. It ignores
+the others, as if they were lost. After an ignored answer to EndTxn it sends another EndTxn."""
 LOST = {
     ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -53,7 +53,7 @@ class Contender:
         self.holds = False
 
     async def act(self) -> None:
-        """Send one random request, or two that belong together; an answer may be lost."""
+        """Send a random request, or two that belong together. Answers may be lost."""
         topics = self.story.model.live()
         if not topics:
             return
@@ -100,7 +100,8 @@ class Contender:
         ]), 0)
 
     async def initialise(self) -> None:
-        """InitProducerId, as a new process or as the process that owns the transactional id."""
+        """Send InitProducerId: as a new process, or as the process that owns the transactional
+        id."""
         recovers = self.chance.random() < 0.5
         answer = await self.session.call(InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -131,8 +132,7 @@ class Contender:
         self.look(answer.topics[0].partitions[0].error_code)
 
     async def end(self) -> None:
-        """End the transaction. If the answer counts as lost, end it once more: in the same way, or
-        in the other one."""
+        """Send EndTxn. If the answer is ignored, send another EndTxn, which may commit or abort."""
         answer = await self.session.call(EndTxnRequest(
             transactional_id=self.transactional_id, producer_id=self.producer[0],
             producer_epoch=self.producer[1], committed=self.chance.random() < 0.7,
@@ -141,7 +141,7 @@ class Contender:
             await self.end()
 
     def takes(self, answer: Any) -> bool:
-        """Continue with the epoch in the answer; False if the answer counts as lost."""
+        """Continue with the producer id and epoch in the answer. False if the answer is ignored."""
         if answer.error_code == 0:
             if self.chance.random() > HEARD_SHARE:
                 return False
@@ -152,8 +152,8 @@ class Contender:
         return True
 
     def look(self, code: int) -> None:
-        """If the id belongs to another process now, sometimes begin anew; otherwise continue with
-        requests that must be refused."""
+        """If the transactional id belongs to another process now, sometimes begin anew. Otherwise
+        continue with requests that must be refused."""
         if code in LOST and self.chance.random() < 0.7:
             self.producer, self.holds = (-1, -1), False
 

@@ -1,8 +1,9 @@
 """The disk of a simulated machine: the disk of tests/log/faulty_disk.py, used by one process after
 another.
 
-Each process of the broker has a view of its own (`reopened`): calls of a killed process have no
-effect. Used space is counted; a directory may be missing for a while, or fail permanently.
+Each process of the broker has a view of its own (`reopened`), so that calls of a killed process
+have no effect. The disk knows its used space. A directory may be missing for a while, or fail
+permanently.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from tests.log.faulty_disk import FaultyDisk, FaultyFile, Inode, PowerCut
 
 
 class ProcessEnds(PowerCut, KeyboardInterrupt):
-    """The process ends inside a call of the disk. This is a KeyboardInterrupt because asyncio
-    re-raises those."""
+    """The process ends inside a call of the disk. This is a KeyboardInterrupt, because asyncio
+    re-raises these."""
 
 
 class SimFile(FaultyFile):
@@ -28,7 +29,7 @@ class SimFile(FaultyFile):
         self.inode.modified_ms = self.disk.now_ms()
 
     def resident(self, position: int, size: int) -> bool:
-        """Whether a read of this range is served from the page cache; random."""
+        """Whether the page cache has this range; random."""
         return self.disk.resident()
 
 
@@ -56,7 +57,8 @@ class SimDisk(FaultyDisk):
         self.booted_ms = self.now_ms()
 
     def reopened(self) -> SimDisk:
-        """A view for the next process. From now on, calls of this view have no effect."""
+        """Returns a view for the next process. From now on, calls of the old view (`self`) have no
+        effect."""
         new = SimDisk.__new__(SimDisk)
         new.__dict__.update(self.__dict__)
         new.stop_at, new.stopped, new.errors, new.locks = None, False, {}, set()
@@ -97,7 +99,7 @@ class SimDisk(FaultyDisk):
     # Unmounted directories
 
     def holds(self, directory: str) -> bool:
-        """Whether there is any file in a directory."""
+        """Whether a directory has any file."""
         return any(name.startswith(directory + "/") for name in self.names)
 
     def take_away(self, directory: str) -> None:

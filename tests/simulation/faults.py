@@ -1,4 +1,4 @@
-"""The faults of a run, by name. After each fault the broker serves."""
+"""The faults of a run, by name. After a fault the broker serves again."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ async def hit_twice(story: Story, tasks: Tasks) -> None:
 
 
 async def hit_at_an_end(story: Story, tasks: Tasks) -> None:
-    """Kill the process while a transaction ends, and cut the power while the next process completes
-    this end from its recovered logs."""
+    """Kill the process while a transaction ends. Cut the power while the next process completes the
+    end of the transaction from its recovered logs."""
     world, chance = story.world, story.apart
     asked = asyncio.get_running_loop().create_future()
     story.offsets.on_end = lambda: asked.done() or asked.set_result(None)
@@ -107,7 +107,8 @@ async def cut_at_an_answer(story: Story, tasks: Tasks) -> None:
 
 
 async def stop_cut_short(story: Story, tasks: Tasks) -> None:
-    """A clean stop that is interrupted, or is followed by a power cut."""
+    """Stop the broker cleanly. The process may end in a call of the disk during the stop, and a
+    power cut may follow."""
     world = story.world
     world.disk.stop_at = world.disk.operations + story.random.randrange(1, 120)
     await world.stop_cleanly()
@@ -126,7 +127,7 @@ async def clean_stop(story: Story, tasks: Tasks) -> None:
 async def disk_full(story: Story, tasks: Tasks) -> None:
     disk = story.world.disk
     disk.capacity = disk.used() + story.random.choice((0, 100, 3000))
-    # During a longer time without space, transactions that nobody ends time out.
+    # In a longer time without space, abandoned transactions time out.
     longer = story.apart.choice((0.0, 1.0)) if story.options.abandons else 0.0
     await story.pass_time(story.options.rounds_seconds + longer, tasks)
     if story.random.random() < 0.5:
@@ -165,7 +166,8 @@ async def directory_missing(story: Story, tasks: Tasks) -> None:
 
 
 async def io_error(story: Story, tasks: Tasks) -> None:
-    """Have one kind of call fail in a log directory. A restart must restore everything."""
+    """Have one kind of call fail in a log directory. After a restart, everything must be there
+    again."""
     world, disk = story.world, story.world.disk
     disk.failing = story.random.choice(story.options.directories)
     disk.errors = {story.random.choice(("write", "sync", "truncate", "name")): errno.EIO}
@@ -177,7 +179,7 @@ async def io_error(story: Story, tasks: Tasks) -> None:
 
 
 async def end_somehow(story: Story) -> None:
-    """Kill the process, or cut the power, while a disk does not work."""
+    """Stop or kill the process, or cut the power, while a disk does not work."""
     world, how = story.world, story.apart.random()
     if how < 0.3 and world.up:
         await world.stop_cleanly()
@@ -187,7 +189,7 @@ async def end_somehow(story: Story) -> None:
 
 
 async def garbled(story: Story, tasks: Tasks) -> None:
-    """Change files that can be rebuilt from the log, after a clean stop."""
+    """After a clean stop, change or delete files that can be rebuilt from the log."""
     await story.stop()
     disk, random, spoiled = story.world.disk, story.random, set()
     names = sorted(
@@ -215,8 +217,8 @@ async def garbled(story: Story, tasks: Tasks) -> None:
 
 
 async def read_by_indexes(story: Story, names: set[str]) -> None:
-    """Read the partitions with these names, starting in the middle of segments, before anything
-    else notices that the indexes are wrong."""
+    """Read the partitions with these names from the middle of segments, before anything else
+    notices that the indexes are wrong."""
     session, chance = story.session("reader by indexes"), story.apart
     for partition in [each for topic in story.model.live() for each in topic.partitions]:
         if f"{partition.topic.name}-{partition.index}" not in names:
@@ -239,7 +241,7 @@ def spoil(inode: Inode, how: int, name: str, random: Random) -> None:
     elif how == 4 or not name.endswith(".index"):
         inode.content[:] = bytes(size)
     else:
-        # Each entry gets the position of another one: there is a batch, but not the right one.
+        # Give each entry its neighbour's position: a batch begins there, but not the right one.
         step = random.choice((-1, 1))
         places = [bytes(inode.content[at + 4 : at + 8]) for at in range(0, size - 7, 8)]
         for at in range(len(places)):

@@ -1,4 +1,4 @@
-"""A consumer with a fetch session (KIP-227), which must get every record in time."""
+"""A consumer with a fetch session (KIP-227). It must get every record in time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Follower:
         self.begin()
 
     def begin(self) -> None:
-        """Begin a new session: name all partitions again."""
+        """Begin a new session: the next fetch names all partitions."""
         self.id, self.epoch = 0, 0
         self.told: dict[PartitionModel, int] = {}
 
@@ -45,7 +45,8 @@ class Follower:
             await asyncio.sleep(2.0 if self.may_rest() else 0.01)
 
     def may_rest(self) -> bool:
-        """Whether the consumer may pause; in a short life only once it has read everything."""
+        """Whether the consumer may pause. In a short life it may do so only after it has read
+        everything."""
         return self.story.calm and (self.story.options.thorough or not self.behind())
 
     async def subscribe(self) -> None:
@@ -117,7 +118,8 @@ class Follower:
             self.told.pop(partition, None)
 
     def behind(self) -> list[str]:
-        """Partitions with more to read."""
+        """The partitions that have more records to read, each with its position and its high
+        watermark."""
         server = self.story.world.server
         found = []
         for partition in self.positions:
@@ -130,7 +132,7 @@ class Follower:
         return found
 
     async def catch_up(self) -> None:
-        """Check that all records arrive, once no client writes."""
+        """Check that all records arrive, after the clients have stopped writing."""
         await self.story.world.until(
             lambda: not self.behind(), f"a consumer reads {self.behind()}", CAUGHT_UP_SECONDS
         )

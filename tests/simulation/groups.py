@@ -1,4 +1,5 @@
-"""Clients of groups: they commit and delete offsets, and are members of both protocols."""
+"""Clients of groups. They commit and delete offsets, and join groups of both protocols as
+members."""
 
 from __future__ import annotations
 
@@ -35,35 +36,37 @@ if TYPE_CHECKING:
 
 NONE = -1
 RETENTION_MS = 60_000
-"""The time after which offsets expire, in runs in which they expire."""
+"""The time after which offsets expire, in runs in which they do."""
 
 
 @dataclass
 class Pending:
     """An offset that was committed in an open transaction. The commit was requested at `asked_ms`
-    by the wall clock; `cleared` if a deletion may have removed the offset."""
+    by the wall clock. `cleared` is true if a deletion may have removed the offset."""
 
     transaction: Transaction
     asked_ms: int
     cleared: bool = False
     written: bool = False
-    """Whether the commit was answered."""
+    """Whether the commit of the offset was answered."""
     overtaken: bool = False
     """Whether a deletion was requested after the answer to the commit."""
     ended: bool = False
     """Whether the end of the transaction was requested."""
     gone: bool = False
-    """Whether the deletion was answered before the end of the transaction was requested: then
-    nothing of the offset may be left."""
+    """Whether the deletion was answered before the end of the transaction was requested. Then the
+    offset must be gone."""
     overwriting: bool = False
     """Whether another commit of the same offset was requested after the answer to this one."""
     overwritten: bool = False
-    """Whether that other commit was answered before the end of the transaction was requested: then
-    it wins, whenever the marker is written."""
+    """Whether that other commit was answered before the end of the transaction was requested. Then
+    the other commit wins, whenever the transaction's marker is written."""
 
 
 class Offsets:
-    """The possible offsets of every group. Each offset has one writer at a time."""
+    """The possible offsets of every group. A client holds an offset while it writes it, so that
+    each offset has one writer at a time. Only `commit_twice` and `overwrite` commit an offset that
+    is held."""
 
     def __init__(self, story: Story) -> None:
         self.story = story
@@ -72,22 +75,22 @@ class Offsets:
         self.pending: dict[OffsetKey, Pending] = {}
         self.blurred: set[tuple[str, str, int]] = set()
         self.going: set[str] = set()
-        """Groups with a deletion that is under way, or that may be."""
+        """Groups with a DeleteGroups request that is under way, or whose outcome is unknown."""
         self.deleting: set[str] = set()
         self.haunted: set[OffsetKey] = set()
         """Offsets with a deletion that is under way, or whose outcome is unknown."""
         self.clearings: Counter[OffsetKey] = Counter()
-        """By offset, how often a deletion was requested."""
+        """By offset, how many deletions were requested."""
         self.commits: Counter[OffsetKey] = Counter()
-        """By offset, how often a commit was answered."""
+        """By offset, how many commits were answered."""
         self.values = count(5000)
         """The numbers to commit; each is committed once in a run."""
         self.on_end: Callable[[], object] = lambda: None
         """Called when the end of a transaction is requested."""
 
     def blur(self, key: OffsetKey) -> None:
-        """A request by name was concurrent with the topic's deletion: it may apply to the next
-        topic."""
+        """Accept any value of this offset from now on. A request by the topic's name was concurrent
+        with the topic's deletion, so it may apply to the next topic of this name."""
         self.blurred.add((key[0], key[1].name, key[2]))
 
     def may_be(self, key: OffsetKey, offset: int) -> bool:
@@ -101,17 +104,18 @@ class Offsets:
         return offset in known.possible
 
     def in_doubt(self, key: OffsetKey, clearings: int) -> bool:
-        """Whether a deletion may apply to a commit that was sent when the offset had had
-        `clearings` deletions: one of unknown outcome, or one that was requested after the commit
-        was sent. The latter may have begun and ended while the answer to the commit was on its
-        way."""
+        """Whether a deletion may have been executed after a commit. `clearings` is the number of
+        deletions of the offset that had been requested when the commit was sent. The deletion may
+        be one of unknown outcome, or one that was requested later, and was perhaps answered before
+        the commit."""
         return key in self.haunted or key[0] in self.going or self.clearings[key] != clearings
 
     def of(self, key: OffsetKey) -> GroupOffset:
         return self.known.setdefault(key, GroupOffset())
 
     def reserve(self, key: OffsetKey, transaction: Transaction) -> bool:
-        """Hold an offset for a transaction, until its outcome is known."""
+        """Hold an offset for a transaction until its outcome is known. False if it is held
+        already."""
         if key in self.held:
             return False
         self.held.add(key)
@@ -120,7 +124,7 @@ class Offsets:
         return True
 
     async def delete_group(self, session: Session, group: str) -> None:
-        """DeleteGroups of one group; a group has at most one such request at a time."""
+        """Send DeleteGroups for one group, unless such a request is under way."""
         if group in self.deleting:
             return
         self.deleting.add(group)
@@ -134,7 +138,7 @@ class Offsets:
             self.deleting.discard(group)
 
     def wrote(self, key: OffsetKey) -> None:
-        """Note that the commit of an offset in a transaction was answered; nothing is noted if the
+        """Note that the commit of an offset in a transaction was answered. Does nothing if the
         transaction has ended meanwhile."""
         if key in self.pending:
             self.pending[key].written = True
@@ -147,8 +151,8 @@ class Offsets:
                 self.pending[key].ended = True
 
     def decided(self, transaction: Transaction) -> None:
-        """Note that a transaction has ended. This is called again when an unknown outcome becomes
-        known; by then another transaction may hold the offsets."""
+        """Note that a transaction has ended. Called again when an unknown outcome becomes known; by
+        then another transaction may hold the offsets."""
         for key, offset in transaction.offsets:
             pending = self.pending.get(key)
             if pending is None or pending.transaction is not transaction:
@@ -163,13 +167,14 @@ class Offsets:
             elif transaction.fate == COMMITTED and not (pending.cleared or pending.overwriting):
                 known.possible, known.committed_ms = {offset}, pending.asked_ms
             elif transaction.fate in (COMMITTED, UNKNOWN):
-                # A deletion was requested while the transaction was open: their order is unknown.
+                # The outcome is unknown; or a deletion or another commit was requested while the
+                # transaction was open, and it is unknown which was executed last.
                 known.possible = known.possible | {offset}
                 if pending.cleared:
                     known.possible.add(NONE)
 
     async def overwrite(self, session: Session, key: OffsetKey) -> None:
-        """Commit an offset outside of the open transaction that holds it."""
+        """Commit an offset that an open transaction holds, outside of this transaction."""
         pending = self.pending.get(key)
         if pending is None or not pending.written or pending.cleared:
             return
@@ -180,7 +185,9 @@ class Offsets:
     def clearing(
         self, group: str, topic: TopicModel | None, index: int | None
     ) -> dict[OffsetKey, tuple[set[int], int]]:
-        """Note that a deletion is requested: from now on the offsets concerned may be gone."""
+        """Note that a deletion is requested: of one offset, or of all offsets of a group. From now
+        on these offsets may be gone. Returns for each of them the possible values and the number of
+        answered commits, for `cleared`."""
         keys = [
             key for key in {**self.known, **self.pending}
             if key[0] == group and topic in (None, key[1]) and index in (None, key[2])
@@ -199,8 +206,8 @@ class Offsets:
         return {key: (set(self.of(key).possible), self.commits[key]) for key in keys}
 
     def cleared(self, keys: dict[OffsetKey, tuple[set[int], int]]) -> None:
-        """Note that the deletion was executed. Offsets that were committed meanwhile may have been
-        committed after it."""
+        """Note that the deletion was executed. If an offset was committed meanwhile, the commit may
+        have been executed after the deletion."""
         for key, (before, commits) in keys.items():
             self.haunted.discard(key)
             pending = self.pending.get(key)
@@ -267,8 +274,8 @@ async def commit_simply(story: Story, name: str) -> None:
 async def commit_twice(
     story: Story, sessions: tuple[Session, Session], key: OffsetKey
 ) -> None:
-    """Two clients commit one offset at the same time. Either commit may be the last one, but every
-    reader must see the same."""
+    """Have two clients commit one offset at the same time. Either commit may be the last one, but
+    every reader must see the same one."""
     offsets = story.offsets
     group = key[0]
     if key in offsets.held or key in offsets.haunted or group in offsets.going:
@@ -314,7 +321,8 @@ async def commit(
     generation: int = -1, member: str = "", shared: bool = False,
 ) -> ErrorCode:
     """Send one commit, and apply its effect to the model. `shared`: another commit of the same
-    offset is sent at the same time."""
+    offset is sent at the same time. Otherwise, nothing is sent if another client holds the
+    offset."""
     offsets = story.offsets
     group, topic, index = key
     if not shared:
@@ -335,13 +343,13 @@ async def commit(
                     )
                 ])],
             ),
-            # Members of KIP-848's protocol have OffsetCommit since version 9.
+            # Version 9 is the first that members of the KIP-848 protocol may use.
             story.random.choice((7, 8, 9)),
         )
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
         offsets.commits[key] += 1
         if code == ErrorCode.NONE:
-            # A deletion was requested meanwhile: the commit or the deletion may have been the last.
+            # If a deletion was requested meanwhile, it may have been executed last.
             haunted = haunted or offsets.in_doubt(key, clearings)
             known.possible = {offset, NONE} if haunted else {offset}
             known.committed_ms = min(asked_ms, story.world.wall_ms())
@@ -359,9 +367,9 @@ async def commit(
 async def fetch_offset(
     story: Story, session: Session, group: str, topic: TopicModel, index: int
 ) -> tuple[ErrorCode, int]:
-    """OffsetFetch of one partition, by the topic's name. In a cluster it asks for stable offsets
-    (KIP-447), as consumers do, because the marker of a committed transaction may not have been
-    written yet although EndTxn was answered."""
+    """Send OffsetFetch for one partition, by the topic's name. Returns the error and the offset. In
+    a cluster the request asks for stable offsets (KIP-447), as consumers do: after EndTxn was
+    answered, the marker of the committed transaction may not have been written yet."""
     made, stable = OffsetFetchRequest, not story.coordinators_stay
     while True:
         answer = await session.call(
@@ -388,7 +396,7 @@ async def fetch_offset(
 
 
 async def check_offset(story: Story, session: Session, key: OffsetKey) -> None:
-    """Check that the committed offset is a possible one."""
+    """Check that the committed offset is one of the possible offsets."""
     group, topic, index = key
     if key in story.offsets.held:
         return
@@ -475,18 +483,19 @@ async def be_classic(story: Story, name: str) -> None:
 
 
 async def be_new(story: Story, name: str) -> None:
-    """A member of KIP-848's protocol, alone in its group: it owns what it subscribes to."""
+    """A member of the KIP-848 protocol, alone in its group. It owns all partitions of the topics to
+    which it subscribes."""
     session, random, group = story.session(name), story.random, f"n-{name}"
     member, epoch, lost, heard_at = f"{name}-member", 0, 0, 0.0
     owned: list[tuple[bytes, tuple[int, ...]]] = []
-    wanted, whole = ["a", "b"], True        # `whole`: an answer was lost, so all is sent again
+    wanted, whole = ["a", "b"], True        # `whole`: send all fields, after an error or no answer
     made, chance = ConsumerGroupHeartbeatRequest, Random(f"{name} {story.world.seed}")
     while not story.over:
         await asyncio.sleep(random.expovariate(0.3 / story.pace))
         joining, told = epoch == 0, random.random() < story.options.restless
-        # The timeout is long because an idle member may be silent for minutes before it gives up a
-        # partition. A new timeout alone makes the member's own record newer than that of its
-        # assignment.
+        # The timeout is long, because an idle member may be silent for minutes before it gives up a
+        # partition. If only the timeout changes, the broker writes a new record of the member, but
+        # no new record of its assignment.
         patience = chance.choice((300_000, 400_000)) if chance.random() < 0.3 else -1
         if told:
             wanted = random.choice((["a"], ["a", "b"], ["b", "c"]))
@@ -523,7 +532,7 @@ async def be_new(story: Story, name: str) -> None:
             ErrorCode.GROUP_ID_NOT_FOUND,
         ):
             if not joining and not lost:
-                # After a lost answer the epoch may be one higher than this member knows.
+                # After a lost answer, the broker may have a higher epoch than this member.
                 story.member_lost(name, code, heard_at)
             epoch, owned, lost = 0, [], 0
             await asyncio.sleep(0.5)
@@ -545,7 +554,7 @@ async def be_new(story: Story, name: str) -> None:
 async def commit_as_member(
     story: Story, session: Session, group: str, member: tuple[str, int]
 ) -> None:
-    """A commit that names the member's epoch."""
+    """Commit an offset with the member's id and epoch."""
     topics = story.model.live()
     if topics:
         topic = story.random.choice(topics)

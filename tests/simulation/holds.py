@@ -1,9 +1,9 @@
-"""How long one turn of the broker's loop takes, estimated from counted work.
+"""How long one turn of the broker's event loop takes, estimated from counted work.
 
-The estimate is the same on every machine. A line of the broker's Python counts as LINE_SECONDS. The
-work of compiled code is counted in bytes that are read from and written to the disk, syncs on the
-loop, and decompressed bytes. The broker's clock shows the estimated time, so that work in slices
-ends its slices accordingly.
+The estimate is the same on every machine. Each executed line of the broker's Python adds
+LINE_SECONDS. The work of compiled code is estimated from the bytes that are read from and written
+to the disk, the syncs on the loop, and the decompressed bytes. The broker's clock shows the
+estimated time, so tasks that limit their time in each turn stop after this time.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tests.simulation.options import Options
 from tests.simulation.world import World
 
 PRODUCT = f"{Path(ottla.__file__).parent}{os.sep}"
-"""The folder of the code whose lines count. The separator at the end matters: the folder of the
-checkout may be named ottla, too, and has a .venv, whose lines do not count."""
+"""The folder of the code whose lines are counted. The separator at the end matters: the checkout's
+folder may be named ottla, too, and has a .venv, whose lines are not counted."""
 LINE_SECONDS = 1e-7
-"""A line of Python: about 15 million a second."""
+"""For each executed line of Python, as on a machine that executes 10 million lines a second."""
 READ_SECONDS = 2e-6
-"""A read or a write of a file, plus BYTE_SECONDS."""
+"""For each read or write of a file, in addition to BYTE_SECONDS for each byte."""
 BYTE_SECONDS = 0.5e-9
 SYNC_SECONDS = 0.005
-"""A sync on the loop; a sync in a thread is not counted."""
+"""For each sync on the loop. Syncs in threads are not counted."""
 DECOMPRESSED_BYTE_SECONDS = 3e-9
 
 
@@ -46,7 +46,7 @@ class HoldsWorld(World):
     def __init__(self, seed: int = 1, **settings: str) -> None:
         super().__init__(seed, Options(settings=settings))
         self.work = 0.0
-        """Seconds of the current turn."""
+        """The estimated seconds of the current turn."""
         self.counting = self.in_turn = False
         self.tracing = True
         self.longest = 0.0
@@ -81,7 +81,7 @@ class HoldsWorld(World):
         self.work = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count work for the current turn, unless a thread does it."""
+        """Add work to the current turn, unless a thread does it."""
         if self.in_turn:
             self.work += seconds
 
@@ -99,7 +99,7 @@ class HoldsWorld(World):
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """Measure the turns of a block."""
+        """Measure the turns of the loop during a block of code."""
         self.longest = self.longest_real = 0.0
         self.turns = 0
         self.counting = True
@@ -138,6 +138,6 @@ class HoldsWorld(World):
                 self.counting = False
 
     def where(self, count: int = 5) -> str:
-        """The functions with the most lines in the longest turn."""
+        """The functions with the most executed lines in the longest turn."""
         found = self.longest_lines.most_common(count)
         return ", ".join(f"{c.co_qualname}:{c.co_firstlineno} {n}" for c, n in found)

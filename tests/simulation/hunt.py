@@ -1,8 +1,9 @@
-"""`make simulate HOURS=8`: runs seeds by itself, keeps and shortens what it finds, and reports.
+"""`make simulate HOURS=8`: runs new seeds for hours, keeps and shortens the runs that break a
+promise, and writes a report.
 
-A hunt continues where the previous one stopped. If a run is the first to reach two rare branches
-together, the hunt varies it: several runs with other seeds follow, with the same options or nearly
-the same.
+A hunt continues where the previous one stopped. If a run is the first to reach two rare marks
+together, the hunt varies it: it runs other seeds with the options of this run, or with nearly the
+same options.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ RARE_SHARE = 0.1
 VARIATIONS = 3
 WAITING_MAX = 100
 SHORTENED_MAX = 3
-"""How many violations of one kind are shortened."""
+"""The number of violations of one kind that are shortened."""
 REPORT_SECONDS = 30.0
 
 
 class Curiosity:
-    """Chooses the next run: alternately a new seed, and a variation of a run that has reached
-    something new."""
+    """Chooses the next run: by turns a new seed, and a variation of a run that was the first to
+    reach two rare marks together."""
 
     def __init__(self, first: int) -> None:
         self.next_seed, self.count = first, 0
@@ -39,7 +40,8 @@ class Curiosity:
         self.turn = False
 
     def note(self, ran: Ran) -> bool:
-        """Note what a run has reached; True if that is new, so that the run will be varied."""
+        """Note what a run has reached. True if it is the first to reach two rare marks together, so
+        that it will be varied."""
         self.count += 1
         self.known.update(ran.marks.keys())
         rare = sorted(mark for mark in ran.marks if self.known[mark] <= self.count * RARE_SHARE)
@@ -63,7 +65,7 @@ class Curiosity:
 
 
 class Hunt:
-    """One hunt; `directory` has the findings of all hunts."""
+    """One hunt. `directory` keeps what all hunts find."""
 
     def __init__(self, directory: Path, kind: Kind) -> None:
         self.directory, self.kind = directory, kind
@@ -77,7 +79,7 @@ class Hunt:
         self.to_shorten = deque[Run]()
 
     def run(self, seconds: float, jobs: int) -> None:
-        """Begin runs for so many seconds, and wait until all of them have ended."""
+        """Begin runs during this time, and wait until all of them have ended."""
         reported = 0.0
         with Pool(self.kind, jobs) as pool:
             for ran in pool.run(self._runs(self.began + seconds)):

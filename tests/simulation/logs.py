@@ -1,6 +1,6 @@
-"""Compares a log with its files: its transactions, its state at rest, its copy in another
-directory, its durable log start. After a kill, compares the log's producers with those before the
-kill.
+"""Compares what a log has in memory with its files: its transactions, the size of a log at rest,
+its copy in another directory, and its durable log start. Also compares the producers of a log
+before a kill and after it.
 
 The files are read directly from the simulated disk, so that the broker does not notice.
 """
@@ -29,16 +29,16 @@ PRODUCER_LIFE_MS = 86_400_000
 """The default of producer.id.expiration.ms."""
 MARGIN_MS = 60_000
 COPIED = (".log", ".txnindex", ".snapshot")
-"""Files that a moved log must have exactly as they were."""
+"""Files that a move between directories must copy byte for byte."""
 
 
 def at_rest(log: PartitionLog) -> bool:
-    """Whether no file of the log has been read since the start."""
+    """Whether the broker has not read a file of the log since its start."""
     return log.aborted_sizes() is None
 
 
 def data_files(log: PartitionLog) -> list[bytes]:
-    """The bytes of each segment, ascending. Raises OSError."""
+    """The bytes of each segment, in ascending order. Raises OSError."""
     disk = log.disk
     if not at_rest(log):
         return [
@@ -52,8 +52,8 @@ def data_files(log: PartitionLog) -> list[bytes]:
 
 
 def check_log_transactions(partition: Partition) -> None:
-    """Check that a log knows the first open transaction and all aborted transactions of its
-    batches."""
+    """Check that the last stable offset and the aborted transactions of a log are those that its
+    batches give."""
     log, right = partition.log, Producers()
     if log.offline is not None or log.damage is not None:
         return
@@ -85,7 +85,7 @@ def check_log_transactions(partition: Partition) -> None:
 
 
 def check_rest(partition: Partition, files: list[bytes]) -> None:
-    """Check that the known state of a log at rest matches its files."""
+    """Check that the number of segments and bytes of a log at rest matches its files."""
     log = partition.log
     if not at_rest(log) or not log.segment_count:
         return
@@ -101,7 +101,7 @@ def check_aborted(
     partition: Partition, first: int, aborted: dict[int, tuple[int, int]], told: Iterable[Any]
 ) -> None:
     """Compare the aborted transactions that a log knows with those in its batches, by the offsets
-    of their markers. The log is not at rest."""
+    of their markers. Logs at rest are left out."""
     log = partition.log
     if at_rest(log):
         return
@@ -133,8 +133,7 @@ def check_aborted(
 
 
 def check_started(server: Server) -> None:
-    """Check the logs of a broker that has just started: those at rest, and those with
-    transactions."""
+    """Check those logs of a just started broker that are at rest or have transactions."""
     for partition in server.replicas:
         log = partition.log
         if log.offline is not None:
@@ -169,7 +168,8 @@ def check_copy(move: Move) -> None:
 
 
 def checking_copies(failures: list[BaseException]) -> Callable[[Move], None]:
-    """A replacement of `Move.continue_in_copy` that first notes a copy which is not complete."""
+    """A replacement of `Move.continue_in_copy`. It first checks the copy, and adds the Violation to
+    `failures` if the copy is incomplete."""
     unchecked = Move.continue_in_copy
 
     def continue_in_copy(move: Move) -> None:
@@ -204,14 +204,15 @@ def check_start_kept(server: Server, disk: SimDisk, key: tuple[str, int], offset
 
 class BeforeAKill:
     """The producers of each log before a kill. A kill loses nothing that was written, so the next
-    process has to know these producers."""
+    process must know these producers."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[str, int, bytes], list[tuple[int, int, int, int]]] = {}
 
     def note(self, machine: Machine) -> None:
         """Note the producers of a process that is about to end. Nothing is noted if it ends within
-        a call, or if a disk does not work: then the next start may find other producers."""
+        a call of the disk, or while a disk does not work, because then the next process may find
+        other producers."""
         self.known.clear()
         server, disk = machine.server, machine.disk
         unwell = disk.errors or disk.capacity is not None

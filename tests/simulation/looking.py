@@ -1,5 +1,6 @@
-"""A client that sends read-only requests while others change things. The answers must be true, and
-must not name anything that has been deleted."""
+"""A client that sends mostly read-only requests while other clients change topics, groups and
+settings. Answers must be true, and must not list deleted topics. The client also writes to topics
+that were deleted, which must fail, and changes a quota."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ class Looker:
         return self.random.choice(self.random.choice(topics).partitions) if topics else None
 
     async def describe(self) -> None:
-        """Call an API that changes nothing. It must not fail with an unknown error, whatever
-        exists."""
+        """Call an API that changes nothing. Unless the run has a fault of SHAKEN, the answer must
+        not contain UNKNOWN_SERVER_ERROR."""
         partition = self.some_partition()
         if partition is None:
             return
@@ -115,7 +116,8 @@ class Looker:
                 )
 
     async def use_an_old_id(self) -> None:
-        """Fetch and produce by the id of a deleted topic. A new topic may have the same name."""
+        """Send a fetch or a produce request with the id of a deleted topic. It must fail, even if
+        a new topic has the same name."""
         gone = [topic for topic in self.story.model.topics if topic.state == GONE]
         if not gone:
             return
@@ -156,7 +158,8 @@ class Looker:
             )
 
     async def fetch_in_another_epoch(self) -> None:
-        """Send a fetch that names the leader epoch before the current one, or the one after it."""
+        """Send a fetch whose leader epoch is one below or one above the current epoch. It must be
+        refused."""
         partition = self.some_partition()
         if partition is None:
             return
@@ -188,7 +191,8 @@ class Looker:
             )
 
     async def look_up_a_time(self) -> None:
-        """ListOffsets by time, while records are written and deleted."""
+        """Look up an offset by time with ListOffsets, while other clients write and delete records.
+        The record that is found must not be older than this time."""
         partition = self.some_partition()
         if partition is None or not partition.batches:
             return

@@ -1,9 +1,9 @@
-"""The broker's own loop, driven by a World: time passes only when the world advances it.
+"""The broker's event loop, driven by a World: time passes only when the world advances it.
 
-It is asyncio's loop with the real poller on real socket pairs. It differs in two points: it never
-waits, and the work of a thread is an event of the world. The code that asyncio executes in every
-turn and for every callback is replaced here by code without debug mode, because it took half of a
-run's time.
+It is asyncio's loop with the broker's poller on real socket pairs. It differs in two points: it
+never waits, and a call that the broker gives to a thread runs as an event of the world. asyncio's
+code for each turn and each callback took half of a run's time, so this module replaces it by code
+without debug mode.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SimClock(Clock):
 
 
 class SimExecutor:
-    """A pool of threads of a simulated process: the world decides when its work is done."""
+    """A thread pool of a simulated process: the world decides when each call runs."""
 
     def __init__(self, max_workers: int = 1, thread_name_prefix: str = "") -> None:
         self.width, self.name = max_workers, thread_name_prefix
@@ -61,8 +61,8 @@ class SimExecutor:
         return _Done(function(*arguments))
 
     def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """Finish the call that has begun, which is the first of the queue, and unless they are
-        cancelled also the others."""
+        """Finish the first call of the queue, because it has already begun. Unless `cancel_futures`
+        is set, run the other calls too."""
         begun = True
         while self.queue:
             work = self.queue.popleft()
@@ -80,7 +80,7 @@ class _Done:
 
 
 class Work:
-    """One call in a thread, and the future that waits for it."""
+    """One call in a thread, and the future that receives its result."""
 
     def __init__(
         self, loop: SimLoop, future: asyncio.Future[Any], function: Callable[[], Any]
@@ -112,8 +112,8 @@ class Work:
 class SimHandle:
     """A scheduled callback, with the interface of asyncio's handles, without their debug mode.
 
-    A loop creates one by `NEW` and an assignment of each field: a run has 8,000 handles, and a call
-    of `__init__` would take longer than everything else about a handle.
+    A loop creates a handle with `NEW` and then assigns each field, because a call of `__init__`
+    would take longer than all other work on the handle. A run has thousands of handles.
     """
 
     __slots__ = ("arguments", "callback", "context", "due_at", "loop", "scheduled")
@@ -138,7 +138,7 @@ class SimHandle:
             self.callback, self.arguments = None, ()
 
     def __lt__(self, other: SimHandle) -> bool:
-        """False: of two timers with the same time neither is less, as in asyncio."""
+        """Return False: timers with the same time are equal, as in asyncio."""
         return False
 
 
@@ -158,7 +158,7 @@ class SimLoop(BrokerLoop):
         self.errors: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.errors.append(context))
         self.time = world.spent
-        # The clients' loop has only timers and events: no system call in each turn.
+        # The clients' loop has no sockets, so its turns need no system call.
         self.sockets = sockets
         self.ready = self._ready
         self.timers: list[tuple[float, SimHandle]] = []
@@ -193,14 +193,14 @@ class SimLoop(BrokerLoop):
         return self.call_at(self.time() + delay, callback, *arguments, context=context)
 
     def due(self) -> float:
-        """The time at which this loop next has something to do."""
+        """The time at which this loop next has something to do; 0 means now."""
         if self.ready or self.poked or self.poller.soon:
             return 0.0
         return self.timers[0][0] if self.timers else NEVER
 
     def turn(self) -> None:
-        """Run one turn: the sockets, the timers that are due, and every callback that is then
-        ready.
+        """Run one turn: serve the sockets, take the timers that are due, and run every callback
+        that is ready by then.
 
         The clock is read as often as in asyncio, because each reading advances it.
         """
@@ -209,7 +209,7 @@ class SimLoop(BrokerLoop):
         # last turn.
         looks = self.sockets and (self.poked or not ready or bool(self.poller.soon))
         self.poked = False
-        if world.turned is not self:                # setting it is a system call
+        if world.turned is not self:                # this is a system call
             asyncio._set_running_loop(self)
             world.turned = self
         if timers:
@@ -241,9 +241,9 @@ class SimLoop(BrokerLoop):
                 self.call_exception_handler({"message": message, "exception": error})
 
     def _pass_over_closed(self, ready: list[tuple[int, int]]) -> None:
-        """Skip connections that were closed while another connection of the same epoll result was
-        served; asyncio skips these, too. In a simulation, no other watched descriptor is without
-        a handler."""
+        """Skip the descriptors that were closed while the poller served another connection of the
+        same epoll result, as asyncio does. In a simulation, the poller serves every descriptor that
+        is still open, so `ready` must contain no other descriptors."""
         for fd, _ in ready:
             try:
                 self._selector._selector.modify(fd, 0)
@@ -265,7 +265,8 @@ class SimLoop(BrokerLoop):
             heappop(timers)
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
-        """Call the function at a later moment; the calls of one thread keep their order."""
+        """Schedule the function as an event of the world; returns the future of its result. The
+        calls of an executor with one thread keep their order."""
         future = self.create_future()
         work = Work(self, future, lambda: function(*arguments))
         executor.queue.append(work)

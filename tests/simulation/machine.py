@@ -20,7 +20,7 @@ class Machine:
     def __init__(self, world: World, node_id: int, seed: int) -> None:
         self.world, self.node_id = world, node_id
         self.jumped_ms = 0
-        """How far its wall clock is ahead of the world's."""
+        """How far the machine's wall clock is ahead of the world's."""
         self.disk = SimDisk(seed, world.wall_ms)
         self.disk.cold_share = world.options.cold_share
         self.disk.journaled = world.options.journaled
@@ -36,7 +36,7 @@ class Machine:
 
     @property
     def excused_end(self) -> str | None:
-        """Why the broker may end or refuse to start; None if it may not."""
+        """Why the broker is allowed to end or to refuse to start; None if it is not allowed."""
         return self.world.excused_end
 
     def wall_ms(self) -> int:
@@ -44,7 +44,7 @@ class Machine:
         return self.world.wall_ms() + self.jumped_ms
 
     def begin_broker(self) -> None:
-        """Start the broker; it serves some turns later, or its start fails."""
+        """Begin to start the broker. Some turns later it serves, or its start has failed."""
         assert self.loop is None
         world = self.world
         self.disk = self.disk.reopened()
@@ -63,7 +63,7 @@ class Machine:
         world.note(f"{self.name} starts")
 
     def make_server(self, config: BrokerConfig, loop: SimLoop) -> Server:
-        """The broker of one process."""
+        """Make the server of a new process."""
         return Server(config, self.disk, loop.poller.clock)
 
     def poke(self) -> None:
@@ -72,15 +72,15 @@ class Machine:
             self.loop.poked = True
 
     def _process_stopped(self) -> None:
-        """Called when the disk ends the process inside a call. Bytes that the process has sent
+        """Called when the disk ends the process inside a disk call. Bytes that the process has sent
         still arrive."""
         self.died = True
         for link in self.world.links_of(self):
             link.pull()
 
     def kill(self) -> None:
-        """kill -9: between two calls of the disk, or inside a call in which the disk has ended the
-        process."""
+        """Kill the process as `kill -9` does: between two disk calls or, if the disk has ended the
+        process, inside a disk call."""
         if self.loop is None:
             return
         self.world.on_kill(self)
@@ -138,7 +138,8 @@ class Machine:
         )
 
     def look(self) -> None:
-        """Notice that the broker has begun to serve, or has ended by itself."""
+        """Notice that the broker has begun to serve, or has ended by itself. Raises Violation if it
+        has failed and no fault explains this."""
         loop, server, world = self.loop, self.server, self.world
         if loop is None or server is None:
             return

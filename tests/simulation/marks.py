@@ -1,8 +1,8 @@
 """The table of marks: how many of a thousand seeds reach each rare branch.
 
 A mark is a call `reached("what happens here")` (`ottla/wire/marks.pyx`) in the broker or in the
-simulator. Each text occurs once; the list of marks is read from the sources. `unreached.toml` has
-the marks that a thousand seeds of one broker, or of three, need not reach, each with its reason.
+simulator. Each text occurs once; the list of marks is read from the sources. `unreached.toml` lists
+the marks that a thousand runs with one broker, or with several, need not reach, with the reasons.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXCUSES = Path(__file__).parent / "unreached.toml"
 CALL = re.compile(r'\breached\(\s*"([^"\n]+)"\s*\)')
 SEEDS_ENOUGH = 1000
-"""A run of at least so many seeds fails if it misses a mark."""
+"""If the command runs at least this many seeds, it fails if they miss a mark."""
 
 
 @cache
@@ -47,23 +47,23 @@ def excuses(brokers: int) -> dict[str, str]:
 
 
 def excuse(mark: str, brokers: int) -> str:
-    """Why a mark need not be reached, "" if it has to be."""
+    """Why a mark need not be reached; "" if it must be reached."""
     known, path = excuses(brokers), marks()[mark]
     found = [text for name, text in known.items() if name == mark or path.startswith(name)]
     return found[0] if found else ""
 
 
 class Reached:
-    """What a number of seeds has reached."""
+    """The marks that a number of seeds have reached."""
 
     def __init__(self) -> None:
         self.seeds = Counter[str]()
         """How many seeds have reached each mark."""
         self.times = Counter[str]()
-        """How often it was reached."""
+        """How often all seeds together have reached each mark."""
 
     def add(self, times: dict[str, int]) -> None:
-        """Add the marks that one seed has reached, with how often it has reached each."""
+        """Add the marks that one seed has reached; `times` says how often it reached each mark."""
         self.seeds.update(times.keys())
         self.times.update(times)
 
@@ -73,7 +73,7 @@ class Reached:
 
     def table(self, count: int, brokers: int) -> list[str]:
         """A line for each mark that these runs can reach: how many of a thousand seeds reach it,
-        how often, and its text. The rarest mark comes first."""
+        how often all seeds reached it, and its text. The rarest mark comes first."""
         shown = [m for m in marks() if self.seeds[m] or not excuse(m, brokers)]
         lines = [f"{'seeds of 1000':>13} {'times':>9}  mark"]
         for mark in sorted(shown, key=lambda m: (self.seeds[m], m)):

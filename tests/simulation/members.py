@@ -4,7 +4,8 @@ protocol.
 
 The leader of a generation writes a random number and the member's id into each assignment. So a
 member notices an assignment that is from another leader or generation, or for another member.
-At the end the groups are left in peace (`peace.py`).
+At the end of a run the members only join and send heartbeats, and each group must settle
+(`peace.py`).
 """
 
 from __future__ import annotations
@@ -39,22 +40,24 @@ SILENT_SECONDS = 8.0
 RETENTION = "offsets.retention.minutes"
 PROTOCOLS = ("range", "roundrobin")
 EMPTY = b"\0\1\0\0\0\0\0\0\0\0"
-"""A subscription to nothing."""
+"""A subscription without topics."""
 AWAY = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 STALE = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class Together(Peace):
-    """A classic group: for each generation, its leader and its assignments."""
+    """A classic group, with the leader and the assignments of each generation as its members know
+    them."""
 
     def __init__(self, story: Story, group_id: str, forgotten: bool, stays: bool) -> None:
-        """`forgotten`: an empty group expires, and begins again with generation 1. `stays`: the
-        coordinator does not move, so that no replaced coordinator answers from outdated state."""
+        """With `forgotten`, an empty group expires, and begins again with generation 1. With
+        `stays`, the coordinator does not move, so no former coordinator answers from outdated
+        state."""
         super().__init__(story, group_id, MEMBERS)
         self.forgotten, self.stays = forgotten, stays
         self.newest = -1
-        """The newest generation of which a member has got its assignment. Such a generation is in
-        the log."""
+        """The newest generation in which a member has received its assignment. This generation is
+        certainly in the log."""
         self.led_by: dict[int, bytes] = {}
         self.assigned: dict[tuple[int, bytes], str] = {}
         self.gone: dict[str, int] = {}
@@ -68,7 +71,7 @@ class Together(Peace):
         return f"members with their generations {each}, members that the leader knows {known}"
 
     def is_whole(self) -> bool:
-        """Whether exactly the members that are left are in one generation."""
+        """Whether all remaining members, and no others, are in one generation."""
         generation = self.members[0].generation
         return generation >= 0 and (
             all(each.generation == generation for each in self.members)
@@ -76,10 +79,10 @@ class Together(Peace):
         )
 
     def note(self, generation: int, assignment: bytes, member: ClassicMember) -> None:
-        """Check the assignment that a member has got. A generation has the assignments of one
-        leader, each for one member. A static member may get an assignment that was made for
-        another member id of its instance: the answer with that id was lost, and the instance came
-        back to a stable group."""
+        """Check the assignment that a member has received. The assignments of a generation come
+        from one leader, and each is for one member. A static member may receive an assignment that
+        was made for another member id of its instance. This happens if the answer with that id was
+        lost, and the instance then joined the stable group again."""
         leader, _, assigned = assignment.partition(b" ")
         name, ids = member.name, member.ids
         same = member.instance is not None and assigned.startswith(f"{member.instance}-".encode())
@@ -99,9 +102,9 @@ class Together(Peace):
 
 
     def joined(self, generation: int, newest: int, name: str, members: Iterable[str]) -> None:
-        """Check an answer to JoinGroup. The generation may not be older than `newest`, the newest
-        known one when the request was sent. Only the leader gets `members`: none of them may be an
-        id that has not been used since an earlier generation."""
+        """Check an answer to JoinGroup. The generation must not be older than `newest`, which was
+        the newest known generation when the request was sent. Only the leader's answer has
+        `members`. None of them may be an id that was given up after an earlier generation."""
         if generation < newest and self.stays and not self.forgotten:
             raise Violation(
                 f"member {name!r} joins generation {generation} of group {self.group_id!r}, which"
@@ -155,8 +158,8 @@ class ClassicMember:
             await self._join()
 
     async def _retire(self) -> None:
-        """Join with other protocols, so that the group rebalances, and leave for good, possibly
-        while the leader is computing assignments."""
+        """Join with the protocols in another order, so that the group rebalances. Then leave for
+        good, possibly while the leader is computing assignments."""
         self.leaves, before = True, self.joined_in
         self.protocols = self.protocols[::-1]
         for _ in range(4):
@@ -171,7 +174,7 @@ class ClassicMember:
         await self.together.leave(self, lambda: self._leave(leaving))
 
     async def _leave(self, member_id: str) -> bool:
-        """Send LeaveGroup; whether the member has certainly left."""
+        """Send LeaveGroup; returns whether the member has certainly left."""
         made = LeaveGroupRequest
         answer = await self.session.call(made(group_id=self.together.group_id, members=[
             made.Member(member_id=member_id, group_instance_id=self.instance)
@@ -252,7 +255,8 @@ class ClassicMember:
             self.id = "" if code in AWAY else self.id
 
     def _forget(self) -> None:
-        """Note that the member's id is not used any more."""
+        """Give up the member id. Record it in `gone`, unless it belongs to a static member or a
+        JoinGroup with this id may still be served."""
         if self.instance is None and self.id not in ("", self.unclear):
             self.together.gone[self.id] = self.joined_in
         self.id, self.generation = "", -1
@@ -282,8 +286,8 @@ def classic_members(story: Story) -> list[ClassicMember]:
 
 
 async def be_static(story: Story, name: str) -> None:
-    """A static member of KIP-848's protocol that leaves temporarily and comes back with another
-    member id: it must get the partitions that it had."""
+    """Act as a static member of KIP-848's protocol that sometimes leaves temporarily and comes
+    back, often with another member id. Its heartbeats must not fail with an unexpected error."""
     session, chance = story.session(name), Random(f"static {name} {story.world.seed}")
     made, group, lives, epoch = ConsumerGroupHeartbeatRequest, f"s-{name}", 0, 0
     while not story.over:
@@ -318,7 +322,7 @@ SHARED = ("a", "b", "t")
 
 
 class Sharers(Peace):
-    """A group of KIP-848's protocol: the partitions of each member, as the members know them."""
+    """A group of KIP-848's protocol, with the partitions that its members believe they own."""
 
     def __init__(self, story: Story, group_id: str) -> None:
         super().__init__(story, group_id, MEMBERS)
@@ -329,7 +333,7 @@ class Sharers(Peace):
         return f"members with their epochs and numbers of partitions {each}, {count} partitions"
 
     def is_whole(self) -> bool:
-        """Whether the members that are left have the same epoch and together own all partitions."""
+        """Whether the remaining members have the same epoch and together own all partitions."""
         epoch, members = self.members[0].epoch, self.members
         held = [partition for each in members for partition in each.held]
         return epoch > 0 and len(held) == len({*held}) == self.story.partitions_of(SHARED) and (
@@ -337,8 +341,9 @@ class Sharers(Peace):
         )
 
     def take(self, member: Sharer, wanted: Owned) -> None:
-        """Check the partitions that a member has got. No other member whose session lasts may still
-        own one of them: a member gives up a partition before another member gets it."""
+        """Check the partitions that a member is given, and add them to those that it owns. Another
+        member whose session has not expired must not own one of them any more, because a member
+        gives up a partition before another member gets it."""
         for other in self.members:
             both = other.held & wanted
             if both and other is not member and self.story.is_heard(other.heard_at):
@@ -375,7 +380,7 @@ class Sharer:
                     await self.beat(-1)
                     self.leave()
                 elif chosen < 0.08:
-                    self.leave()            # a restart: only its session's end tells the group
+                    self.leave()            # a restart: the old id stays until its session ends
                 else:
                     await self.beat(self.epoch)
             except Broken:
@@ -389,7 +394,7 @@ class Sharer:
             await self.group.rest(self, lambda: self.beat(self.epoch))
 
     async def _bury(self, life: int) -> None:
-        """Have a former member leave the group, if the group still has it."""
+        """Have an earlier member id of this member leave the group, if the group still has it."""
         made, code = ConsumerGroupHeartbeatRequest, ErrorCode.NOT_COORDINATOR
         while code in AGAIN:
             with contextlib.suppress(Broken):
@@ -403,10 +408,10 @@ class Sharer:
         self.held, self.given = set(), set()
 
     async def beat(self, epoch: int) -> bool:
-        """Send a heartbeat and follow its answer; whether the coordinator has served it."""
+        """Send a heartbeat and follow its answer; returns whether the coordinator has served it."""
         made, joins, asked_at = ConsumerGroupHeartbeatRequest, epoch == 0, self.story.world.now
         if self.chance.random() < 0.7:
-            self.held &= self.given         # give up partitions before the heartbeat says so
+            self.held &= self.given         # give up partitions before reporting this
         topics: dict[bytes, list[int]] = {}
         for topic_id, index in sorted(self.held):
             topics.setdefault(topic_id, []).append(index)

@@ -1,8 +1,8 @@
-"""What was promised to the clients of a run: the ground truth with which everything read is
-compared.
+"""What was promised to the clients of a run. Everything that is read is compared with it.
 
-A record is identified by its value, which is sent once in a run. `Batch.fate` is what is known of
-it, `Batch.durable` whether it must survive a power cut.
+A record is identified by its value, because no other record of the run has this value.
+`Batch.fate` says what is known about a batch, and `Batch.durable` whether the batch must survive a
+power cut.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COMMITTED, ABORTED = "committed", "aborted"
 
 @dataclass(eq=False)
 class Transaction:
-    """One transaction. Its fate is COMMITTED or ABORTED once this is certain."""
+    """One transaction. Its fate is COMMITTED or ABORTED as soon as this is certain."""
 
     name: str
     fate: str = OPEN
@@ -27,11 +27,11 @@ class Transaction:
 
 @dataclass(eq=False)
 class Batch:
-    """The part of one produce for one partition."""
+    """The batch that one produce request has for one partition."""
 
     partition: PartitionModel
     producer: str
-    number: int                     # ascends within a producer and partition
+    number: int                     # rises within a producer and partition
     values: list[bytes]
     keys: list[bytes | None]
     timestamps: list[int]
@@ -74,7 +74,8 @@ class PartitionModel:
         return self.topic.late_deletions.setdefault(self.index, [])
 
     def known(self, value: bytes | None) -> tuple[Batch, int] | None:
-        """The batch and the index of the record with this value, if it may be in this partition."""
+        """The batch with the record that has this value, and the record's index in the batch; None
+        if this record cannot be in this partition."""
         found = self.topic.by_value.get(value or b"")
         if found is None:
             return None
@@ -110,8 +111,8 @@ RETENTION_MS = 7 * 86_400_000
 
 @dataclass(eq=False)
 class TopicModel:
-    """One incarnation of a topic: a topic that is created again has another one. In the state GOING
-    a deletion was requested."""
+    """One incarnation of a topic. A topic that is created again has another TopicModel. State GOING
+    means that its deletion was requested."""
 
     name: str
     number: int
@@ -120,8 +121,8 @@ class TopicModel:
     partitions: list[PartitionModel] = field(default_factory=list)
     state: str = LIVE
     gone_in: int = -1
-    """The incarnation of the broker that has deleted the topic, if all requests for that went to
-    the same one."""
+    """The incarnation of the broker that has deleted the topic, if all requests to delete it went
+    to the same incarnation."""
     retention_ms_least: int = RETENTION_MS       # the lowest value ever requested
     retention_bytes_least: int = -1              # the lowest value ever requested; -1: none was
     compacted: bool = False
@@ -142,8 +143,8 @@ class TopicModel:
         self.settings.setdefault(name, {"default"}).add(value)
 
     def may_follow(self, name: str, value: str) -> None:
-        """Note that the broker may treat this topic according to this setting, which is the topic's
-        own or the broker's."""
+        """Note that the broker may apply this setting to the topic. It is a setting of the topic
+        itself, or of the broker."""
         if value == "default":
             return
         if name == "retention.ms" and value != "-1":

@@ -3,8 +3,8 @@ notices.
 
 Each mutant changes one or a few places in a copy of the project. With a mutant, the simulator must
 find a broken promise within SEEDS_MAX seeds; without mutants, all promises are kept. The seed that
-found a mutant last (see the table of mutants/README.md) is tried first, so that a renewal of the
-table takes minutes. If no seed finds a mutant, the test that the mutant's file names has to fail.
+found a mutant last (see the table in mutants/README.md) is tried first, so a renewal of the table
+takes only minutes. If no seed finds a mutant, the test that the mutant's file names has to fail.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Mutant:
     brokers: int = 1
 
     def texts(self) -> dict[str, str]:
-        """The changed files. Raises LookupError if a text is missing, or occurs twice."""
+        """The new text of each changed file. Raises LookupError if an old text does not occur
+        exactly once."""
         texts: dict[str, str] = {}
         for path, old, new in self.changes:
             text = texts.get(path) or (ROOT / path).read_text()
@@ -84,8 +85,8 @@ class Found:
 
 
 def try_one(mutant: Mutant, copy: Path, jobs: int, seeds: int, known: int) -> Found:
-    """Try whether a mutant is found, first with the seed `known`. The copy is restored
-    afterwards."""
+    """Try to find a mutant in the copy, first with the seed `known` unless it is -1. The copy is
+    restored afterwards."""
     texts = mutant.texts()
     for path, text in texts.items():
         put(copy / path, text)
@@ -145,7 +146,7 @@ def put(path: Path, text: str) -> None:
 
 
 def build(copy: Path, paths: Iterable[str]) -> None:
-    """Compile what changed Cython files need."""
+    """Compile the extension modules if Cython files are among the changed files."""
     if any(path.endswith((".pyx", ".pxd")) for path in paths):
         subprocess.run(
             [sys.executable, "setup.py", "-q", "build_ext", "--inplace"],
@@ -166,7 +167,7 @@ def known_seed(row: str) -> int:
 
 
 def write_table(mutant: Mutant, found: Found, commit: str) -> None:
-    """Renew a mutant's row, and remove those of deleted mutants."""
+    """Renew a mutant's row, and remove the rows of deleted mutants."""
     text = TABLE.read_text()
     known = rows(text)
     seed = str(found.seed) if found.seed >= 0 else "not found"

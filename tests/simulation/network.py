@@ -1,8 +1,9 @@
 """Connections between clients and the simulated broker: real socket pairs, with delays.
 
-What a client sends reaches the broker's socket later, whole or in pieces; what the broker has sent
-reaches the client later. A link breaks when its process dies, or when the world says so. On some
-seeds a broker's socket takes little at a time, so that it sends a reply in many turns of its loop.
+What a client sends reaches the broker's socket later, whole or in pieces. What the broker has sent
+reaches the client later. A link breaks when the broker's process dies, or when the world breaks it.
+With some seeds a broker's socket accepts few bytes at a time, so the broker needs many turns of its
+loop to send a response.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def pieces_of(data: bytes, world: World) -> Iterator[bytes]:
 
 
 def pair(world: World) -> tuple[socket.socket, socket.socket]:
-    """Two connected sockets: the world's and a broker's. On some seeds the broker's socket accepts
-    only some thousand bytes until the world has received them."""
+    """Two connected sockets: the world's and a broker's. With some seeds the broker's socket
+    accepts only a few thousand bytes before the world must receive them."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
@@ -54,7 +55,7 @@ def pair(world: World) -> tuple[socket.socket, socket.socket]:
 
 
 class Broken(ConnectionError):
-    """The link ended before the answer: whether the request was served is not known."""
+    """The link ended before the answer, so it is not known whether the request was served."""
 
 
 class Link:
@@ -132,8 +133,8 @@ class Link:
         self.machine.poke()
 
     def pull(self, everything: bool = True) -> None:
-        """Receive the bytes that the broker has sent; they reach the client later. With
-        `everything` false, the end of the stream is not looked for."""
+        """Receive the bytes that the broker has sent; they reach the client later. If `everything`
+        is false, do not check whether the stream has ended."""
         if self.broken or self.deaf_until > self.world.now:
             return
         while True:
@@ -174,7 +175,7 @@ class Link:
                 self.world.on_answer()
 
     def end(self) -> None:
-        """The link has ended for the client: pending requests fail."""
+        """End the link for the client: its pending requests fail."""
         if self.broken:
             return
         self.broken = True

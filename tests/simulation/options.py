@@ -1,5 +1,5 @@
-"""The options that a seed gives: the broker's settings, the faults, and how often each thing
-happens."""
+"""The options that are drawn from a seed: the broker's settings, the faults, the clients, and how
+often each thing happens."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ FAULTS = (
     "hit twice", "stop cut short", "cut at an answer", "hit at a deletion", "settings changed",
 )
 SETTLED_SECONDS = 70.0
-"""Longer than any transaction, any session, any delay of a deletion and any interval of
-retention."""
+"""Longer than any transaction, any session, any delay of a deletion and any interval between
+retention checks."""
 ENDINGS = ("kill", "power cut", "clean stop")
 SHORT_ENDINGS = ((), ("kill",), ENDINGS, ENDINGS, ENDINGS, ENDINGS)
 """Combinations of endings; a short life has one of them. Most short lives have all endings, because
@@ -21,11 +21,11 @@ a defect of a recovery often shows only after a second recovery and a clean stop
 ABANDONS_SHARE = 0.15
 """The share of short lives that have transactions that nobody ends."""
 FULL_AT_LAST_SHARE = 0.4
-"""The share of these lives in which a full disk is the last fault."""
+"""The share of the lives with such transactions in which a full disk is the last fault."""
 SLOW_LOADS_SHARE = 0.15
 """The share of short lives that have coordinators that take long to load."""
 SLOW_IMAGES_SHARE = 0.15
-"""The share of short lives that have brokers that take long to follow a change of the metadata."""
+"""The share of short lives that have brokers that take long to apply a change of the metadata."""
 IMPATIENT_SHARE = 0.2
 """The share of short lives that have producers that send a batch again before they have an
 answer."""
@@ -38,9 +38,9 @@ MEMBERS_SHARE = 0.25
 SWARM_SHARE = 0.3
 """The share of short lives that have few features, and much of each."""
 PIECES_SHARES = (0.0, 0.0, 0.05, 0.5)
-"""The share of messages that arrive in pieces; each seed draws one of these."""
+"""Shares of messages that arrive in pieces; each seed draws one of these shares."""
 NARROW_SHARE = 0.2
-"""The share of short lives that have brokers whose sockets accept little at a time."""
+"""The share of short lives that have brokers whose sockets accept few bytes at a time."""
 UNJOURNALED_SHARE = 0.3
 """The share of short lives whose disks have no journal: a sync of a directory makes only the names
 in this directory durable."""
@@ -56,7 +56,7 @@ class Options:
 
     directories: list[str] = field(default_factory=lambda: ["/d0"])
     settings: dict[str, str] = field(default_factory=dict)
-    slow_share: float = 0.0                 # the share of clock readings longer than a slice
+    slow_share: float = 0.0                 # the share of clock readings that take over a slice
     slow_network: float = 0.0
     pieces_share: float = 0.0               # the share of messages that arrive in pieces
     slow_threads: float = 0.0
@@ -72,26 +72,26 @@ class Options:
     own_keys: bool = False                  # a key for each producer, besides the common keys
     restless: float = 0.1                   # how often a member subscribes to something else
     wide: bool = False                      # transactions write to all partitions of a topic
-    rivals: float = 0.0                     # the share that ends while a second producer begins
+    rivals: float = 0.0                     # the share of transactions with a competing producer
     metadata_snapshot_after: int = 20_000
     metadata_segment_bytes: int = 1 << 30
-    scrub_after_seconds: float = 30.0       # from a start to the scrub; 30 s is the broker's own
-    # What makes a life long; `cut_short` draws less.
+    scrub_after_seconds: float = 30.0       # from a start to the scrub; 30 s is the default
+    # These values are for a long life; `cut_short` lowers them.
     endings: list[str] = field(default_factory=lambda: [*ENDINGS])
-    thorough: bool = True                   # checks before and after each ending read all twice
+    thorough: bool = True                   # all data are read twice before and after each ending
     relief_pace: float = 0.02               # the pace of clients after a full disk
     idle_seconds: tuple[float, ...] = (10.0, 60.0, 120.0)
     transaction_ms: tuple[int, ...] = (2000, 20_000)    # transaction timeouts
     settled_seconds: float = SETTLED_SECONDS
     members: bool = False                   # groups of several members
     contenders: bool = False                # clients of one group and one transactional id
-    abandons: bool = False                  # transactions that nobody ends
-    small: bool = False                     # whether `small.py` makes some limits small
+    abandons: bool = False                  # transactions that no client ends
+    small: bool = False                     # whether `small.py` may make some limits small
     impatient: bool = False                 # producers that do not wait for an answer
     slow_verdicts: bool = False             # whether coordinators answer leaders late
     slow_loads: bool = False                # whether coordinators take long to load
-    slow_images: bool = False               # whether brokers follow the metadata slowly
-    narrow: bool = False                    # whether a broker's sockets accept little at a time
+    slow_images: bool = False               # whether brokers apply metadata slowly
+    narrow: bool = False                    # whether a broker's sockets accept few bytes at once
     journaled: bool = True                  # whether a directory's sync keeps all earlier renames
     slow_moves: bool = False                # whether moves between log directories take seconds
     swap_bytes: int = 4 << 20               # how much of a log a move may leave for its last step
@@ -112,8 +112,8 @@ class Options:
         return options
 
     def draw_late(self, seed: int) -> None:
-        """Draw, from a generator of their own, the features that were added later to short lives
-        with any number of brokers."""
+        """Draw the features that were added later, from generators of their own. Short lives with
+        any number of brokers may have them."""
         self.drawn_from = seed
         chance = random.Random(f"contenders {seed}")
         self.contenders = self.small and chance.random() < CONTENDERS_SHARE
@@ -195,7 +195,7 @@ class Options:
         self.thorough, self.relief_pace = False, 1.0
         self.rounds_seconds = life.choice([0.1, 0.2, 0.2, 0.3])
         self.endings = [*life.choice(SHORT_ENDINGS)]
-        # A short life writes less, so segments and snapshots must be smaller, too.
+        # A short life writes less, so segments must be smaller, and snapshots more frequent.
         if self.settings["log.segment.bytes"] == str(1 << 14):
             self.settings["log.segment.bytes"] = "2048"
         if self.metadata_snapshot_after < 20_000:
@@ -213,7 +213,8 @@ class Options:
 
     def swarm(self, life: random.Random) -> None:
         """Have few features, and much of each: one fault again and again, and only some kinds of
-        clients. A feature that is always active can hide a defect that needs only two others."""
+        clients. A feature that is always active can hide a defect that needs only two other
+        features."""
         self.faults = [life.choice(self.possible_faults())] * len(self.faults)
         self.producers = life.choice([1, 1, 4])
         self.transactions = life.choice([0, 1, 4])

@@ -1,6 +1,6 @@
 """The end of a run for a group of several members. In some runs one member leaves for good. The
-others are left in peace: they only join and send heartbeats. Soon the group has to be *whole*:
-exactly the remaining members are in it, and own all partitions."""
+other members then only join and send heartbeats. Soon the group has to be *whole*: exactly the
+remaining members are in it, and own all partitions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 PEACE_SECONDS = 100.0
 """Longer than any session and any rebalance."""
 BEAT_SECONDS = 1.0
-"""The longest time between two heartbeats; a rebalance waits three times as long for a member."""
+"""The longest pause between two heartbeats; a rebalance of a classic group waits three times as
+long for a member."""
 LEAVER_SHARE = 0.6
 """The share of groups in which a member leaves for good."""
 TIDY_SHARE = 0.8
-"""The share of groups from which dead members are removed by requests; in the others they stay
-until their sessions end."""
+"""The share of groups from which requests remove dead members; in the other groups, dead members
+stay until their sessions end."""
 
 
 class Peace(ABC):
-    """A group, and which of its members are at rest: between two requests."""
+    """A group, and those of its members that are at rest: they only join and send heartbeats."""
 
     def __init__(self, story: Story, group_id: str, members: int) -> None:
         self.story, self.group_id = story, group_id
@@ -49,7 +50,7 @@ class Peace(ABC):
         """Whether exactly the remaining members are in the group, and own all partitions."""
 
     def settled(self) -> bool:
-        """Whether the group was whole at a moment at which all of its members were at rest."""
+        """Whether the group was whole at any moment when all of its members were at rest."""
         if not self.was_whole and self.at_rest.issuperset(self.members):
             self.was_whole = self.is_whole()
             if self.was_whole and self.leaver >= 0:
@@ -57,12 +58,13 @@ class Peace(ABC):
         return self.was_whole
 
     async def rest(self, member: Any, act: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Have a member act until the group is whole."""
+        """Have a member join and send heartbeats, by calls of `act`, until the group was whole.
+        Raises Violation if this takes longer than PEACE_SECONDS."""
         self.at_rest.add(member)
         world, wait = self.story.world, 0.1
         self.deadline = world.now + PEACE_SECONDS
         while not self.settled():
-            # In a cluster the story limits the time of the end of a run instead.
+            # In a cluster, the story limits how long the end of a run may take.
             late = world.now > self.deadline and self.at_rest.issuperset(self.members)
             if late and self.story.coordinators_stay:
                 raise Violation(
@@ -75,7 +77,7 @@ class Peace(ABC):
             wait = min(wait * 1.5, BEAT_SECONDS)
 
     async def leave(self, member: Any, act: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        """Have a member leave for good, by a request that is repeated until it is answered."""
+        """Have a member leave for good: call `act`, which sends the request, until it succeeds."""
         done = False
         while not done:
             with contextlib.suppress(Broken):

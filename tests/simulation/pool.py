@@ -20,11 +20,11 @@ from tests.simulation.options import Options
 from tests.simulation.run import outcome, shorten
 
 PROCESSOR_SECONDS_MAX = 60
-"""The limit of a run's CPU time: many times as much as a run takes."""
+"""The limit of a run's CPU time, which is many times what a run takes."""
 SHORTENING_SECONDS_MAX = 1200
 TRACE_LINES = 400
-"""How many lines to keep of a shortened run's trace: the last ones. A run with --trace prints
-all."""
+"""How many lines of a shortened run's trace to keep, from its end. A run with --trace prints all
+lines."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Run:
     seed: int
     like: int = 0
     shortened: bool = False
-    """Whether to leave out everything that its violation does not need."""
+    """Whether to shorten the run: leave out everything that its violation does not need."""
 
     def options(self, kind: Kind) -> Options:
         """The options of the run."""
@@ -70,16 +70,16 @@ class Ran:
 
 
 def drawn(seed: int, kind: Kind) -> Options:
-    """The options that a seed gives for one broker or a cluster; for a long life if `kind` says
-    so."""
+    """The options of a seed, for one broker or a cluster; they are those of a long life if
+    `kind.long` is set."""
     if kind.brokers == 1:
         return Options.draw(seed, kind.long or None)
     return ClusterOptions.draw(seed, kind.long or None, kind.brokers)
 
 
 def vary(options: Options, seed: int) -> None:
-    """Change the options a little at random: replace or repeat a fault, or change the order of the
-    faults."""
+    """Change the options a little at random: replace a fault, repeat a fault, change the order of
+    the faults, or change nothing."""
     chance, faults = Random(f"variation {seed}"), options.faults
     at, how = chance.randrange(len(faults)), chance.random()
     if how < 0.3:

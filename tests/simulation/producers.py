@@ -1,4 +1,4 @@
-"""Clients that produce, plainly or idempotently, with every value of acks and every codec."""
+"""Clients that produce, with or without idempotence, with every value of acks and every codec."""
 
 from __future__ import annotations
 
@@ -121,7 +121,8 @@ class Producer:
     async def send(
         self, batch: Batch, data: bytes, version: int, link: Link | None = None
     ) -> ErrorCode:
-        """Try once to send a batch; the outcome is recorded in the batch."""
+        """Send a batch once; returns the error code. If the batch is acknowledged, this is recorded
+        in it."""
         answer = await self.session.call(self.request(batch, data, version), version, link)
         part = answer.responses[0].partition_responses[0]
         code = ErrorCode(part.error_code)
@@ -155,8 +156,8 @@ class Producer:
         return self.since == self.model.incarnation and not shaken
 
     async def begin(self, timeout_ms: int = 5000, recovers: bool = False) -> bool:
-        """Get a producer id; False if the run is over before that. With `recovers` the request
-        names the present id and epoch (KIP-360)."""
+        """Get a producer id; returns False if the run is over before that. With `recovers` the
+        request names the present id and epoch (KIP-360)."""
         recovers = recovers and self.id >= 0
         request = InitProducerIdRequest(
             transactional_id=self.transactional, transaction_timeout_ms=timeout_ms,
@@ -181,8 +182,8 @@ class Producer:
 
 
     def takes(self, producer_id: int, epoch: int) -> None:
-        """Take the id and the epoch of an answer to InitProducerId; no other producer may have
-        both."""
+        """Take the id and the epoch of an answer to InitProducerId. No other producer may have had
+        this id. Without a transactional id, each answer must have a new id."""
         if producer_id == self.id and epoch <= self.epoch and self.story.coordinators_stay:
             raise Violation(
                 f"producer {self.name!r} had epoch {self.epoch} of producer id {producer_id}, and"
@@ -205,7 +206,7 @@ async def produce_plainly(story: Story, name: str) -> None:
     producer = Producer(story, name)
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
-        # Sometimes several batches are sent at the same time.
+        # Sometimes send several batches at the same time.
         count = story.random.choice((1, 1, 1, 4))
         await asyncio.gather(*(produce_one(producer) for _ in range(count)))
 
@@ -226,17 +227,18 @@ async def produce_one(producer: Producer) -> None:
             return
         code = await producer.send(batch, data, version)
         if code != ErrorCode.NONE:
-            # A refused batch is not in the log: a failed write is rolled back. After a timeout, or
-            # a failure of the disk after the write, the batch may be in the log.
+            # After an error of GONE the batch is not in the log. After another error, such as a
+            # timeout or a failure of the disk after the write, the batch may be in the log.
             batch.fate = REFUSED if code in GONE else UNKNOWN
     except Broken:
         batch.fate = UNKNOWN
 
 
 async def produce_idempotently(story: Story, name: str) -> None:
-    """Produce idempotently; a batch is repeated until it is acknowledged.
+    """Produce with idempotence, and repeat each batch until it is acknowledged.
 
-    Requests name topics by their ids: by name, a repeated batch could reach the next topic.
+    Requests name topics by id. If they named a topic by its name, a repeated batch could reach the
+    next topic of this name.
     """
     producer = Producer(story, name)
     if not await producer.begin():
@@ -244,7 +246,7 @@ async def produce_idempotently(story: Story, name: str) -> None:
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
         if story.random.random() < 0.05 and not await producer.begin():
-            return                      # another producer follows, with an id of its own
+            return                      # the run is over before the new producer id
         partition = producer.choose()
         if partition is None:
             continue
@@ -258,18 +260,20 @@ async def produce_idempotently(story: Story, name: str) -> None:
 async def send_in_order(
     producer: Producer, flight: list[tuple[Batch, bytes]]
 ) -> list[tuple[Batch, bytes]]:
-    """Send batches of one partition without waiting in between; returns those to be sent again.
+    """Send batches of one partition without waiting in between; returns the batches that must be
+    sent again.
 
-    All are sent on one connection, so that no batch overtakes an earlier one. If it did, a broker
-    that does not know the producer would accept its sequence as the first one, as Kafka does, and
-    refuse the earlier batches from then on.
+    All batches are sent on one connection, so that no batch overtakes an earlier batch. If a later
+    batch came first, a broker that does not know the producer would accept it as the producer's
+    first batch, as Kafka does, and refuse the earlier batches from then on.
     """
     story, first = producer.story, flight[0][0]
     partition = first.partition
     link = await producer.session.connected()
     sent = [producer.send(batch, data, 13, link) for batch, data in flight]
     if story.options.impatient and len(flight) == 1 and story.random.random() < TWICE_SHARE:
-        # The batch is sent on a second connection, too, as after a time-out. Either answer counts.
+        # Send the batch on a second connection too, as after a time-out. Either answer may
+        # acknowledge it.
         sent.append(producer.send(*flight[0], 13, await producer.other.connected()))
     codes = await asyncio.gather(*sent, return_exceptions=True)
     for code in codes:

@@ -58,7 +58,8 @@ class Missing(Exception):
 async def ask_offset(
     session: Session, partition: PartitionModel, timestamp: int, isolation: int
 ) -> Any:
-    """ListOffsets of one partition; returns its part of the answer."""
+    """Send ListOffsets for one partition until the answer is final; returns the partition's part of
+    the answer. Raises Missing."""
     made = ListOffsetsRequest.Topic
     while True:
         answer = await session.call(ListOffsetsRequest(
@@ -78,7 +79,7 @@ async def ask_offset(
 
 
 async def ask_epoch_end(session: Session, partition: PartitionModel, epoch: int) -> Any:
-    """OffsetForLeaderEpoch of one partition; returns its part of the answer."""
+    """Send OffsetForLeaderEpoch for one partition; returns the partition's part of the answer."""
     made = OffsetForLeaderEpochRequest.Topic
     answer = await session.call(OffsetForLeaderEpochRequest(topics=[
         made(topic=partition.topic.name, partitions=[
@@ -92,7 +93,7 @@ async def fetch(
     session: Session, partition: PartitionModel, offset: int, isolation: int,
     chance: random.Random,
 ) -> Any:
-    """One fetch; returns the partition's part of the answer."""
+    """Send one fetch; returns the partition's part of the answer. Raises Missing."""
     version = chance.choice((4, 9, 11, 12, 13, 16))
     topic, made = partition.topic, FetchRequest.Topic
     named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.name}
@@ -112,8 +113,8 @@ async def fetch(
 async def read_as_of_old(
     session: Session, partition: PartitionModel, chance: random.Random
 ) -> None:
-    """Fetch as clients before 0.11 do; check that every record was sent, and that the order is
-    right."""
+    """Fetch as clients older than Kafka 0.11 do. Check that a client sent every record, and that
+    the records have rising offsets."""
     version, made = chance.choice((0, 1, 2, 3)), FetchRequest.Topic
     known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
     offset = chance.choice([0, *known])
@@ -187,7 +188,8 @@ async def content(
 
 
 def take(found: Content, part: Any, offset: int, isolation: int, partition: Any) -> int:
-    """Add what a fetch returned, filtered as by stock consumers; returns the next offset."""
+    """Add the records of a fetch to `found`, without those that stock consumers filter out; returns
+    the next offset."""
     aborted: set[int] = set()
     waiting = sorted(
         ((entry.first_offset, entry.producer_id) for entry in part.aborted_transactions or ()),
@@ -195,8 +197,8 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
     )
     views = list(batches(part.records or b""))
     last = max((view.last_offset for view in views), default=offset)
-    # The answer lists aborted transactions up to the next entry of the index, as in Kafka. If every
-    # batch has an entry, this is close to the last record.
+    # The answer lists aborted transactions up to the next entry of the offset index, as in Kafka.
+    # If every batch has an entry, this is close to the last record.
     if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
         raise Violation(
             f"partition {partition!r}: a fetch with records up to offset {last} lists an aborted"
@@ -219,7 +221,7 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
             aborted.add(waiting.pop()[1])
         read = view.records()
         if view.control:
-            # Compaction has emptied the marker, so its type is unknown.
+            # The type of a marker is unknown if compaction has emptied it.
             if read and int.from_bytes((read[0].key or b"")[2:4], "big") == 0:
                 aborted.discard(view.producer_id)
         elif isolation and view.transactional and view.producer_id in aborted:

@@ -1,5 +1,5 @@
-"""Checks that the state which a broker has in memory is the one that its logs give when they are
-read again."""
+"""Checks that the state that a broker has in memory equals the state that a replay of its logs
+gives."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def bytes_in(log: PartitionLog, start: int = 0) -> bytes:
 
 
 def check_image(server: Server) -> None:
-    """Check that the metadata image of a standalone broker is the one that its metadata log gives.
-    Nothing is checked while a decision is under way."""
+    """Check that the metadata image of a standalone broker equals the image that a replay of its
+    metadata log gives. Nothing is checked while a metadata change is being written or applied."""
     metadata = server.metadata_log
     log, image = metadata.store.log, metadata.image
     if metadata.writer is not None or image is not metadata.decided or log.offline is not None:
@@ -58,7 +58,7 @@ def check_image(server: Server) -> None:
 
 
 def check_producers(partition: Partition) -> None:
-    """Check that the producers that a log knows are those of its batches."""
+    """Check that the producer state of a log equals the state that its batches give."""
     log = partition.log
     if log.offline is not None or log.log_start_offset > 0 or log.first_dirty_offset > 0:
         return                              # the log also knows producers of removed batches

@@ -25,13 +25,13 @@ SWITCHES = (
     "impatient", "wide", "directory_moves", "settings_change", "deletions", "follower_reads",
     "snapshots", "slow_verdicts",
 )
-"""Options that `shorten` may set to false, and shares that it may set to 0."""
+"""Options that `shorten` may set to false. It may set those of SHARES to 0."""
 SHARES = ("slow_share", "slow_network", "slow_threads", "cold_share", "pieces_share", "rivals")
 
 
 @dataclass
 class Outcome:
-    """The outcome of a run; without a violation every promise was kept."""
+    """The outcome of a run. If it has no violation, every promise was kept."""
 
     seed: int
     steps: int
@@ -47,8 +47,8 @@ class Outcome:
 
 
 def outcome(seed: int, options: Options) -> Outcome:
-    """One run from start to end. Whatever it raises is a violation: a bug of the broker or of the
-    simulator."""
+    """Run a seed from start to end. Any exception is a violation, which shows a defect of the
+    broker or of the simulator."""
     world = world_of(seed, copy.deepcopy(options))
     found = Outcome(seed, 0)
     with Patches(world):
@@ -110,7 +110,8 @@ def story_of(world: World) -> Coroutine[Any, Any, None]:
 
 
 def shorten(seed: int, options: Options, found: Outcome) -> Options:
-    """Leave out faults and clients as long as the same kind of violation remains."""
+    """Leave out faults, clients and other features as long as the same kind of violation remains;
+    returns the remaining options."""
     smaller = True
     while smaller:
         smaller = False
@@ -122,7 +123,7 @@ def shorten(seed: int, options: Options, found: Outcome) -> Options:
 
 
 def without(options: Options) -> Iterator[Options]:
-    """Variants of the options, each without one fault or client."""
+    """Variants of the options; each lacks one thing, such as a fault, a client or a feature."""
     for at in range(len(options.faults)):
         less = copy.deepcopy(options)
         del less.faults[at]

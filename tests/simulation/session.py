@@ -17,8 +17,8 @@ PATIENCE_SECONDS = 120.0
 
 
 async def within(seconds: float, future: asyncio.Future[Any], loop: SimLoop) -> Any:
-    """The same as asyncio.wait_for, in the same turns of the loop, but only for futures: this is
-    the most frequent call of the clients, so it must be fast."""
+    """Wait for a future as asyncio.wait_for does, in the same turns of the loop. It accepts only
+    futures, and is faster: clients call it more often than any other function."""
     waiter = loop.create_future()
 
     def wake(_: object = None) -> None:
@@ -49,8 +49,9 @@ class Session:
         return self.link
 
     async def call(self, request: Any, version: int, link: Link | None = None) -> Any:
-        """Send a request. Raises Broken if there was no answer because the link broke or the broker
-        does not serve, and Violation if a serving broker did not answer."""
+        """Send a request; returns the answer. Raises Broken if the link broke, or if there was no
+        answer in time and the client had stopped reading meanwhile. Raises Violation if the broker
+        did not answer in time for another reason."""
         link = link or await self.connected()
         future = link.ask(request, version)
         try:

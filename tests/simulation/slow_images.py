@@ -1,5 +1,5 @@
-"""Brokers that take long to follow a change of the metadata. Meanwhile they serve requests with the
-former image, and then several changes become visible at once."""
+"""Brokers that take long to apply a change of the metadata. Meanwhile they serve requests with the
+previous image, and then several changes become visible at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def follow_late(seed: int, put: Callable[[Any, str, Any], None]) -> None:
         slices = Slices()
         for number, _ in enumerate(chain((None,), steps)):
             if number == wait_at and seconds:
-                await asyncio.sleep(0)          # after this a task continues, which may wait
+                await asyncio.sleep(0)          # then `begun` creates a task, which may sleep
                 await asyncio.sleep(seconds)
             if slices.over:
                 await slices.pause()

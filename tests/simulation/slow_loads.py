@@ -1,5 +1,5 @@
-"""Coordinators that take long to load: for seconds, requests of clients, transaction markers and
-deletions reach a shard that is not loaded yet."""
+"""Coordinators that take long to load: for up to two seconds, requests of clients, transaction
+markers and deletions reach a shard that is not loaded yet."""
 
 from __future__ import annotations
 

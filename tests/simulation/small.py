@@ -1,9 +1,10 @@
-"""Limits that a run makes small, so that rare branches are taken: on the sizes of batches, turns of
-the loop, reads and requests. Also time-outs between brokers, some of which expire at once.
+"""Makes some limits of the broker small, so that rare branches are taken. They limit the sizes of
+batches, turns of the loop, reads and requests. Some time-outs between brokers sometimes expire at
+once.
 
-The limits are constants of modules that bound work and waiting; no promise depends on their values.
-Half of the short lives make some of them small. A separate random generator chooses them, so that
-the other seeds run as before.
+Limits and time-outs are constants of modules; no promise depends on their values. Half of the short
+lives make some limits small, and two thirds have time-outs that expire at once. Separate random
+generators choose them, so that seeds without these features run as before.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ BOUNDS = (
 
 
 def drawn(seed: int) -> Iterator[tuple[Bound, float]]:
-    """The limits that a seed makes small, with their values: half of all limits, or none."""
+    """The limits that a seed makes small, with their values: about half of all limits, or none."""
     chance = random.Random(f"small bounds {seed}")
     if chance.random() >= SHARE:
         return
@@ -111,7 +112,8 @@ def drawn(seed: int) -> Iterator[tuple[Bound, float]]:
 
 
 def make_small(seed: int, put: Callable[[Any, str, Any], None]) -> None:
-    """Make the limits of a seed small, by `put(module, name, value)`."""
+    """Make the limits that the seed chooses small, and shorten time-outs, by `put(module, name,
+    value)`."""
     for bound, value in drawn(seed):
         for owner in bound.owners:
             put(owner, bound.name, value)

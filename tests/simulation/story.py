@@ -1,4 +1,4 @@
-"""One run: clients that do everything at once, faults in between, and the final checks."""
+"""One run: clients that work at the same time, faults meanwhile, and the final checks."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ SESSION_SECONDS = 25.0
 class Story:
     """The clients of one run, and what they share."""
 
-    coordinators_stay = True            # in a cluster they move, and lose state that is in no log
+    coordinators_stay = True            # in a cluster they move, and lose state without a log
 
     def __init__(self, world: World) -> None:
         self.world, self.options = world, world.options
         self.random = random.Random(f"story {world.seed}")
-        self.apart = random.Random(f"apart {world.seed}")       # for what was added later
+        self.apart = random.Random(f"apart {world.seed}")       # for features that were added later
         self.dear = random.Random(f"dear checks {world.seed}")
         self.model = Model()
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
-        self.over = False               # the clients finish what they have begun
-        self.finished = False           # the consumers that read to the end finish, too
+        self.over = False               # if true, clients finish what they have begun
+        self.finished = False           # if true, followers, which read to the end, finish too
         self.followers: list[Follower] = []
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int, int]] = {}
@@ -75,7 +75,7 @@ class Story:
         self.followed: MetadataImage | None = None
         """The image with which the broker's partitions were last compared."""
         self.before = BeforeAKill()
-        if "disk full" not in self.options.faults:      # with it producers' snapshots may be lost
+        if "disk full" not in self.options.faults:      # it may lose producer snapshots
             world.on_kill = self.before.note
         self.on_deletion: Callable[[], object] = lambda: None
         """Called when the deletion of a topic is requested."""
@@ -87,14 +87,15 @@ class Story:
         return Session(self.world, name)
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
-        """Note that a member was removed: this is allowed only after a silence."""
+        """Note that a member was removed. Raises Violation if its session cannot have expired."""
         if self.is_heard(heard_at):
             raise Violation(
                 f"member {name!r} is answered {code.name}, though its session has not expired"
             )
 
     def is_heard(self, heard_at: float) -> bool:
-        """Whether the session of a member that was heard at this time certainly lasts."""
+        """Whether the session of a member certainly lasts, if the coordinator heard the member at
+        this time."""
         return self.world.now - heard_at < SESSION_SECONDS
 
     def partitions_of(self, names: Iterable[str]) -> int:
@@ -224,7 +225,8 @@ class Story:
         self.model.power_was_cut()
 
     async def start(self) -> None:
-        """Start the broker until it serves. Sometimes it is killed while it recovers."""
+        """Start the broker, again and again until it serves or may refuse to start. Sometimes it is
+        killed while it recovers."""
         for attempt in range(4):
             self.model.incarnation += 1
             self.world.begin_broker()
@@ -247,8 +249,8 @@ class Story:
             batch.durable = True
 
     async def settle(self) -> None:
-        """Check that open transactions are aborted after their timeout, and deleted files
-        removed."""
+        """Wait until the broker must have aborted open transactions and removed deleted files. Note
+        the fates of transactions that are certain by then."""
         self.pace = 1.0
         for transaction in self.model.transactions:
             if transaction.offsets and transaction.fate not in ("committed", ABORTED):
@@ -294,8 +296,8 @@ class Story:
             await again(lambda: read_at_last(self, session))
 
     async def check_disk(self) -> None:
-        """Check that leftovers are removed within two minutes, now that no client writes. Offsets
-        expire in the first minute, and are compacted after that."""
+        """Check that the broker removes leftovers within two minutes, now that no client writes.
+        Offsets expire in the first minute, and compaction removes them after that."""
         end = self.world.now + 120
         while True:
             try:
@@ -319,7 +321,7 @@ class Story:
 
 
 async def again(check: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a check, and repeat it if a link broke meanwhile."""
+    """Run a check, and repeat it up to four times if a link broke meanwhile."""
     for _ in range(5):
         try:
             await check()

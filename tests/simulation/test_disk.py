@@ -1,5 +1,5 @@
-"""The disk without a journal: after a power cut, only synced directories surely have their
-names."""
+"""A disk without a journal: after a power cut, the names in a directory are certain only if this
+directory was synced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.log.faulty_disk import FaultyDisk
 
 
 def made(seed: int) -> FaultyDisk:
-    """A disk without a journal, with a directory that is on the medium."""
+    """A disk without a journal, with an empty directory /d that survives power cuts."""
     disk = FaultyDisk(seed)
     disk.journaled = False
     disk.makedirs("/d")
@@ -18,7 +18,7 @@ def made(seed: int) -> FaultyDisk:
 
 
 def after_power_cuts(*steps: tuple[str, ...]) -> set[frozenset[str]]:
-    """The names below /d that power cuts may leave after these calls."""
+    """The sets of names below /d that power cuts leave after these calls."""
     found = set()
     for seed in range(40):
         disk = made(seed)

@@ -1,5 +1,5 @@
-"""A process is killed when the end of a transaction was decided, but not flushed. Then the power
-fails while the next process completes this end. The transaction must be committed in all its
+"""A process is killed when the commit of a transaction was decided, but not flushed. Then the power
+fails while the next process completes the commit. The transaction must be committed in all its
 partitions, or aborted in all of them."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Scene:
         self.id = self.epoch = -1
 
     async def start(self) -> bool:
-        """Start the broker; False if it ends before it serves."""
+        """Start the broker; returns False if it ends before it serves."""
         self.world.begin_broker()
         await self.world.until(
             lambda: self.world.up or self.world.loop is None, "the broker starts", 60.0
@@ -98,8 +98,8 @@ class Scene:
         )
 
     async def decide_and_die(self, syncs: int) -> None:
-        """Request the commit, and kill the process after so many syncs: before the decision, or a
-        record that follows it, is on the medium."""
+        """Request the commit, and kill the process at the sync after `syncs` other syncs. At this
+        moment the decision, or a record that follows it, is not yet on the medium."""
         link = await self.session.connected()
         before, disk = type(self.world.disk).before, self.world.disk
         left = [syncs]
@@ -120,7 +120,7 @@ class Scene:
         del disk.before  # type: ignore[attr-defined]
 
     async def start_and_lose_power(self, operations: int) -> None:
-        """Start a process, which begins to complete the end, and cut the power after so many
+        """Start a process, which begins to complete the commit, and cut the power after this many
         operations of the disk."""
         self.world.begin_broker()
         disk = self.world.disk

@@ -1,8 +1,9 @@
-"""No request and no periodic work holds the loop for more than HOLD_SECONDS_MAX, by counted work.
+"""No request and no periodic work blocks the event loop for more than HOLD_SECONDS_MAX. The time is
+estimated from counted work (`holds.py`).
 
-Each case sends a request about SIZE items to one API. An API that processes all of them in one turn
-takes several times the allowed work. `benchmarks/loop_holds.py` measures the same on a running
-broker, including the compiled parts, such as decoding a request and encoding an answer.
+Most requests name about SIZE items. An API that processes all of them in one turn takes several
+times the allowed time. `benchmarks/loop_holds.py` measures the same on a running broker, including
+the compiled parts, such as decoding a request and encoding an answer.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SETTINGS = {
 
 
 def case(function: Case) -> Case:
-    """Register a case: the steps that it yields are measured, and its work between them is not."""
+    """Register a case. The steps that it yields are measured; what it does between them is not."""
     CASES[function.__name__] = function
     return function
 
@@ -364,7 +365,7 @@ async def abort(session: Session, topic: str, value: bytes) -> None:
 
 
 def spoil(world: HoldsWorld, suffix: str, data: Callable[[int], bytes]) -> None:
-    """Change the content of all index files of one kind, while none of them is open."""
+    """Close the segments of partition w-0, and overwrite their index files of one kind."""
     assert world.server is not None
     partition = world.server.broker.replicas.partition("w", 0)
     assert partition is not None
@@ -379,7 +380,7 @@ def spoil(world: HoldsWorld, suffix: str, data: Callable[[int], bytes]) -> None:
 @case
 async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
     """A wrong index is rebuilt from its segment. A thread does this, whatever operation notices
-    the index."""
+    that the index is wrong."""
     count, size = 600, 50_000
     await make_topic(session, "w", 1, segment_bytes=str(200 * size), retention_ms="-1")
     await abort(session, "w", b"x")
@@ -424,7 +425,8 @@ async def indexes_that_are_wrong(world: HoldsWorld, session: Session) -> Steps:
 
 @case
 async def logs_at_rest_without_their_files(world: HoldsWorld, session: Session) -> Steps:
-    """After a stop, the first use of a log finds the missing files, whatever operation it is."""
+    """After a stop, the first operation on a log, whatever it is, finds that files are missing or
+    wrong."""
     count, size = 400, 50_000
     await make_topic(session, "w", 1, segment_bytes=str(200 * size), retention_ms="-1")
     await find_coordinator(session, 0, "g")

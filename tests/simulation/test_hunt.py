@@ -1,5 +1,5 @@
-"""A hunt varies runs that reach something new, keeps and shortens runs that break a promise, and
-continues where the previous hunt stopped."""
+"""A hunt varies runs that are the first to reach two rare marks together, keeps and shortens runs
+that break a promise, and continues where the previous hunt stopped."""
 
 from __future__ import annotations
 

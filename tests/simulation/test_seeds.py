@@ -1,4 +1,4 @@
-"""Seeds that once broke a promise; and the same seed always gives the same run."""
+"""Seeds that once broke a promise no longer do. The same seed always gives the same run."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ FOUND = {
     305: "a produce in a transaction to an offline partition closed the connection",
     88: "a look-up by time of append named a record that compaction had removed",
 }
-"""Seeds of the runs in which defects were first seen; all lives were long then. What the clients of
-a seed do changes with this folder, so a seed may no longer show its defect. The defects themselves
-are kept in mutants/, which `make mutants` runs."""
+"""The seeds of runs that first showed these defects. At that time all lives were long. A change of
+this folder may change what the clients of a seed do, so a seed may no longer show its defect. The
+patches in mutants/, which `make mutants` tries, bring defects back."""
 
 
 @pytest.mark.parametrize("seed", sorted(FOUND))
@@ -63,7 +63,7 @@ def test_a_run_as_it_is_drawn_keeps_what_it_broke(seed: int) -> None:
 
 
 def trace_of(seed: int, junk: int) -> str:
-    """A hash of the trace of a run in a process of its own. `junk` makes objects have other
+    """A hash of the trace of a run in a process of its own. Another `junk` gives objects other
     addresses."""
     program = (
         "from tests.simulation.options import Options\n"

@@ -1,4 +1,4 @@
-"""Clients that produce in transactions, by both protocols."""
+"""Clients that produce in transactions, with the first protocol or with that of KIP-890."""
 
 from __future__ import annotations
 
@@ -39,17 +39,19 @@ AMID_A_WRITE_SHARE = 0.1
 """The share of writes during which an impatient transactional producer dies."""
 AMID_A_WRITE_PACE = 1000.0
 ABORT_AMID_A_WRITE_SHARE, ABORT_OFTEN_SHARE = 0.1, 0.5
-"""How many writes an impatient transactional producer leaves unanswered, and aborts; the second
-one where coordinators answer leaders late."""
+"""The share of writes during which an impatient transactional producer aborts its transaction
+before it has the answer. The second share applies if coordinators answer leaders late."""
 
 
 class Transactional(Producer):
-    """A producer of transactions, by the first protocol or by that of KIP-890."""
+    """A producer of transactions, with the first protocol or, if `second`, with that of
+    KIP-890."""
 
     def __init__(self, story: Story, name: str) -> None:
         super().__init__(story, name)
         self.transactional = name
-        # By the second protocol each transaction has an epoch of its own, which keeps it apart.
+        # Slow verdicts need the first protocol: in the second one, each transaction has an epoch of
+        # its own, so a late batch cannot get into a later transaction.
         self.second = self.random.random() < 0.5 and not story.options.slow_verdicts
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()
@@ -77,7 +79,7 @@ class Transactional(Producer):
         return topic.partitions[self.turn % len(topic.partitions)]
 
     async def ask(self, request: Any, version: int, codes: Any) -> ErrorCode:
-        """Repeat a request until the answer is final; raises Broken."""
+        """Repeat a request until the answer is final; returns its error code. Raises Broken."""
         while True:
             answer = await self.session.call(request, version)
             code = ErrorCode(codes(answer))
@@ -102,12 +104,13 @@ class Transactional(Producer):
         )
 
     async def write(self, transaction: Transaction) -> bool:
-        """Send one batch; False if the transaction must be given up."""
+        """Send one batch; returns False if the transaction must be given up."""
         made = await self.prepare(transaction)
         return made is not None and await self.deliver(*made)
 
     async def prepare(self, transaction: Transaction) -> tuple[Batch, bytes] | None:
-        """Make a batch, and add its partition to the transaction; None if that is refused."""
+        """Make a batch, and add its partition to the transaction; returns None if this is
+        refused."""
         partition = self.choose()
         if partition is None:
             return None
@@ -121,13 +124,14 @@ class Transactional(Producer):
         return batch, data
 
     async def deliver(self, batch: Batch, data: bytes) -> bool:
-        """Send a batch until the answer is final; whether the batch was accepted."""
+        """Send a batch until the answer is final; returns whether the batch was accepted."""
         partition = batch.partition
         version = 12 if self.second else self.random.choice((7, 11))
         for _ in range(20):
             code = await self.send(batch, data, version)
             if partition.topic.state != LIVE:
-                # Sent by name, it may have reached the next topic, with a sequence of this one.
+                # The request names the topic by its name, so the batch may have reached the next
+                # topic of this name, with a sequence number for the deleted topic.
                 return False
             if code not in AGAIN:
                 break
@@ -135,7 +139,8 @@ class Transactional(Producer):
         return batch.fate == ACKED
 
     async def commit_offset(self, transaction: Transaction) -> bool:
-        """Commit an offset of a group as a part of the transaction."""
+        """Commit an offset of a group in the transaction; returns False if the transaction must be
+        given up."""
         partition, group = self.choose(), self.group()
         if partition is None:
             return False
@@ -192,7 +197,7 @@ class Transactional(Producer):
         return await self.ask(request, version, code)
 
     async def run_one(self) -> bool:
-        """Run one transaction; False if the producer must start again."""
+        """Run one transaction; returns False if the producer must get an epoch again."""
         random = self.random
         if self.unanswered is not None:
             # The request of the dead producer is still under way: wait until it has ended.
@@ -229,7 +234,7 @@ class Transactional(Producer):
                     with contextlib.suppress(Broken):
                         await self.meanwhile()
             if random.random() < 0.1:
-                return False                    # the producer stops, and comes back
+                return False                    # as if the producer had stopped and come back
             if not transaction.batches and not transaction.offsets:
                 transaction.fate = ABORTED
                 return True
@@ -261,8 +266,8 @@ class Transactional(Producer):
 
     async def abort_amid_a_write(self, transaction: Transaction) -> bool:
         """Abort while a batch is on its way, as after a time-out. If the batch reaches its leader
-        after the marker, it must not begin a transaction. The producer starts again, because it
-        cannot know which sequence number is the next one."""
+        after the marker, it must not begin a transaction. Returns False: the producer must get an
+        epoch again, because it cannot know its next sequence number."""
         if (made := await self.prepare(transaction)) is not None:
             version = 12 if self.second else self.aborts.choice((7, 11))
             self.unanswered = asyncio.ensure_future(
@@ -279,8 +284,9 @@ class Transactional(Producer):
 
 
 async def end_beside_a_rival(producer: Transactional, commit: bool) -> ErrorCode:
-    """EndTxn while another process starts with the same transactional id. Once the other process
-    has its epoch, no request of this one may be accepted. This producer then takes over the id."""
+    """Send EndTxn while another process starts with the same transactional id; returns the error
+    code of EndTxn. As soon as the other process has its epoch, no request of this producer may be
+    accepted. This producer then continues with the id and epoch of the other one."""
     story, old = producer.story, (producer.id, producer.epoch)
     session = story.session(f"{producer.name}'")
     request = InitProducerIdRequest(
@@ -317,7 +323,8 @@ async def end_beside_a_rival(producer: Transactional, commit: bool) -> ErrorCode
 
 
 async def write_late(producer: Transactional) -> None:
-    """Send one more batch by a producer whose transactional id belongs to another producer now."""
+    """Send one more batch, though another producer has taken the transactional id. It must be
+    refused."""
     partition = producer.choose()
     if partition is None:
         return

@@ -40,7 +40,7 @@ START_MS = 1_700_000_000_000
 STEPS_MAX = 400_000
 READABLE = select.EPOLLIN
 READY_MOST = 32
-"""How many ready links a poll returns at most; it reserves memory for so many."""
+"""How many ready links a poll returns at most; a poll reserves memory for this many."""
 
 
 class SimListener(listening.Listener):
@@ -62,7 +62,7 @@ class _NoSocket(socket.socket):
 
 
 class World:
-    """Everything of one run. `run` drives it until a coroutine of the clients has ended."""
+    """Everything in one run. `run` drives it until a coroutine of the clients has ended."""
 
     def __init__(self, seed: int, options: Options) -> None:
         self.seed, self.options = seed, options
@@ -79,10 +79,10 @@ class World:
         self.history = History()
         self.poll = select.epoll()
         self.trace: list[str] = []
-        self.excused_end: str | None = None     # why the broker may end or refuse to start
+        self.excused_end: str | None = None     # why the broker is allowed to end or not start
         self.steps = 0
-        self.turned: SimLoop | None = None      # the running loop: that of the last turn
-        self.failures: list[BaseException] = []     # that brokers logged with a traceback
+        self.turned: SimLoop | None = None      # asyncio's running loop, from the last turn
+        self.failures: list[BaseException] = []     # errors that brokers logged
         self.config_overrides: dict[str, str] = {}
         self.on_answer: Callable[[], None] = lambda: None
         self.on_kill: Callable[[Machine], None] = lambda _: None
@@ -97,8 +97,8 @@ class World:
         return False
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
-        """Replace objects by `put(owner, name, value)` until the run is over. Only a cluster has
-        any to replace."""
+        """Replace objects by `put(owner, name, value)` until the run is over. A world with one
+        broker replaces none here."""
 
     # Time
 
@@ -195,7 +195,7 @@ class World:
     async def until(
         self, holds: Callable[[], bool], what: str, seconds: float, every: float = 0.02
     ) -> None:
-        """Wait for a condition, in simulated time."""
+        """Wait for a condition, in simulated time. Raises Violation after `seconds`."""
         deadline = self.now + seconds
         while not holds():
             if self.now > deadline:
@@ -214,8 +214,8 @@ class World:
 
     def drive(self, done: Callable[[], bool], most: int) -> None:
         """Run turns of loops and events, each as one step. If several are due at the same time,
-        their order is random. This loop makes most of a run's calls, so it avoids calls where it
-        can read fields itself."""
+        their order is random. The loop in this method runs for each step, so it reads fields itself
+        where it could call methods."""
         clients, heap, machines = self.clients, self.heap, self.machines
         ready, timers, poll = clients.ready, clients.timers, self.poll.poll
         while not done():
@@ -289,7 +289,7 @@ class World:
         for loop in [entry[0] for entry in dead] + [self.clients]:
             for task in asyncio.all_tasks(loop):
                 with contextlib.suppress(BaseException):
-                    task.get_coro().close()         # otherwise it may end during a later run
+                    task.get_coro().close()         # or it may be finalized during a later run
             loop.close()
         for machine in self.machines:
             machine.dead.clear()
@@ -312,8 +312,8 @@ class TraceHandler(logging.Handler):
 
 
 class Patches:
-    """Replaces Python's random numbers and threads by those of a world, in modules that use
-    them."""
+    """Replaces random numbers, threads and clocks by those of a world, and changes limits, until
+    the end of a `with` block."""
 
     def __init__(self, world: World) -> None:
         self.world, self.undo = world, []

@@ -1,10 +1,10 @@
 """ZooKeeper in memory: implements `ottla.replication.coordination` in one process.
 
 The server has nodes, versions, transaction ids and sessions. A session ends when its client stops
-or when a test or a simulation calls `expire`, not when a connection breaks. A client's requests,
-answers and watches each go through `later`, in order, so that a test or a simulation decides when
-they arrive; between `cut` and `join` nothing arrives. By default everything arrives at the next
-turn of the loop.
+or when a test or a simulation calls `expire`, not when a connection breaks. A test or a simulation
+decides when messages arrive: requests go through `send`, answers and watches through `later`, each
+in order. Between `cut` and `join` nothing arrives. By default everything arrives at the next turn
+of the loop.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Backup = tuple[dict[str, Node], int]
 
 
 def parent_of(path: str) -> str:
-    """`/a/b` → `/a`."""
+    """The path of the parent: `/a` for `/a/b`."""
     return path.rpartition("/")[0] or "/"
 
 
 class ZooKeeperServer:
-    """The ensemble: one server that loses nothing. `nodes` may be read."""
+    """The ensemble: one server that loses nothing. Tests may read `nodes`."""
 
     def __init__(self) -> None:
         self.zxid = 0
@@ -75,7 +75,7 @@ class ZooKeeperServer:
         return session
 
     def expire(self, session: int) -> None:
-        """End a session, as a server does if it receives nothing in the session."""
+        """End a session, as a server does if it receives nothing during the session timeout."""
         client = self.sessions.pop(session, None)
         if client is None:
             return
@@ -105,7 +105,7 @@ class ZooKeeperServer:
         self.child_watches.clear()
 
     def forget_watches(self, session: int, client: MemoryCoordination) -> None:
-        """Drop a client's watches: the client has to read again by itself."""
+        """Drop a client's watches. The client calls them itself when it is connected again."""
         for known in (*self.data_watches.values(), *self.child_watches.values()):
             for key in [key for key in known if key[0] == session]:
                 del known[key]
@@ -198,11 +198,11 @@ class ZooKeeperServer:
 class MemoryCoordination:
     """A client's session with a ZooKeeperServer.
 
-    `lose_answers` is how many of the next requests are executed without an answer to the client:
-    its connection breaks in place of the answer, and stays broken until `join`. A `join` that comes
-    before the break does breaks it first: a client connects again whenever its connection breaks.
+    `lose_answers` is how many of the next requests are executed without an answer to the client.
+    Instead of the answer, the client's connection breaks, and stays broken until `join`. If
+    `join` is called before the break has arrived, it breaks the connection and then reconnects.
     `lose_writes` is how many of the next writes are lost in the same way before they are executed.
-    `looks` counts the nodes that the client has looked for without a watch.
+    `looks` counts how often the client has asked for a node without a watch.
     """
 
     def __init__(
@@ -221,10 +221,11 @@ class MemoryCoordination:
         self.waiting: dict[asyncio.Future[Any], None] = {}
         self.missed: dict[Watch, None] = {}
         self.connection = 0
-        """Counts up when the connection breaks: messages of a former one never arrive."""
+        """The number of the connection, which rises at each break. Messages of an earlier
+        connection never arrive."""
         self.lose_answers = self.lose_writes = self.looks = 0
         self.breaking = False
-        """Whether something was lost on this connection, which the client does not know yet."""
+        """Whether a message was lost on this connection, and the client does not know this yet."""
 
     async def start(self) -> None:
         """Begin a session."""
@@ -249,7 +250,7 @@ class MemoryCoordination:
         return self._ask(lambda session: self.server.get(session, path))
 
     def exists(self, path: str, watch: Watch | None = None) -> PendingAnswer[Stat | None]:
-        """A node or None."""
+        """A node's Stat, or None if it does not exist; also sets a watch on the node."""
         self.looks += watch is None
         return self._ask(lambda session: self.server.exists(session, path, watch))
 
@@ -277,7 +278,7 @@ class MemoryCoordination:
 
         def arrives() -> None:
             if connection != self.connection or self.session_id not in self.server.sessions:
-                return                  # a session that has ended does nothing and is soon notified
+                return                  # after a session's end, its client is notified soon
             if writes and self.lose_writes:
                 self.lose_writes -= 1
                 self.breaking = True
@@ -313,7 +314,7 @@ class MemoryCoordination:
         return future
 
     def deliver(self, session: int, watch: Watch) -> None:
-        """Pass a watch that the server has triggered to the client."""
+        """Send the client a watch that the server has triggered."""
         connection = self.connection
 
         def arrives() -> None:

@@ -1,5 +1,4 @@
-"""Valid histories from a seed: processes send, poll and run transactions against one list per
-key."""
+"""Valid histories from a seed: processes send, poll and run transactions; each key has a log."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ class Recorder:
 
 
 def good_history(seed: int, rounds: int = 40) -> Events:
-    """Sends that fail or are unknown, transactions that commit and abort, and a final read."""
+    """A valid history: sends, some of which fail or have unknown outcomes, transactions that commit
+    or abort, and final reads."""
     r = Recorder(seed)
     at = dict.fromkeys(KEYS, 0)
     r.operation(9, "assign")

@@ -1,4 +1,5 @@
-"""Names in a pipeline's options: wrong ones are refused, none that Spark would accept."""
+"""Unknown columns in a pipeline's options are refused. Nothing that Spark would accept is
+refused."""
 
 from __future__ import annotations
 

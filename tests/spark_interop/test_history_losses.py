@@ -1,4 +1,5 @@
-"""Losses in every position of a history are found under their names, and nothing else is."""
+"""A loss at any position of a history is reported under its own name, and nothing else is
+reported."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ def sent(count: int, key: int = 0) -> Recorder:
 def final(
     r: Recorder, process: int, without: Sequence[int] = (), key: int = 0, **fields: Any
 ) -> None:
-    """A final read that lacks some offsets."""
+    """Add a final read of a key that lacks the offsets in `without`."""
     found = [one for one in r.poll(key, 0, len(r.logs[key]))[2] if one[0] not in without]
     r.operation(process, "poll", mops=[["poll", key, found]], final=True, **fields)
 
 
 def counts(events: Events) -> dict[str, int]:
-    """The anomalies of a history in which enough succeeded."""
+    """How many anomalies of each name a history has. It must leave no doubts."""
     verdict = check(events)
     assert not verdict.doubts
     return verdict.counts
@@ -134,7 +135,7 @@ def test_what_is_sent_after_a_final_read_need_not_be_in_it() -> None:
     r.operation(5, "send", "info", mops=[["send", 0, value, None]])
     final(r, 3)
     assert check(r.events).valid
-    final(r, 4, (3,))       # the unknown one has been read
+    final(r, 4, (3,))       # the unknown value has been read
     assert counts(r.events) == {"unseen_at_end": 1}
 
 

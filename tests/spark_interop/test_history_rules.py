@@ -1,4 +1,4 @@
-"""Valid histories pass; every kind of mutation is found, under its own name."""
+"""Valid histories pass. Each mutation of a valid history is found by the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def polls(events: Events, final: bool | None = None) -> list[list[Any]]:
 
 
 def sends(events: Events, f: str, kind: str = "ok") -> list[dict[str, Any]]:
-    """Completions with sends, of operations of one sort."""
+    """The completions of type `kind` of the operations `f` that contain sends."""
     return [
         e
         for e in events
@@ -48,7 +48,7 @@ def sends(events: Events, f: str, kind: str = "ok") -> list[dict[str, Any]]:
 
 
 def forget(events: Events, value: Any) -> None:
-    """Nobody ever read this value."""
+    """Remove a value from all polls, as if nobody had ever read it."""
     for found in polls(events):
         found[:] = [one for one in found if one[1] != value]
 

@@ -1,4 +1,4 @@
-"""The work of judging a history grows with the history, no faster, and its values cost little."""
+"""The work of checking a history grows no faster than the history, and each value costs little."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from ottla.spark_interop.history_rules import check
 from tests.spark_interop.histories import Events, Recorder, good_history
 
 LINES_FOR_A_READ = 10
-"""7 are executed for a value that one more reader reads; 50 when each read was an object."""
+"""7 lines are executed for each value that one more reader reads. They were 50 when each read was
+an object."""
 LINES_FOR_A_VALUE = 120
-"""86 are executed for one more value and its four reads; they were 261."""
+"""83 lines are executed for one more value and its four reads. They once were 261."""
 
 
 class Process(int):
-    """A process's number that counts what it is compared with: a search through a list, too."""
+    """A process number that counts its comparisons, so that a search through a list counts, too."""
 
     compared = 0
 
@@ -31,7 +32,7 @@ class Process(int):
 
 
 def work(events: Events) -> int:
-    """How many lines and comparisons of processes it takes to judge a history."""
+    """How many lines are executed, and process numbers compared, to check a history."""
     lines = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -51,7 +52,7 @@ def work(events: Events) -> int:
 
 
 def commits(count: int) -> Events:
-    """A group whose commits have unknown outcomes, and are asked for."""
+    """Commits of a group, half of them with unknown outcomes. Each is followed by a fetch."""
     r = Recorder(0)
     for n in range(count):
         kind = "info" if n % 2 else "ok"
@@ -61,7 +62,7 @@ def commits(count: int) -> Events:
 
 
 def epochs(count: int) -> Events:
-    """A transactional id that begins again and again."""
+    """A transactional id that gets a new epoch before each transaction."""
     r = Recorder(0)
     for n in range(count):
         r.operation(1, "init", txn_id="t", epoch=n)
@@ -70,7 +71,7 @@ def epochs(count: int) -> Events:
 
 
 def chain(count: int) -> Events:
-    """Transactions of which each reads what the last one has sent."""
+    """Transactions, each of which reads what the previous one has sent."""
     r = Recorder(0)
     for n in range(count):
         poll = r.poll(0, n - 1, 1) if n else ["poll", 0, []]
@@ -79,7 +80,7 @@ def chain(count: int) -> Events:
 
 
 def readers(keys: int, count: int = 4) -> Events:
-    """Sends of a hundred values each, and readers of all of them."""
+    """A send of a hundred values to each key, and `count` readers of all keys."""
     r = Recorder(0)
     for n in range(keys):
         r.logs[n] = []
@@ -96,7 +97,7 @@ def everything(count: int) -> Events:
 
 @pytest.mark.parametrize("history", [commits, epochs, chain, everything])
 def test_work_grows_with_the_history(history: Callable[[int], Events]) -> None:
-    # Four times the events take four times the work; a square would take sixteen times.
+    # Four times the events take four times the work; quadratic work would be sixteen times as much.
     assert work(history(800)) < 5 * work(history(200))
 
 

@@ -24,7 +24,7 @@ def test_a_run_without_new_records_still_knows_the_watermark(tmp_path: Path) -> 
 def test_the_watermark_after_an_interrupted_first_batch_is_the_one_that_it_reached(
     tmp_path: Path,
 ) -> None:
-    """The next run repeats the batch alone, and then only closes the windows. Spark reports the
+    """The next run only repeats this batch, and then closes the windows. Spark reports the
     watermark with which the batch began."""
     files, place = LocalFiles(tmp_path), tmp_path / windows.CHECKPOINT
 
@@ -49,6 +49,6 @@ def test_offsets_deleted_before_they_were_read_are_gaps() -> None:
     assert gaps(10, [10, 29, 20]) == {}
     assert gaps(20, [20, 29, 10]) == {"0": [10, 20]}
     assert gaps(40, None) == {"0": [10, 30]}
-    assert gaps(20, [10, 29, 20]) == {}         # deleted once they had been read
+    assert gaps(20, [10, 29, 20]) == {}         # deleted after they were read
     assert gaps(20, [10, 29, 12]) == {"0": [10, 20]}    # deleted while they were read
     assert gaps(20, [12, 29, 18]) == {"0": [10, 12]}

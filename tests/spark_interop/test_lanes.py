@@ -1,4 +1,4 @@
-"""Lanes: rows and progress in one transaction, and only while the topics keep their ids."""
+"""A lane writes rows and progress in one transaction, and only while the topics keep their ids."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def to(broker: Broker) -> Destination:
-    """Two topics of the test's own."""
+    """A destination with two topics of the test's own."""
     good, bad = new_topic(broker), new_topic(broker)
     return Destination(
         Cluster(broker.bootstrap_servers), good, f"writer-{good}", source="t 1",
@@ -80,7 +80,8 @@ def test_good_and_bad_rows_and_the_position_are_one_transaction(to: Destination)
     assert committed(to, to.topic) == committed(to, str(to.aside)) == []
     assert transactional.positions(to) == {}
     write(to, row(1, b"good"), row(2, b"bad", aside=True))
-    # A function that judges differently the next time changes nothing: the record is written.
+    # If the function judges differently in the next run, this changes nothing: the record has
+    # already been written.
     again = write(to, row(1, b"good"), row(2, b"good after all"))
     assert (again.written, again.skipped) == (0, 2)
     assert (committed(to, to.topic), committed(to, str(to.aside))) == ([b"good"], [b"bad"])
@@ -190,7 +191,7 @@ def test_a_topic_takes_records_as_large_as_it_says_and_names_what_is_too_large(
     large = os.urandom(2_900_000)
     write(to, row(1, large))
     assert committed(to, topic) == [large]
-    write(to, row(2, b"0" * 10_000_000))        # its batch is small enough, by compression
+    write(to, row(2, b"0" * 10_000_000))        # compression makes its batch small enough
     too_large = lane(to)
     too_large.add(row(3, os.urandom(3_100_000)))
     with pytest.raises(PipelineError, match=(
@@ -230,7 +231,7 @@ def test_progress_behind_another_pipelines_open_transaction_is_waited_for(to: De
     reading = threading.Thread(target=lambda: found.append(transactional.positions(to)))
     reading.start()
     reading.join(1)
-    assert not found                            # not {}: it might be written again then
+    assert not found                            # {} would let a pipeline write the row again
     blocking.abort_transaction(10)
     reading.join(30)
     assert found == [{0: 1}]

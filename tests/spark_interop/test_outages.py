@@ -50,11 +50,11 @@ PIPELINES: dict[str, Callable[[Cluster], object]] = {
 
 
 class Back(Exception):
-    """The brokers answer again, which is all that a test needs to know."""
+    """Raised by a test when the brokers answer again: the test need not go on."""
 
 
 class Clock:
-    """The time of `cluster`; a pause takes no time."""
+    """Replaces the time of the module `cluster`; a sleep only moves this clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -67,7 +67,7 @@ class Clock:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outages are noticed and told at once."""
+    """Outages are noticed and reported at once."""
     for name in ("AWAY_SECONDS", "LOOK_SECONDS", "TICK_SECONDS"):
         monkeypatch.setattr(query_run, name, 0.0)
     monkeypatch.setattr(query_run, "POLL_SECONDS", 0.001)
@@ -75,7 +75,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
-    """Counts the lines of outages that have been printed."""
+    """A semaphore that is released for each printed line about an outage."""
     printed, say = threading.Semaphore(0), query_run.Progress.say
 
     def count(progress: query_run.Progress, text: str) -> None:
@@ -150,7 +150,7 @@ def test_an_outage_before_the_first_batch_is_told_and_waited_for(
     what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_once: None,
     said: threading.Semaphore,
 ) -> None:  # fmt: skip
-    """Also by the pipelines that run no query."""
+    """Pipelines that run no query do this, too."""
     told = threading.Event()
 
     def reach(_: Cluster) -> None:
@@ -191,7 +191,7 @@ def test_a_thread_tells_of_an_outage_and_of_its_end(
         away.clear()
         assert said.acquire(timeout=30)
         away.set()
-        assert said.acquire(timeout=30)     # the block ends as soon as they answer
+        assert said.acquire(timeout=30)     # the end of the block means that they answer
     lines = [f"t: {line}" for line in (query_run.AWAY, query_run.BACK)]
     assert capsys.readouterr().err.splitlines() == lines * 2
 

@@ -1,4 +1,4 @@
-"""A position that could not be fetched is not taken for one that was never committed."""
+"""If a committed offset cannot be fetched, it is not treated as if there were none."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_metrics_of_an_idle_query_are_of_its_last_batch() -> None:
     for reports in ((ran,), (ran, idle), (idle, ran, idle, idle)):
         told = metrics(*reports)
         assert 'batch_id{query="q"} 4\n' in told and 'batch_duration_seconds{query="q"} 2\n' in told
-    told = metrics(idle)        # of a query that was started again
+    told = metrics(idle)        # a query that was started again
     assert 'batch_id{query="q"} 4\n' in told and "batch_duration_seconds{" not in told
     assert 'end_offset{query="q",topic="t",partition="0"} 9\n' in told
     assert metrics(report(0, 0, False, 3)) == metrics() == ""

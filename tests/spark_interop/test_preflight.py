@@ -1,4 +1,4 @@
-"""What cannot run is refused in one sentence before a JVM starts."""
+"""A pipeline that cannot run is refused in one sentence before a JVM starts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def archive_at(path: Path, partitions: int) -> Path:
-    """What an archive of so many partitions says about itself."""
+    """Write the description and one commit of an archive with this many partitions; returns its
+    path."""
     commits = path / "_ottla" / "commits"
     commits.mkdir(parents=True)
     about = {"kind": "archive", "layout": 1, "topic": "six"}
@@ -67,7 +68,8 @@ def archive_at(path: Path, partitions: int) -> Path:
 def test_a_replay_into_the_archived_topic_itself_is_refused(
     capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
 ) -> None:
-    """A mistyped topic was answered with the name of this one, and its records were there twice."""
+    """A user mistyped a topic, followed the suggestion to use the archived topic, and then had its
+    records twice."""
     archive = archive_at(tmp_path, 1)
     about = json.loads((archive / "_ottla" / "table.json").read_text())
     about["topic_id"] = Cluster(broker.bootstrap_servers).topic_id("six")
@@ -134,7 +136,7 @@ def written(place: Path, broker: Broker, kind: str, **options: Any) -> Path:
 def test_an_archive_by_another_grain_is_refused_before_a_jvm_starts(
     capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
 ) -> None:
-    """A trial user waited 46 s for Spark to start, and for this sentence."""
+    """A trial user saw this sentence only after Spark had started, which took 46 s."""
     written(tmp_path, broker, "archive", by="date", isolation="read_committed")
     words = ["archive", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
              tmp_path]  # fmt: skip
@@ -196,7 +198,7 @@ def test_windows_with_other_options_are_refused_before_a_jvm_starts(
 
 
 def test_windows_of_an_older_release_go_on_in_their_topic(broker: Broker, tmp_path: Path) -> None:
-    """It did not record the pipeline's name."""
+    """Older releases did not record the pipeline's name."""
     written(tmp_path, broker, "windows", to="one", window="1 hour")
     with pytest.raises(AssertionError, match="a JVM would have started"):
         command.main([
@@ -295,7 +297,8 @@ def test_what_spark_takes_is_accepted(
 def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Without pyspark the sentence would be another one; with it, a JVM prints lines of its own."""
+    """If Spark came first, the sentence would be about a missing pyspark, or a JVM would print
+    lines of its own."""
     said = refusal(capfd, "archive", "--bootstrap", "127.0.0.1:1", "--topic", "t",
                    "--path", tmp_path / "a")  # fmt: skip
     assert said == (
@@ -481,7 +484,7 @@ def test_rights_are_asked_for_before_a_jvm_starts(
         assert said.startswith("not authorized to write topic seen-only at")
         said = refusal(capfd, "dead-letter", *words, "free", *more, "hidden")
         assert said.startswith("topic hidden at") and "TOPIC_AUTHORIZATION_FAILED" in said
-        # The pipeline's own topics are no exception.
+        # The topic with the pipelines' progress is checked, too.
         said = refusal(capfd, "dead-letter", *words, "free", *more, "new")
         assert said.startswith(f"not authorized to read topic {progress.TOPIC} at")
         more = ("--source", at, "--destination", at, "--checkpoint", tmp_path / "c", "--to")
@@ -544,7 +547,7 @@ def test_a_file_is_checked_whole_with_what_its_steps_make(
 def test_a_count_in_a_file_is_at_least_1(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The command line itself refuses such a count."""
+    """On the command line, the parser of arguments refuses such a count."""
     step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"\nrecords_per_batch = -5'
     said = refusal(capfd, "run", file_of(broker, tmp_path, step))
     assert "-5 is not valid for `records_per_batch`: use 1 or more" in said

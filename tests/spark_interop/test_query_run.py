@@ -1,4 +1,5 @@
-"""A query with a checkpoint runs an open batch first, ends when it is told to, and says why."""
+"""A query with a checkpoint first runs a batch that an earlier run left open. It ends when it has
+to, and says why."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Query:
         self.has([])
 
     def has(self, reports: list[Any]) -> None:
-        """These are its reports of progress from now on."""
+        """Set the query's reports of progress."""
         self._jsq = SimpleNamespace(recentProgress=lambda: reports)
 
     def awaitTermination(self, _: float) -> None:
@@ -41,14 +42,16 @@ class Query:
 
 
 def report(number: int, rows: int, ran: bool = True) -> Any:
-    """Spark's report of a batch, or of a trigger that found nothing and has the next number."""
+    """Spark's report of a batch or, without `ran`, of a trigger that found nothing. The report of
+    a trigger that found nothing has the number of the next batch."""
     took = {"latestOffset": 3} | ({"addBatch": 7} if ran else {})
     told = {"batchId": number, "numInputRows": rows, "durationMs": took}
     return SimpleNamespace(batchId=lambda: number, json=lambda: json.dumps(told))
 
 
 class Reporting(Query):
-    """A query that has one more of its reports at each look, and then ends."""
+    """A query that shows one more of its reports each time that it is awaited, and then ends. With
+    `at_once` it shows all reports from the start."""
 
     def __init__(self, *reports: Any, at_once: bool = False) -> None:
         super().__init__(runs=True)
@@ -160,7 +163,7 @@ def test_an_interrupt_counts_the_reported_batches_and_says_that_one_more_may_be_
 ) -> None:
     class Late(Query):
         def stop(self) -> None:
-            self.has([report(0, 5)])            # it comes while the query stops
+            self.has([report(0, 5)])            # the report comes while the query stops
 
     class Broken(Query):
         def stop(self) -> None:
@@ -278,14 +281,14 @@ def test_only_archive_promises_to_show_the_gap_of_records_that_were_deleted_unre
         with pytest.raises(DataLost) as raised:
             query_run.run(ended, shown, **more)
         said.append(str(raised.value))
-    once = str(query_run.explained(lost))           # `slice` and so on: they have no such option
+    once = str(query_run.explained(lost))           # `slice` and others have no such option
     assert [("allow_gaps (--allow-gaps)" in text, "`verify` then shows the gap" in text)
             for text in (*said, once)] == [(True, False), (True, True), (False, False)]  # fmt: skip
     assert "Run the same command again" in once
 
 
 class OfTheJvm(RuntimeError):
-    """An error as pyspark has it."""
+    """An error of the JVM, as pyspark represents it."""
 
     def __init__(self, text: str, stack: str) -> None:
         super().__init__(text)
@@ -410,7 +413,8 @@ def test_the_line_counts_the_batch_that_a_killed_run_had_begun(
 
 
 class Outage:
-    """Brokers that are away in these seconds, and a query that runs for `seconds`."""
+    """Brokers that cannot be reached during the seconds in `away`, and a query that runs for
+    `seconds`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *away: range, seconds: float) -> None:
         self.now, self.away, self.looks, self.watched = 0.0, away, 0, list[float]()
@@ -439,9 +443,9 @@ def test_an_outage_while_a_query_runs_is_told_once_and_its_end_too(
     outage = Outage(monkeypatch, range(12, 23), range(30, 32), range(40, 60), seconds=80)
     query_run.run(outage.query, query_run.Progress("t"), watch=outage.watch, reach=outage.reach)
     assert capsys.readouterr().err.splitlines() == [
-        f"t: {query_run.AWAY}", f"t: {query_run.BACK}"] * 2     # 2 s are not worth a line
+        f"t: {query_run.AWAY}", f"t: {query_run.BACK}"] * 2     # the outage of 2 s is not reported
     assert not any(12 <= at < 23 or 40 <= at < 60 for at in outage.watched)
-    assert outage.looks < 100   # of 160: one in 2 s, and in an outage one in 0.5 s
+    assert outage.looks < 100   # not 160: one every 2 s, in an outage every 0.5 s
 
 
 def test_the_line_of_an_outage_does_not_break_the_line_that_is_overwritten(
@@ -474,7 +478,7 @@ def test_an_address_that_drops_packets_takes_little_of_a_querys_time(
 
     def slow() -> None:
         outage.looks += 1
-        outage.now += 5     # the first address; the second one answers
+        outage.now += 5     # for the first address; the second address answers
 
     query_run.run(outage.query, query_run.Progress("t", False), reach=slow)
     assert outage.looks <= 10

@@ -1,4 +1,5 @@
-"""The generated reference is current, and names what every function raises or returns."""
+"""The generated reference is current, and says for each function which errors it raises or
+returns."""
 
 import re
 

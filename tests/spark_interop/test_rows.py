@@ -1,4 +1,4 @@
-"""Rows that pipelines handle in Python keep their times."""
+"""Rows that pipelines handle in Python have timestamps in UTC, whatever the machine's zone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def kind(name: str, **more: Any) -> Any:
-    """A type as pyspark has it."""
+    """A substitute for a data type of pyspark."""
     return SimpleNamespace(typeName=lambda: name, **more)
 
 

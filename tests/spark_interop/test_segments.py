@@ -1,4 +1,4 @@
-"""Closed segments as columns: every field of every record, committed ones only, damage is
+"""Segment files are read as columns with every field of every committed record. Damage is
 reported."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
 
 def some_batches(seed: int, count: int = 12) -> tuple[list[bytes], list[Record]]:
-    """Batches of every codec one after the other, and their records with offsets."""
+    """Consecutive batches with every codec, and their records with offsets."""
     r = random.Random(seed)
     batches, records, offset = [], [], 0
     for number in range(count):
@@ -107,7 +107,7 @@ def test_a_range_of_a_segment_is_exact_with_and_without_an_index(tmp_path: Path)
                 base, last_delta = struct.unpack(">q15xi", batch[:27])
                 entries += struct.pack(">ii", base + last_delta, position)
                 position += len(batch)
-            file.with_suffix(".index").write_bytes(entries + bytes(80))  # zeros, as a live index
+            file.with_suffix(".index").write_bytes(entries + bytes(80))  # preallocated zeros
         for start, end in ((0, len(records)), (37, 38), (100, 321), (len(records) - 1, 10**6)):
             columns = Columns(("offset",))
             for batch in segments.committed_batches(segment, start, end, []):

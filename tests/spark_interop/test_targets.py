@@ -1,4 +1,5 @@
-"""Topics that pipelines write are like their source, and keep what is written to them."""
+"""Topics that pipelines write have the settings of their source, and keep the records that are
+written to them."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def test_old_records_go_to_topics_that_keep_them(broker: Broker, cluster: Cluste
     assert made(cluster, f"{source}-copy")["retention.ms"] == "-1"
     with pytest.raises(PipelineError, match=rf"{young} keeps records for 604800000 ms, and this"):
         targets.prepare(cluster, young, 1, like, older)
-    # What was written before is no reason: only records to be written count.
+    # Only the records that are still to be written matter, and none of these is old.
     targets.prepare(cluster, young, 1, like, targets.older_in_topic(cluster, source, {0: 3}))
 
 
@@ -128,7 +129,7 @@ def test_a_replay_of_old_records_makes_a_topic_that_keeps_them(
 def test_windows_of_other_options_are_others(
     monkeypatch: pytest.MonkeyPatch, broker: Broker, cluster: Cluster
 ) -> None:
-    """What `Table.writing` compares with the earlier runs on a path."""
+    """The test checks which options `Table.writing` compares with those of earlier runs."""
     compared: list[dict[str, Any]] = []
 
     def writing(_files: object, _kind: str, about: dict[str, Any], _origin: object) -> None:
@@ -159,7 +160,7 @@ def test_windows_of_other_options_are_others(
 
 
 class NoSpark(Exception):
-    """A pipeline has come to the point where it needs Spark."""
+    """Raised at the point where a pipeline needs Spark."""
 
 
 class Checkpoint:
@@ -183,7 +184,7 @@ class Checkpoint:
 def test_a_checkpoint_belongs_to_one_name(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under another name, a batch that a killed run had committed would be written once more."""
+    """Under another name, a run would write a batch again that a killed run had committed."""
     place: Any = Checkpoint()
     source = new_topic(broker)
 

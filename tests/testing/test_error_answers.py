@@ -1,4 +1,4 @@
-"""The proxy's answers with an error: for every API, in every version, to real requests."""
+"""The proxy answers real requests of every API and version with an error."""
 
 from __future__ import annotations
 

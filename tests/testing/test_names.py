@@ -1,4 +1,4 @@
-"""A mistake in a test's names is answered by similar ones, before anything is started."""
+"""A wrong name in a test raises an error that suggests similar names, before a broker starts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_only_near_names_are_suggested_if_there_are_any(written: str, near: str)
 
 
 def test_a_broker_refuses_what_is_no_settings() -> None:
-    """`KafkaContainer("image")` is what a project had before."""
+    """A project that used `KafkaContainer("image")` may pass an image to Broker."""
     with pytest.raises(TypeError, match=r"the first argument is a mapping.*There is no image"):
         Broker("confluentinc/cp-kafka:7.6.0")       # type: ignore[arg-type]
     wanted = re.escape("""did you mean Broker({'num.partitions': '3'})?""")
@@ -81,7 +81,8 @@ def test_a_duration_without_a_known_unit_is_answered_by_the_units() -> None:
 
 
 def test_a_mistyped_setting_is_answered_by_a_similar_one() -> None:
-    """A broker that is started by hand warns of it; nobody reads the log of a test's broker."""
+    """A broker that is started by hand only logs a warning. Nobody reads the log of a test's
+    broker, so there it is an error."""
     wanted = r"num\.partition is not a setting .*did you mean num\.partitions\?"
     with pytest.raises(ValueError, match=wanted):
         Broker({"num.partition": 3})
@@ -106,7 +107,7 @@ def test_a_request_that_is_only_a_name_is_answered_by_the_message() -> None:
 
 
 def test_one_import_is_enough() -> None:
-    """In a Python of its own: here the packages are imported already."""
+    """Another Python process is needed, because this one has already imported the packages."""
     program = (
         "import ottla; print(ottla.testing.Broker.__name__, ottla.spark_interop.__name__);"
         " assert not hasattr(ottla, 'tests')"

@@ -1,4 +1,4 @@
-"""The pytest plug-in, in runs of pytest of its own."""
+"""The pytest plug-in, tested in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
             "and configs=MAPPING, such as partitions=3; did you mean partitions?") in printed
     assert ("@pytest.mark.ottla_topic: the argument 3 has no name; the marker takes "
             "partitions=NUMBER") in printed
-    marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # not in the summary
+    marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # the summary has none
     assert printed.count(marker) == 4, printed
     assert "ottla_topic: partitions='three': expected a whole number" in printed
     assert "ottla_topic: configs='retention.ms=1': expected a mapping" in printed
 
 
 def test_the_sample_project_passes() -> None:
-    # A part of its 46 equal tests is enough here; the package tests run all of them.
+    # Some of its 46 similar tests are enough here; the package tests run all of them.
     printed = run_pytest("-k", "not total or total[1]", cwd=ROOT / "examples" / "testing")
     assert " 5 passed" in printed, printed
 

@@ -1,5 +1,5 @@
-"""A line that works for every command, from the table, and brokers that refuse, for tests of what
-commands do amid troubles."""
+"""For tests of commands that fail: a working line for every command, from the command table, and
+settings of brokers that refuse requests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LOCAL = {
     "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }
-"""Those that connect to no broker, to one of their own, need a terminal or serve."""
+"""Commands that use no broker or one of their own, need a terminal, or are servers."""
 REMOTE = [words for words in EXAMPLES if words not in LOCAL]
 CREATE = {"topic create", "kafka-topics", "kafka-e2e-latency"}
 WAIT_FOR_IT = {"kafka-console-consumer", "kafka-verifiable-consumer"}
-"""Those that wait for a topic to be created, as Apache Kafka's do."""
+"""Commands that wait until their topic is created, as Apache Kafka's do."""
 ABOUT_A_TOPIC = [
     words for words in REMOTE if "orders" in EXAMPLES[words] and words not in CREATE | WAIT_FOR_IT]
 FOLDER_FILES = {
@@ -42,13 +42,13 @@ REFUSING = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super_users": "User:nobody",
 }
-"""A broker that refuses nearly everything to nearly everybody."""
+"""Settings of a broker that refuses nearly every request."""
 CREATES_NOTHING = {**OVERRIDES, "auto.create.topics.enable": "false"}
-"""A broker with what the examples use, which creates no topic by itself."""
+"""Settings of a broker for the examples, without automatic topic creation."""
 
 
 def line_of(words: str, address: str, topic: str = "orders") -> list[str]:
-    """The example of a command, for this broker and this topic, without a redirection."""
+    """Returns the example of a command for this broker and topic, without its redirection."""
     example = EXAMPLES[words].partition(" > ")[0]
     example = example.replace("localhost:9192", address).replace(CLUSTER, address)
     return shlex.split(example.replace("orders", topic) if topic != "orders" else example)

@@ -1,7 +1,8 @@
-"""Commands in processes of their own, each a fork of one that has imported what most of them need.
+"""Runs each command in a fork of one process, which has imported what most commands need.
 
-Unlike a run inside the test process this includes how the interpreter ends: what it prints about a
-closed pipe, and the exit status after a signal. A fork takes milliseconds, a new process 200.
+Unlike a run inside the test process, this also tests how the interpreter ends: what it prints about
+a closed pipe, and its exit status after a signal. A fork takes a few milliseconds, a new process
+200.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ for line in sys.stdin.buffer:
 
 
 class Forks:
-    """The process that is forked."""
+    """The process whose forks run the commands."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -55,8 +56,8 @@ class Forks:
         self, words: list[str], folder: Path, address: str, stdin: bytes = b"",
         closed_stdout: bool = False, stdin_path: str = "",
     ) -> int:
-        """Start a command; returns its process id. With `closed_stdout` nobody reads its output;
-        `stdin_path` is a file or a terminal instead of the bytes of `stdin`."""
+        """Start a command; returns its process id. With `closed_stdout`, its standard output is a
+        pipe that nobody reads. `stdin_path` is a file or terminal to use instead of `stdin`."""
         (folder / "stdin").write_bytes(stdin)
         self.folder = folder
         asked = {
@@ -71,7 +72,7 @@ class Forks:
         return int(self._line())
 
     def wait(self) -> Done:
-        """How the command ended."""
+        """Wait until the command ends; returns its status and output."""
         status = int(self._line())
         out = (self.folder / "stdout").read_text(errors="replace")
         return Done(status, out, (self.folder / "stderr").read_text(errors="replace"))

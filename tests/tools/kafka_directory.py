@@ -28,7 +28,7 @@ TOPICS = {"t": b"t" * 16, "table": b"c" * 16}
 
 
 def frame(record: Message) -> Record:
-    """A metadata record in its frame; versions and types are small here."""
+    """Frames a metadata record. Its type and version are varints, of one byte each here."""
     version = type(record).VERSIONS[0]
     (kind,) = (number for number, each in kraft_classes().items() if each is type(record))
     return Record(timestamp=NOW_MS, value=bytes([1, kind, version]) + record.encode(version))
@@ -42,7 +42,8 @@ def partition(topic: bytes, index: int, leader_epoch: int = 4) -> PartitionRecor
 
 
 def usual_records() -> list[Message]:
-    """Topic t with two partitions, a compacted table; one topic that was deleted again."""
+    """Topic `t` with two partitions, compacted topic `table`, a deleted topic, and a topic of an
+    aborted metadata transaction."""
     gone = b"g" * 16
     return [
         TopicRecord(name="t", topic_id=TOPICS["t"]),
@@ -70,7 +71,7 @@ def usual_records() -> list[Message]:
 
 
 def write_metadata(path: Path, records: Sequence[Message]) -> None:
-    """The controller's log, one record in each batch."""
+    """Write the controller's log, with one record in each batch."""
     log = open_log(path, "__cluster_metadata-0")
     for record in records:
         log.append_bytes(build_batch([frame(record)]), 1)
@@ -78,7 +79,7 @@ def write_metadata(path: Path, records: Sequence[Message]) -> None:
 
 
 def write_kafka(path: Path, clean: bool = True) -> Path:
-    """The whole directory; t-0 has two segments, and its first offset was deleted."""
+    """Write the directory. Each partition has two segments; the first record of t-0 was deleted."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "meta.properties").write_text(
         f"#\nversion=1\ncluster.id={CLUSTER}\nnode.id={NODE}\ndirectory.id=x\n"
@@ -106,7 +107,7 @@ def write_kafka(path: Path, clean: bool = True) -> Path:
 
 
 def content(path: Path) -> dict[str, bytes]:
-    """Every file below a directory."""
+    """Returns the contents of every file below a directory, by path."""
     return {
         str(each.relative_to(path)): each.read_bytes()
         for each in sorted(path.rglob("*")) if each.is_file()

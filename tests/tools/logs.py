@@ -21,9 +21,10 @@ def open_log(path: Path, name: str = "t-0") -> PartitionLog:
 
 
 def write_log(path: Path, name: str = "t-0") -> Path:
-    """Two segments: batches of producer 7, a compressed one, and an aborted transaction of 9.
+    """Write two segments: two batches of producer 7, the second of them compressed; an aborted
+    transaction of producer 9; a last batch.
 
-    Offsets 0 1 2 | 3 (transaction) 4 (its end) 5.
+    The offsets are 0 1 2 | 3 (transaction) 4 (abort marker) 5.
     """
     log = open_log(path, name)
     log.append_bytes(some(b"first", producer_id=7, epoch=0, sequence=0), 0)
@@ -52,7 +53,7 @@ def some(
     headers: list[tuple[str, bytes | None]] | None = None,
     **options: object,
 ) -> bytes:
-    """A batch with the key "k" everywhere."""
+    """Returns a batch whose records all have the key "k"."""
     records = [
         Record(timestamp=NOW_MS + at, key=b"k", value=value, headers=headers or ())
         for at, value in enumerate(values)
@@ -64,5 +65,5 @@ def some(
 
 
 def run(*arguments: object) -> int:
-    """`ottla log …` in this process."""
+    """Runs `ottla log …` in this process."""
     return main(["log", *map(str, arguments)])

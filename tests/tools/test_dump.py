@@ -25,7 +25,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def dumped(capsys: Capture, *arguments: object) -> list[str]:
-    """The lines after the one that names the file; the command must succeed."""
+    """Runs the command, which must succeed; returns its lines after the one that names the file."""
     assert run("dump", *arguments) == 0
     return capsys.readouterr().out.splitlines()[1:]
 
@@ -34,7 +34,7 @@ def test_files_are_named_without_a_flag_too(tmp_path: Path, capsys: Capture) -> 
     path = write_log(tmp_path) / f"{FIRST}.log"
     named = dumped(capsys, "--files", path)
     assert dumped(capsys, path) == named
-    assert len(dumped(capsys, "--deep-iteration", path)) > 1     # a flag in front takes no file
+    assert len(dumped(capsys, "--deep-iteration", path)) > 1     # the flag before it takes no value
     both = dumped(capsys, "--print-data-log", path, path)
     assert dumped(capsys, path, "--print-data-log", path) == both
     assert run("dump") == 2

@@ -1,4 +1,4 @@
-"""`ottla log import`: a Kafka directory is adopted whole or not at all, and the source stays."""
+"""`ottla log import` adopts a Kafka directory whole or not at all; only --move changes it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_second_run_changes_nothing(source: Path, target: Path, capsys: Captur
 
 
 class Stop(Exception):
-    """The process ends here."""
+    """Raised where the process is to end."""
 
 
 STEPS: dict[str, tuple[object, str, int]] = {
@@ -217,7 +217,7 @@ def test_caches_that_are_wrong_are_left_behind(source: Path, target: Path) -> No
 def test_gaps_that_kafkas_compaction_left_between_segments_are_no_loss(
     source: Path, target: Path, known: bool
 ) -> None:
-    """Neither at the first start nor after kills, other policies and further checkpoints."""
+    """That is true at the first start, after kills and checkpoints, and with another policy."""
     first = source / "table-0" / f"{FIRST}.log"
     data = first.read_bytes()
     first.write_bytes(data[: 12 + int.from_bytes(data[8:12], "big")])     # "two" was compacted away

@@ -1,4 +1,5 @@
-"""`ottla log import`: whose log counts, which ids and epochs go on, and which settings stay."""
+"""`ottla log import`: which replica's log it adopts, which producer ids and leader epochs follow,
+and which settings it keeps."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def replicated(leader: int, leader_epoch: int, isr: list[int]) -> list[Message]:
 
 
 def with_setting(name: str, value: str, broker: str | None = None) -> list[Message]:
-    """The topic with a setting, or with one of a broker's."""
+    """The topic and one setting: of the topic, or of a broker ("" stands for all brokers)."""
     kind, resource = (2, "t") if broker is None else (4, broker)
     return [
         *replicated(1, 0, [1]),
@@ -100,7 +101,7 @@ class Opened:
 
 
 def test_new_producer_ids_are_above_all_that_the_logs_have(tmp_path: Path, target: Path) -> None:
-    """Without metadata, into a new directory and into one that is in use."""
+    """There are no metadata. The first import makes a directory; the second one adds to it."""
     first = node(tmp_path / "first", 1)
     add_log(first, [(some(b"a", producer_id=0, epoch=0, sequence=0), 0)])
     assert adopt(target, first) == 0

@@ -1,4 +1,4 @@
-"""Performance tools go on where leaders move, as every client does."""
+"""Performance tools continue when leaders move, as every client does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connected(cluster: RunningCluster) -> ClusterClient:
 
 
 def stopped_leader(cluster: RunningCluster) -> int:
-    """Stop the leader of the first partition, whose successor leads then."""
+    """Stop the leader of partition 0, so that another broker leads it; return its id."""
     leader = cluster.servers[cluster.controller].metadata_log.image.topics["t"].partitions[0].leader
     cluster.stop(leader)
     return leader

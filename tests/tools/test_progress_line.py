@@ -1,4 +1,4 @@
-"""The progress of long commands: on a terminal only, and never among the data."""
+"""Long commands show their progress only on a terminal, and never in their output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["broker", "ottla"]
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream whose `isatty` is true."""
 
     def isatty(self) -> bool:
         return True
@@ -79,7 +79,7 @@ def test_a_check_of_logs_takes_its_line_away_before_it_prints(
 
 
 def shown(words: list[str], address: str, out: Path) -> str:
-    """What a command writes to a terminal that is its stderr; stdout goes to a file."""
+    """Returns what a command writes to its stderr, which is a terminal; stdout goes to a file."""
     master, slave = pty.openpty()
     script = (
         "import sys; from ottla.tools import progress_line; progress_line.DRAW_SECONDS = 0\n"

@@ -1,4 +1,4 @@
-"""When a reader is done, what it may commit, and what a change of its partitions leaves behind."""
+"""When a reader ends, which offsets it may commit, and what a change of its partitions does."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLUSTER: Any = SimpleNamespace(
 
 
 class Message:
-    """A record of librdkafka, the end of its partition, or an error."""
+    """A message of librdkafka: a record, the end of a partition, or an error."""
 
     def __init__(self, offset: int, failed: KafkaError | None = None) -> None:
         self.at, self.failed = offset, failed
@@ -60,7 +60,7 @@ class Message:
 
 
 class Library:
-    """librdkafka's consumer: polls take `seconds`, and bring what the test says."""
+    """Stands for librdkafka's consumer. A poll takes `seconds`, and returns what the test says."""
 
     seconds = 5.0
 
@@ -70,7 +70,7 @@ class Library:
         self.commits: list[dict[tuple[str, int], int]] = []
         self.stored: dict[tuple[str, int], int] = {}
         self.began: list[int] = []
-        self.refuses: list[int] = []    # the errors of the next commits, or 0
+        self.refuses: list[int] = []    # error codes of the next commits; 0 is success
 
     def subscribe(self, _: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
@@ -121,7 +121,7 @@ class Library:
 
 
 class Shown:
-    """Standard output: what was written, and whether it is flushed."""
+    """Stands for standard output: `flushed` has the flushed output, `buffered` the rest."""
 
     def __init__(self) -> None:
         self.buffered: list[bytes] = []
@@ -140,7 +140,7 @@ class Shown:
 
 
 class Reader:
-    """One reading, with the library and the output in place of real ones."""
+    """One reading, with a `Library` and a `Shown` in place of librdkafka and standard output."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wanted: Reading, *polls: str) -> None:
         self.now, self.monkeypatch = SimpleNamespace(at=0.0), monkeypatch
@@ -163,7 +163,7 @@ class Reader:
             self.printer.ends = dict(wanted.ends or {})
 
     def group_is(self, state: str) -> None:
-        """What the coordinator says; `looks` are the times at which it was asked."""
+        """Sets the state that the coordinator reports; `looks` has the times of the questions."""
         self.looks: list[float] = []
 
         def describe(*_: object) -> SimpleNamespace:
@@ -179,8 +179,8 @@ class Reader:
 
 @pytest.mark.parametrize("polls", [
     ["joined", "record", "record"],
-    ["", "", "joined", "record", "record"],             # its coordinator is being elected
-    ["joined", "record", "", "", "record"],             # the leader is
+    ["", "", "joined", "record", "record"],             # the group's coordinator is being elected
+    ["joined", "record", "", "", "record"],             # the partition's leader is being elected
 ])
 def test_a_member_of_a_group_reads_to_the_end_across_an_election(
     monkeypatch: pytest.MonkeyPatch, polls: list[str]
@@ -231,7 +231,7 @@ def test_a_member_that_waits_long_looks_at_its_group_once_a_second(
 
 
 def test_a_member_waits_for_partitions_that_others_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may stop before they have read them."""
+    """Those members may stop before they have read their partitions."""
     wanted = Reading(topics=["t"], group="g", idle_ms=5000, group_ends={**WHOLE, ("t", 1): 1})
     read = Reader(monkeypatch, wanted, "joined", "record", "record")
     assert len(read.read()) == 2 and read.now.at == 20
@@ -268,7 +268,7 @@ def member(monkeypatch: pytest.MonkeyPatch, most: int, *polls: str) -> Reader:
 def test_the_position_of_a_partition_without_records_is_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next member would begin at the partition's end otherwise."""
+    """Otherwise the next member would begin at the partition's end."""
     read = member(monkeypatch, 1)
     read.printer.wanted.idle_ms = 5000
     read.read()
@@ -309,7 +309,7 @@ REFUSED = [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS]
 def test_the_last_commit_is_repeated_until_the_rebalance_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a cooperative assignor, a member has its partitions while the group rebalances."""
+    """With a cooperative assignor, a member keeps its partitions while the group rebalances."""
     read = member(monkeypatch, 2, "record", "record", "", "record", "revoked")
     read.consumer.commit_seconds = 1000.0
     read.read()
@@ -322,7 +322,7 @@ def test_the_last_commit_is_repeated_until_the_rebalance_has_ended(
 
 @pytest.mark.parametrize(("refuses", "seconds"), [
     (REFUSED * 9, 15),
-    ([KafkaError.UNKNOWN_MEMBER_ID], 0),        # others have its partitions
+    ([KafkaError.UNKNOWN_MEMBER_ID], 0),        # other members have its partitions
 ])
 def test_the_last_commit_is_not_repeated_in_vain(
     monkeypatch: pytest.MonkeyPatch, refuses: list[int], seconds: int
@@ -339,7 +339,7 @@ def test_the_last_commit_is_not_repeated_in_vain(
 
 @pytest.mark.parametrize(("polls", "refuses"), [
     (["lost"], REFUSED[:1]),
-    (["lost", "joined"], REFUSED[:1]),          # the next commit has the place where it begins
+    (["lost", "joined"], REFUSED[:1]),          # the next commit has the new start offset
     (["revoked"], REFUSED),
     (["revoked"], [*REFUSED[:1], KafkaError.UNKNOWN_MEMBER_ID]),
 ])  # fmt: skip
@@ -374,7 +374,7 @@ def test_the_partitions_that_remain_are_committed_after_a_refusal_at_a_revocatio
 def test_what_was_lost_while_reading_does_not_make_the_last_commit_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its next member reads again what was refused."""
+    """The partition's next member reads the records of the refused commit again."""
     read = member(monkeypatch, 9, "record", "lost")
     read.printer.wanted.idle_ms = 12_000
     read.library.refuses = [*REFUSED]
@@ -415,7 +415,7 @@ def test_a_fatal_error_ends_the_repetition_of_the_last_commit(
 def test_a_revocation_at_the_end_does_not_commit_what_was_not_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The output may have failed: a flush does nothing then."""
+    """After the output has failed, a flush writes nothing, so it must not settle positions."""
     read = member(monkeypatch, 1, "record", "revoked")
     read.consumer.commit_seconds = 1000.0
     read.read()
@@ -434,7 +434,7 @@ def test_a_revocation_at_the_end_does_not_commit_what_was_not_settled(
      [(True, 1), (False, 2), (True, 2)], [{PLACE: 1}, {PLACE: 2}]),
     (["record", "record", "lost"], [*REFUSED, *REFUSED], [(False, 1), (False, 2), (False, 2)], []),
     (["record", "stop"], REFUSED[:1], [(False, 1), (True, 1)], [{PLACE: 1}]),
-    (["record", "revoked", "stop"], REFUSED[:1], [(False, 1)], []),     # as Apache Kafka's
+    (["record", "revoked", "stop"], REFUSED[:1], [(False, 1)], []),     # as in Apache Kafka's tool
 ])  # fmt: skip
 def test_the_verifiable_consumer_reports_a_refused_commit_and_repeats_it_at_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], polls: list[str],
@@ -467,7 +467,7 @@ def test_nothing_is_committed_of_partitions_that_were_lost(
 def test_a_fatal_error_is_told_and_no_commit_is_tried_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another member has taken this one's place: a commit would fail, and hide the reason."""
+    """Another member has taken this one's place, so a commit would fail, and hide the reason."""
     read = member(monkeypatch, 9, "record", "fatal")
     read.consumer.commit_seconds = 1000.0
     with pytest.raises(ClientError, match=r"^fenced$"):
@@ -523,7 +523,7 @@ def test_a_reading_until_a_time_leaves_the_later_records_to_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = member(monkeypatch, 9, "record", "record", "record")
-    read.printer.wanted.until = 2               # the records' times are their offsets
+    read.printer.wanted.until = 2               # each record's timestamp is its offset
     monkeypatch.setattr(read.library, "pause", lambda _: None, raising=False)
     assert read.read() == [b"0", b"1"]
     read.printer.end()

@@ -1,5 +1,6 @@
-"""The command lines that pages show, indented beside their text, do what the page says. Addresses
-and directories are this test's own. Blocks of commands have other tests (tests/documents.py)."""
+"""The indented command lines in the documentation do what their page says. The tests replace the
+addresses and directories. The blocks of commands in the pages have other tests: see
+tests/documents.py."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.tools.logs import write_log
 
 @contextmanager
 def serving(words: list[str], folder: Path) -> Iterator[str]:
-    """A command that starts a broker; yields its ready line, and stops it."""
+    """Run a command that starts a broker; yield its ready line, and stop it at the end."""
     command = [sys.executable, "-m", "ottla", *words, "--override", "listeners=PLAINTEXT://:0"]
     with subprocess.Popen(
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

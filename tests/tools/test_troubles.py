@@ -1,6 +1,8 @@
-"""Every command amid troubles: one clear line on stderr, Kafka's exit status, never a traceback.
+"""Every command that fails prints one clear line to stderr and no traceback. Commands with the
+names of Kafka's tools end with Kafka's exit status.
 
-The commands and a line that works for each come from the table, so that a new command is asked too.
+The commands, and a working line for each, come from the command table. So new commands are tested,
+too.
 """
 
 from __future__ import annotations
@@ -33,19 +35,19 @@ from tests.tools.command_lines import (
 from tests.tools.forks import Forks
 
 NO_RECORDS = "Processed a total of 0 messages\n"
-"""What kafka-console-consumer says at its end, whatever ended it."""
+"""What kafka-console-consumer prints at its end, for whatever reason it ends."""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files that the examples name."""
+    """The working directory, with the files that the examples name."""
     fill(tmp_path, "orders", CLUSTER)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def clear(done: Done, *, ok: bool = False) -> None:
-    """One line on stderr and a status other than 0; with `ok` success may be right, too."""
+    """Assert that the command failed with one line on stderr. With `ok`, it may succeed, too."""
     assert "Traceback" not in done.err and "unexpected" not in done.err, done
     if done.status or not ok:
         assert done.status in (1, 2), done
@@ -81,7 +83,7 @@ def test_a_broker_out_of_reach(
         if "cluster" in COMMANDS[words].marks:
             given += ["--timeout", "0.2"]
         done = Ottla(address)(given, b"a\n")
-    # Apache Kafka's consumer-groups prints "Error: …" and ends with 0, as others do.
+    # Apache Kafka's consumer-groups, and other tools, print "Error: …" and end with 0.
     clear(done, ok=words == "kafka-consumer-groups" or words in ENDS_WITH_0)
     assert f"cannot reach a broker at {address}" in done.err, done.err
 
@@ -100,8 +102,8 @@ FILTERED = {
     "kafka-broker-api-versions", "kafka-features", "kafka-transactions",
     "kafka-console-producer", "kafka-verifiable-producer",
 }
-"""Those that may succeed and show less, as a broker shows only what one may describe; and Kafka's
-producers, which report what was not acknowledged and end with 0."""
+"""Commands that may succeed and show less, because a broker shows only what the user may describe;
+and Kafka's producers, which report unacknowledged records and end with 0."""
 
 
 @pytest.mark.parametrize("words", REMOTE)
@@ -119,7 +121,7 @@ def open_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBro
 
 
 def stock(ottla: Ottla) -> None:
-    """The topic and the group of the examples, some of which delete them."""
+    """Create the examples' topic and group if they are missing: some examples delete them."""
     if "orders" not in ottla.ok("topic list -o name").split():
         ottla.ok("topic create orders --partitions 3")
         ottla.ok("perf produce orders --records 10000 --size 10")
@@ -131,7 +133,7 @@ MISSING_IS_FINE = {
     "acl add", "acl delete", "mirror", "kafka-mirror-maker", "kafka-console-producer",
     "kafka-verifiable-producer", "kafka-streams-application-reset", "reassign cancel",
 }
-"""Those about names which need not exist yet, or that end with 0 in Apache Kafka, too."""
+"""Commands whose names need not exist yet, or that end with 0 in Apache Kafka as well."""
 
 
 @pytest.mark.parametrize("words", ABOUT_A_TOPIC)
@@ -170,8 +172,8 @@ def test_output_that_nobody_reads(
     done = forks.wait()
     if words in CREATE:
         ottla("topic delete orders --yes")
-    same = "same cluster" in done.err          # the mirror's example has one cluster here
-    assert done.status == 0 or not words.startswith("kafka-") or same, done     # as a JVM's
+    same = "same cluster" in done.err          # the mirror's source and target are one cluster here
+    assert done.status == 0 or not words.startswith("kafka-") or same, done     # as Java's tools do
     said = [line for line in done.err.splitlines() if line]
     assert len(said) <= 1 and "Traceback" not in done.err, done
     assert "BrokenPipe" not in done.err and "unexpected" not in done.err, done

@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def verified(capsys: Capture, *arguments: object) -> tuple[int, str]:
-    """The status and what was printed."""
+    """Runs the command; returns its status and what it printed."""
     status = run("verify", *arguments)
     seen = capsys.readouterr()
     return status, seen.out + seen.err
@@ -280,7 +280,7 @@ def test_what_is_not_there_cannot_be_looked_at(data: Path, capsys: Capture) -> N
 
 
 def test_a_directory_of_data_directories_names_them(data: Path, capsys: Capture) -> None:
-    """As `ottla cluster start` makes them: `broker-1` looks like a partition's name."""
+    """`ottla cluster start` makes such a directory; `broker-1` looks like a partition's name."""
     inside = [data / "all" / f"broker-{number}" for number in (1, 2)]
     for path in inside:
         path.mkdir(parents=True)
@@ -311,7 +311,8 @@ def test_long_checks_say_how_far_they_are(capsys: Capture) -> None:
 
 
 def several_epochs(data: Path) -> Path:
-    """A partition of 40 batches, the last 30 of an epoch that its checkpoint does not have."""
+    """Make a partition of 40 batches without indexes. Its epoch checkpoint lacks the epoch of the
+    last 30 batches."""
     log = open_log(data, "e-0")
     for number in range(40):
         log.append_bytes(some(b"x" * 400), 0 if number < 10 else 1)
@@ -346,7 +347,7 @@ def test_what_the_next_start_repairs_after_a_kill_is_one_note_and_no_error(
 def test_indexes_that_a_killed_broker_had_not_written_are_no_error(
     data: Path, capsys: Capture, clean: bool
 ) -> None:
-    """The segment was flushed to its end before."""
+    """According to the recovery point, the segment was flushed to its end."""
     several_epochs(data)
     (data / "e-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 10\n")
     (data / "recovery-point-offset-checkpoint").write_text("0\n2\nt 0 6\ne 0 40\n")

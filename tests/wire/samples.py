@@ -46,7 +46,7 @@ def sample(struct_class: type[Struct], version: int, rng: random.Random) -> Any:
 def sample_value(
     field: Field, struct_class: type[Struct] | None, version: int, rng: random.Random
 ) -> Any:
-    """A random value for a field, null too where the version allows it."""
+    """A random value for a field; sometimes null if the version allows it."""
     if version in field.nullable and rng.random() < 0.3:
         return None
     if field.array:

@@ -1,4 +1,4 @@
-"""The table of APIs follows from the schemas, and so do the committed files."""
+"""The table of APIs and the generated files in the repository agree with the schemas."""
 
 from __future__ import annotations
 

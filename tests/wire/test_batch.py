@@ -1,7 +1,7 @@
 """The rules for a producer's batch, and the error code for breaking each of them.
 
-The table is Apache Kafka 4.3.1's behaviour, but for two rows: an unknown codec and damaged
-compressed data get a code of their own instead of UNKNOWN_SERVER_ERROR.
+The codes are those of Apache Kafka 4.3.1, except in two cases: for an unknown codec and for damaged
+compressed data, Apache Kafka answers UNKNOWN_SERVER_ERROR, and Ottla a more precise code.
 """
 
 import pytest
@@ -28,7 +28,7 @@ CODECS = pytest.mark.parametrize("codec", list(Codec))
 def batch_of(
     count=3, codec=0, key=b"k", timestamp=NOW, pid=-1, epoch=-1, sequence=-1, transactional=False
 ):
-    """What a stock client makes of `count` records, a millisecond apart."""
+    """The batch that kafka-python makes of `count` records, which are a millisecond apart."""
     builder = DefaultRecordBatchBuilder(2, codec, transactional, pid, epoch, sequence, 1 << 20)
     for offset in range(count):
         builder.append(offset, timestamp + offset, key, b"value", [("h", b"1"), ("n", None)])
@@ -44,7 +44,7 @@ def sealed(batch):
 
 
 def patched(batch, at, value, size):
-    """A header field changed, with a valid checksum."""
+    """The batch with a changed header field, and a valid checksum."""
     batch[at : at + size] = value.to_bytes(size, "big", signed=True)
     return sealed(batch)
 
@@ -62,7 +62,7 @@ def record(body, length=None):
 
 
 def refusal(batch, **limits):
-    """The code that the batch is refused with; its bytes stay as they were."""
+    """The error code with which the batch is refused. Asserts that its bytes do not change."""
     before = bytes(batch)
     with pytest.raises(ProtocolError) as raised:
         check(batch, BatchLimits(now_ms=NOW, **limits))
@@ -111,8 +111,8 @@ def test_the_first_producer_id_may_write_transactions():
 
 
 def test_a_true_checksum_does_not_excuse_a_false_byte():
-    """Every byte of the records changed to every value: accepted with another meaning, or
-    refused."""
+    """Each byte of the records gets each value. The batch is then refused, or is accepted as a
+    valid batch with other contents."""
     whole = batch_of(2)
     for at in range(61, len(whole)):
         for value in range(256):

@@ -1,5 +1,4 @@
-"""Seeded, structured damage to batches: the C validator and a slow one in Python agree on all of
-it."""
+"""The C validator and a slow validator in Python agree on batches with random faults."""
 
 import random
 
@@ -78,7 +77,7 @@ class Reader:
 
 
 def reference(batch, *, log_append_time, compacted):
-    """The stored form of a valid batch; raises InvalidBatch."""
+    """The stored form of a valid batch. Raises InvalidBatch if the batch is not valid."""
     demand(len(batch) >= 12)
     demand(field(batch, "length") >= 14, ErrorCode.CORRUPT_MESSAGE)
     demand(len(batch) >= field(batch, "length") + 12)
@@ -147,7 +146,7 @@ def sealed(batch):
 
 
 def varint(value, bits=64, padding=0):
-    """Zigzag; `padding` bytes more than it needs."""
+    """A zigzag varint with `padding` more bytes than it needs."""
     value = (value << 1 ^ value >> bits - 1) % (1 << bits)
     out = bytearray()
     while value > 127 or padding > 0:
@@ -158,8 +157,8 @@ def varint(value, bits=64, padding=0):
 
 
 def odd(chance, number, true, bits=32):
-    """The right number, or a neighbour, or a boundary value; sometimes with an overlong
-    encoding."""
+    """The varint of the right number, or with `chance` of a neighbour or a boundary value;
+    sometimes in an overlong encoding."""
     if number.random() < chance:
         true = number.choice([true + 1, true - 1, *ODD])
     padding = number.choice([1, 3, 4, 5, 9]) if number.random() < chance / 3 else 0

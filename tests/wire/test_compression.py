@@ -1,4 +1,4 @@
-"""Each codec both ways, against kafka-python's, and the handling of damaged or hostile data."""
+"""Each codec agrees with kafka-python's both ways, and refuses damaged or hostile data."""
 
 import gzip
 import sys
@@ -77,7 +77,7 @@ def test_every_truncation_is_found(codec):
     packed = compress(codec, TEXT[:3000] + NOISE[:500])
     for size in range(len(packed)):
         if codec == Codec.SNAPPY and size == len(XERIAL_HEADER):
-            continue  # xerial frames have no end mark: this is a whole file of no blocks
+            continue  # xerial frames have no end mark, so this is a valid file without blocks
         with pytest.raises(CorruptMessage):
             decompress(codec, packed[:size], CAP)
 
@@ -250,7 +250,7 @@ def test_zstd_frames_of_any_shape_are_read():
 @pytest.mark.parametrize("single", [True, False])
 @pytest.mark.parametrize("flag, size", [(0, 200), (1, 256), (1, 300), (2, 300), (3, 300)])
 def test_zstd_headers_of_any_size_are_read(dictionary, single, flag, size):
-    """The frame of one raw block, with a dictionary id of none to four bytes, which is 0."""
+    """The frame has one raw block, and a dictionary id of 0 that takes 0, 1, 2 or 4 bytes."""
     data = (bytes(range(100)) * 3)[:size]
     announced = size - 256 if flag == 1 else size
     header = bytes([flag << 6 | single << 5 | dictionary])
@@ -275,7 +275,7 @@ def test_a_zstd_frame_that_declares_more_than_its_blocks_hold_is_refused():
 
 
 def test_a_zstd_frame_that_announces_too_much_is_not_decompressed(monkeypatch):
-    """The library would allocate the announced size. The frames before it count, too."""
+    """zstandard would allocate the announced size. The limit is for all frames together."""
     taken = []
     context = SimpleNamespace(
         decompress=lambda frame, max_output_size: taken.append(len(frame)) or bytes(600))
@@ -335,7 +335,7 @@ def test_a_raw_snappy_block_has_its_size_in_groups_of_seven_bits(size):
 
 
 def test_a_snappy_block_may_be_as_small_as_the_format_allows():
-    """A copy of 64 bytes takes three: the first one needs a byte to copy."""
+    """Three bytes copy up to 64 bytes; the first copy needs a literal byte before it."""
     packed = snappy.compress(bytes(60_000))
     assert 60_000 / len(packed) > 20
     assert decompress(Codec.SNAPPY, packed, CAP) == bytes(60_000)

@@ -1,4 +1,4 @@
-"""The limits of Apache Kafka 4.4: elements of an array, tagged fields of a struct."""
+"""Arrays have Apache Kafka 4.4's limit of elements, and structs its limit of tagged fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def varint(number: int) -> bytes:
 
 
 def heartbeat(tags: int) -> bytes:
-    """A heartbeat with tagged fields that nobody knows, each of them empty."""
+    """A heartbeat with this many unknown tagged fields, each of them empty."""
     plain = HeartbeatRequest(group_id="g", member_id="m").encode(4)
     assert plain[-1] == 0
     return plain[:-1] + varint(tags) + b"".join(varint(100 + tag) + b"\0" for tag in range(tags))

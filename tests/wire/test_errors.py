@@ -1,4 +1,4 @@
-"""Error codes as people read them."""
+"""Error codes and their names are Kafka's, and an error says what was wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import kafka.errors as oracle
 from ottla.wire.errors import MESSAGE_MAX, ErrorCode, ProtocolError, name_of
 
 RENAMED = {-1, 0, 6, 10, 17, 39}
-"""Codes that kafka-python names in another way than Apache Kafka's newer versions."""
+"""Codes whose names in kafka-python differ from those in newer versions of Apache Kafka."""
 
 
 def test_an_error_is_logged_by_its_name_also_one_of_a_later_version() -> None:

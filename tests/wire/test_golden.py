@@ -20,7 +20,7 @@ MUTATIONS = 8
 
 
 def split(frame: Frame) -> tuple[bytes, bytes, bytes, Any, int]:
-    """Header, header encoded again, body, the body's class and version."""
+    """Returns the header, the header encoded again, the body, and the body's class and version."""
     api = APIS[frame.key]
     version = frame.version if frame.body_version is None else frame.body_version
     if frame.direction == "request":
@@ -62,7 +62,7 @@ def test_truncated_frames_raise_malformed_message(file_name: str) -> None:
         _, _, body, message_class, version = split(frame)
         size = len(message_class.decode(body, version).encode(version))
         if size < len(body):
-            continue        # unknown tags or trailing bytes: the end of the message is elsewhere
+            continue        # unknown tags or trailing bytes: `size` is not the frame's end
         for cut in sorted(rng.sample(range(size), min(size, CUTS_MAX))):
             with pytest.raises(MalformedMessage):
                 message_class.decode(body[:cut], version)

@@ -1,7 +1,8 @@
-"""Our codec against kafka-python's: the same bytes both ways, every API and version it declares.
+"""Our codec and kafka-python's agree both ways, in every API and version that both define.
 
-kafka-python treats every lowest version as 0, so it is used only inside the ranges of its own
-definitions. Fields are compared by position: names differ between the two, and between releases.
+kafka-python accepts versions from 0 on, even below the lowest version of its own definition, so the
+tests use only versions of the definition. They compare fields by position, because kafka-python has
+other field names, which change between its releases.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from ottla.wire.messages import Message, Struct
 from tests.wire.samples import sample
 
 SAMPLES = 6
-# Reads every failed response as version 0; Apache Kafka does so for error 35 alone.
-UNKNOWN_OPERATIONS = -(2**31)           # read as None if it means authorized operations
+UNKNOWN_OPERATIONS = -(2**31)           # kafka-python reads these authorized operations as None
+# kafka-python reads every failed response of this API as version 0; Apache Kafka does so only for
+# error 35 (UNSUPPORTED_VERSION).
 ERROR_CODE_FIRST = {"ApiVersionsResponse"}
 
 
@@ -50,7 +52,7 @@ PAIRS = [
 
 
 def versions_of(message: type[Message], oracle: Any) -> list[int]:
-    """The versions inside both ranges."""
+    """The versions that both define."""
     first, last = oracle._valid_versions
     return [v for v in range(first, last + 1) if v in message.VERSIONS]
 
@@ -79,7 +81,7 @@ def test_both_codecs_make_the_same_bytes_and_values(
 
 
 def compare(ours: Struct, theirs: Any, version: int) -> None:
-    """The same values in the same places."""
+    """Assert that both have the same values in the same places."""
     our_fields = [f for f in ours.LAYOUT.fields if version in f.versions]
     their_fields = [f for f in theirs._struct._fields if f.for_version_q(version)]
     our_plain = [f.name for f in our_fields if f.tag is None]
@@ -89,7 +91,7 @@ def compare(ours: Struct, theirs: Any, version: int) -> None:
     their_tags = {f._tag: f.name for f in their_fields if f.tagged_field_q(version)}
     defaults = type(ours)()
     for field in our_fields:
-        # A tagged field that is not sent has no value there, or another default.
+        # A tagged field with the default is not sent; kafka-python may have another default.
         if field.tag is not None and getattr(ours, field.name) != getattr(defaults, field.name):
             pairs.append((field.name, their_tags[field.tag]))
     for our_name, their_name in pairs:
@@ -103,7 +105,7 @@ def compare_values(ours: Any, theirs: Any, version: int) -> None:
         assert len(ours) == len(theirs)
         for our_item, their_item in zip(ours, theirs, strict=True):
             compare_values(our_item, their_item, version)
-    elif isinstance(theirs, set):       # authorized operations, given as the numbers of the bits
+    elif isinstance(theirs, set):       # authorized operations, as bit numbers
         assert {bit for bit in range(32) if ours >> bit & 1} == theirs
     elif isinstance(theirs, uuid.UUID):
         assert ours == theirs.bytes

@@ -1,4 +1,4 @@
-"""Message formats v0 and v1, against kafka-python's builder and reader of them."""
+"""Message formats v0 and v1 agree with kafka-python's builder and reader."""
 
 import struct
 import zlib
@@ -29,7 +29,7 @@ RECORDS = st.lists(
 
 
 class XxHash:
-    """Provides what kafka-python imports from a package that nothing else here needs."""
+    """Stands for the package xxhash, which only kafka-python would need."""
 
     def __init__(self, data):
         self.value = xxh32(bytes(data))

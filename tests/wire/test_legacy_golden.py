@@ -26,7 +26,7 @@ def frames(name, direction, versions):
 
 
 def message_sets(data, position, partition_header):
-    """The records of every partition, where topics begin at `position`."""
+    """Yields the records of each partition; the array of topics begins at `position`."""
     (topics,) = struct.unpack_from(">i", data, position)
     position += 4
     for _ in range(topics):
@@ -43,7 +43,7 @@ def message_sets(data, position, partition_header):
 
 
 def produced():
-    """Of Produce requests 0 to 2: | acks int16 | timeout int32 | topics | after the header."""
+    """The sets in Produce requests 0 to 2: header | acks int16 | timeout int32 | topics."""
     for frame, data in frames("00-produce.jsonl.gz", "request", (0, 1, 2)):
         (size,) = struct.unpack_from(">h", data, 8)
         for found in message_sets(data, 10 + max(size, 0) + 6, ">ii"):
@@ -51,7 +51,7 @@ def produced():
 
 
 def fetched():
-    """Of Fetch responses 0 to 3: | correlation id | throttle time, 1+ | topics |."""
+    """The sets in Fetch responses 0 to 3: correlation id | throttle time (1+) | topics."""
     for frame, data in frames("01-fetch.jsonl.gz", "response", (0, 1, 2, 3)):
         position = 8 if frame["version"] else 4
         for found in message_sets(data, position, ">ihqi"):
@@ -59,7 +59,8 @@ def fetched():
 
 
 def shallow(data):
-    """Each whole message of a set; its offset, attributes, time, LZ4 header, plain inside."""
+    """Yields each whole message of a set, and its offset, attributes, timestamp, LZ4 header (or
+    None) and decompressed content."""
     position = 0
     while position + 12 <= len(data):
         offset, size = struct.unpack_from(">qi", data, position)
@@ -83,7 +84,7 @@ def shallow(data):
 
 
 def stored(data):
-    """The batches that the broker had when it made this set: one a compressed message."""
+    """The batches from which the broker made this set; each compressed message was one batch."""
     batches, plain = [], []
     for message, (_, attributes, _, _, _) in shallow(data):
         records = read_message_set(message)
@@ -113,7 +114,8 @@ def test_what_old_clients_sent_becomes_a_batch_that_passes(data):
 
 @pytest.mark.parametrize("data", list(fetched()))
 def test_conversion_down_gives_what_kafka_gave(data):
-    """Bytes of plain messages; of compressed ones offset, attributes, time, LZ4 header, inside."""
+    """Plain messages are equal; compressed ones have equal offsets, attributes, timestamps, LZ4
+    headers and contents."""
     converted = down_convert(stored(data), data[16])
     theirs, ours = list(shallow(data)), list(shallow(converted))
     assert [content for _, content in ours] == [content for _, content in theirs]

@@ -1,4 +1,4 @@
-"""The LZ4 frames of message format v0: their header checksum is wrong as Kafka's was."""
+"""LZ4 frames in message format v0 have the wrong header checksum that Kafka wrote."""
 
 from __future__ import annotations
 

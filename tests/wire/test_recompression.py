@@ -1,4 +1,4 @@
-"""A topic's own codec: what changes in a batch, what does not, and when it is refused."""
+"""Recompression with a topic's codec: what it changes in a batch, and when a batch is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS = (
 
 
 def stored(batch: bytes, **limits: object) -> BatchView:
-    """What a topic with these limits stores of a batch."""
+    """The batch as a topic with these limits stores it."""
     made = BatchLimits(now_ms=2_000, **limits)  # type: ignore[arg-type]
     checked = bytearray(batch)
     check(checked, made)
@@ -92,7 +92,7 @@ def test_a_batch_is_bounded_as_it_is_sent_and_as_it_is_stored() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
 def test_a_compressed_record_is_bounded_decompressed(codec: Codec) -> None:
-    """As in Apache Kafka 4.4: INVALID_RECORD, and only if a batch is compressed."""
+    """As in Apache Kafka 4.4, the error is INVALID_RECORD; only compressed batches are bounded."""
     records = [Record(-1, 1, None, b"x" * size) for size in (10, 500, 20)]
     body = 500 + 7          # attributes, two deltas, two lengths (one of 2 bytes), header count
     assert stored(build_batch(records, codec=codec), record_size_max=body).record_count == 3

@@ -1,4 +1,4 @@
-"""Records into batches and out again, against kafka-python's builder and reader."""
+"""Records are built into batches and read again; kafka-python agrees in both directions."""
 
 import pytest
 from hypothesis import given, settings
@@ -113,7 +113,7 @@ def test_offsets_may_have_gaps_as_compaction_leaves_them():
 
 
 def test_a_batch_may_outlive_its_records():
-    """Compaction keeps the last batch of a producer for its sequence."""
+    """Compaction keeps a producer's last batch without records, for its sequence number."""
     data = build_batch([], base_offset=5, last_offset=9, producer_id=3, max_timestamp=77, codec=2)
     view = BatchView(data)
     assert (view.records(), view.last_offset, view.record_count) == ([], 9, 0)

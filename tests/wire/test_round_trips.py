@@ -1,4 +1,4 @@
-"""Every message of every version decodes from its own bytes unchanged."""
+"""A message of any version is the same after it is encoded and decoded."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ARRAYS: list[tuple[type[Message], tuple[str, ...]]] = [
 
 
 def elements(message: Any, path: tuple[str, ...]) -> list[Any]:
-    """The elements of an array, which are taken out of the message."""
+    """Returns the elements of the array at `path`, and removes them from the message."""
     here = getattr(message, path[0]) or []
     if len(path) > 1:
         return [each for inner in here for each in elements(inner, path[1:])]

@@ -80,7 +80,7 @@ def test_a_second_line_says_who_serves_an_api_and_what_sets_it_apart() -> None:
     [
         ("  served groups   roles admired\n", "roles \\['admired'\\] are not among"),
         ("  roles audited\n", "needs `served NAME`"),
-        ("  served versions\n", "needs `served NAME`"),      # a word of the language
+        ("  served versions\n", "needs `served NAME`"),      # a keyword of the schema language
     ],
 )
 def test_a_role_that_means_nothing_is_a_mistake(line: str, reason: str) -> None:

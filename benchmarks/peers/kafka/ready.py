@@ -1,6 +1,7 @@
 """Waits until a broker answers: ready.py HOST PORT TIMEOUT_S [T0_NS [PID]].
 
-Prints the milliseconds since T0_NS (or since the call). Uses the standard library only.
+Prints the milliseconds from T0_NS (by default the start of this script) to the first ApiVersions
+and Metadata replies. Uses the standard library only.
 """
 
 import os
@@ -13,7 +14,7 @@ API_VERSIONS, METADATA = 18, 3
 
 
 def ask(sock: socket.socket, api_key: int, version: int, body: bytes = b"") -> bytes:
-    """One request with header version 1, and the body of its reply."""
+    """Send one request with header version 1; returns the body of its reply."""
     message = struct.pack(">hhih", api_key, version, api_key, 5) + b"ready" + body
     sock.sendall(struct.pack(">i", len(message)) + message)
     with sock.makefile("rb") as replies:
@@ -27,9 +28,10 @@ def ask(sock: socket.socket, api_key: int, version: int, body: bytes = b"") -> b
 def wait_until_ready(
     host: str, port: int, timeout_seconds: float, started_ns: int, pid: int = 0
 ) -> tuple[float, float]:
-    """Milliseconds from `started_ns` to the first ApiVersions and the first Metadata with a broker.
+    """Poll every 10 ms until the broker answers; returns the milliseconds from `started_ns` to the
+    first ApiVersions reply, and to the first Metadata reply that lists a broker.
 
-    Polls every 10 ms. TimeoutError when the time is up, ChildProcessError when process `pid` ended.
+    Raises TimeoutError when the time is up, and ChildProcessError when process `pid` has ended.
     """
     deadline = time.monotonic() + timeout_seconds
     api_versions_ms = 0.0
@@ -41,7 +43,7 @@ def wait_until_ready(
                 sock.settimeout(5)
                 ask(sock, API_VERSIONS, 0)
                 api_versions_ms = api_versions_ms or (time.time_ns() - started_ns) / 1e6
-                # Metadata v1 with an empty list of topics: brokers only.
+                # In Metadata v1, an empty list of topics asks for the brokers only.
                 brokers = ask(sock, METADATA, 1, struct.pack(">i", 0))
                 if struct.unpack_from(">i", brokers)[0] >= 1:
                     return api_versions_ms, (time.time_ns() - started_ns) / 1e6

@@ -1,4 +1,4 @@
-"""All scenes by name, one file for each area; README.md says how they are run."""
+"""All scenes by name, one file for each area; ../README.md says how to run them."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ SCENES: dict[str, Callable[[Talk], None]] = {
 GUARDED: dict[str, Callable[[Talk], None]] = {
     scene.__name__.replace("_", "-"): scene for scene in access.SCENES
 }
-"""Scenes for brokers with an authorizer, whose super user is everybody."""
+"""Scenes for brokers with an authorizer, for which every client is a super user."""

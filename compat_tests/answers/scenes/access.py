@@ -17,14 +17,14 @@ def rule(name: str = "t", **more: object) -> Body:
 
 
 def rule_filter(name: str | None, **more: object) -> Body:
-    """A filter that matches all ACLs of a name."""
+    """A filter that matches all ACLs of resources with this name (any name if None)."""
     return {"resource_type_filter": 1, "resource_name_filter": name, "pattern_type_filter": 1,
             "principal_filter": None, "host_filter": None, "operation": 1,
             "permission_type": 1} | more
 
 
 def creating_rules(talk: Talk) -> None:
-    """ACLs created with every field wrong, and described again."""
+    """Creates ACLs, with each field wrong in turn, and describes them."""
     for kind in (2, 3, 4, 5, 6, 7):
         name = talk.fresh("r") if kind != 4 else "kafka-cluster"
         talk.explore("CreateAcls", lambda kind=kind, name=name: {  # type: ignore[misc]
@@ -44,7 +44,7 @@ def creating_rules(talk: Talk) -> None:
 
 
 def finding_rules(talk: Talk) -> None:
-    """Filters with every field wrong, for describing and deleting."""
+    """Describes and deletes ACLs by filters, with each field of a filter wrong in turn."""
     name = talk.fresh("r")
 
     def create() -> None:
@@ -67,7 +67,7 @@ def finding_rules(talk: Talk) -> None:
 
 
 def operations_allowed(talk: Talk) -> None:
-    """Authorized operations, requested and not."""
+    """Requests with and without the flag that asks for authorized operations."""
     topic, group = talk.topic("t"), talk.fresh("g")
     for asked in (False, True):
         for version in range(3, 7):

@@ -33,7 +33,7 @@ def elections(talk: Talk) -> None:
 
 
 def reassignments(talk: Talk) -> None:
-    """Reassignments to existing and missing brokers, and their list."""
+    """Reassignments to existing and missing brokers, and lists of reassignments."""
     topic = talk.topic("t", 2)
 
     def make(replicas: Any = (1,)) -> Body:
@@ -55,7 +55,7 @@ def reassignments(talk: Talk) -> None:
 
 
 def quotas(talk: Talk) -> None:
-    """Quotas set, described by all sorts of filters, and removed."""
+    """Sets quotas, describes them by many filters, and removes them."""
     user, client = talk.fresh("user"), talk.fresh("client")
 
     def entity(kind: str, name: str | None) -> Body:
@@ -158,7 +158,7 @@ def features(talk: Talk) -> None:
             update = {"feature": name, "max_version_level": level, "allow_downgrade": False,
                       "upgrade_type": kind}
             if version == 0 and name == "transaction.version" and level == 1:
-                continue                       # it would not only be validated
+                continue                       # version 0 would make the change
             for updates in ([update], [update, update]):
                 talk.ask("UpdateFeatures", version, {
                     "timeout_ms": 5000, "feature_updates": updates, "validate_only": True})
@@ -167,7 +167,7 @@ def features(talk: Talk) -> None:
 
 
 def quorum(talk: Talk) -> None:
-    """DescribeQuorum, voters, and missing brokers."""
+    """DescribeQuorum, UnregisterBroker of missing brokers, AddRaftVoter and RemoveRaftVoter."""
     talk.explore("DescribeQuorum", lambda: {
         "topics": [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}],
     }, stride=1)  # fmt: skip
@@ -187,7 +187,7 @@ def quorum(talk: Talk) -> None:
 
 
 def authentication(talk: Talk) -> None:
-    """SASL on a listener without it, and delegation tokens on a broker without them."""
+    """SASL, delegation tokens and ACLs, none of which is enabled on the broker."""
     for version in (0, 1):
         for mechanism in ("PLAIN", "", "nonsense", "SCRAM-SHA-256"):
             talk.ask("SaslHandshake", version, {"mechanism": mechanism})

@@ -17,7 +17,7 @@ BEFORE_IDS = range(VERSIONS.start, 13)
 
 
 def produce_places(talk: Talk) -> None:
-    """Topics and partitions that exist, are missing, are empty, and are named twice."""
+    """Existing, missing and repeated topics and partitions, with all sorts of acks."""
     topic = talk.topic("t", 3)
 
     def make() -> Body:
@@ -57,7 +57,7 @@ def read_all(talk: Talk, topic: str, partitions: int = 1) -> None:
 
 
 def with_bytes(data: bytes, at: int, form: str, value: int, mend: bool = True) -> bytes:
-    """A batch with one field of its header changed, and a recomputed checksum."""
+    """A batch with one changed field in its header, and with `mend` a correct checksum."""
     changed = bytearray(data)
     struct.pack_into(form, changed, at, value)
     if mend and len(changed) >= 61:
@@ -131,7 +131,7 @@ def wrong_batches() -> dict[str, bytes]:
 
 
 def departures() -> list[bytes]:
-    """Record data that Apache Kafka stores and Ottla refuses, see ARCHITECTURE.md."""
+    """Record data that Apache Kafka stores and Ottla refuses; see ARCHITECTURE.md."""
     return [
         with_bytes(batch("a", "b"), 27, ">q", -2),
         build_batch([Record(0, 1, b"k", b"v"), Record(5, 1, b"k", b"v")]),
@@ -167,7 +167,7 @@ def produce_batches(talk: Talk) -> None:
 
 
 def produce_internal(talk: Talk) -> None:
-    """To internal topics, and with mismatched names."""
+    """Produce to internal topics, missing topics and invalid names."""
     talk.topic("t")
     names = ("__consumer_offsets", "__transaction_state", "__cluster_metadata",
              "__ottla_metadata", "nobody", "", "not legal/")

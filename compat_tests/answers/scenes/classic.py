@@ -1,4 +1,4 @@
-"""Classic groups: joining, assigning, heartbeats, leaving; and what administrators see."""
+"""Classic groups: join, sync, heartbeat and leave requests, and what administrators see."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sync_body(group: str, member: str, generation: int, **more: Any) -> Body:
 
 
 def joined(talk: Talk, group: str, instance: str | None = None, version: int = 3) -> str:
-    """A stable group of one member; its member id."""
+    """Make a stable group of one member; returns the member's id."""
     version = 5 if instance is not None else version
     answer = talk.ask("JoinGroup", version, join_body(group, instance=instance))
     if version >= 4 and instance is None:
@@ -52,9 +52,10 @@ def describe(talk: Talk, *groups: str, version: int = 6) -> None:
 
 
 def join_fields(talk: Talk) -> None:
-    """First joins with every field wrong, each to a group of its own.
+    """First JoinGroup requests with each field wrong in turn, each to a group of its own.
 
-    Of some thousand groups that Kafka has only just created, it describes one as not found.
+    Kafka describes about one of several thousand groups as not found if it has only just created
+    the group. So the scene pauses before it describes a group.
     """
 
     def make() -> Body:
@@ -86,7 +87,7 @@ def join_fields(talk: Talk) -> None:
 
 
 def members_fields(talk: Talk) -> None:
-    """SyncGroup, Heartbeat, LeaveGroup to a stable group with every field wrong."""
+    """SyncGroup, Heartbeat and LeaveGroup to a stable group, with each field wrong in turn."""
     group, still = talk.fresh("g"), talk.fresh("static")
     member, static = joined(talk, group), joined(talk, still, "one")
 
@@ -139,7 +140,7 @@ def static_members(talk: Talk) -> None:
 
 
 def rebalances(talk: Talk) -> None:
-    """A second member joins: answers and states meanwhile, in every version."""
+    """Answers and group states while a second member joins, in every version of DescribeGroups."""
     for version in COMMON_VERSIONS[ApiKey.DESCRIBE_GROUPS]:
         group = talk.fresh("g")
         first = joined(talk, group)
@@ -174,7 +175,7 @@ def rebalances(talk: Talk) -> None:
 
 
 def until_state(talk: Talk, group: str, state: str) -> None:
-    """Repeat a request, without recording it, until a group is in a state."""
+    """Repeat a request, without recording it, until the group is in this state."""
     body = {"groups": [group], "include_authorized_operations": False}
     noted = len(talk.entries)
     for _ in range(1000):
@@ -186,7 +187,7 @@ def until_state(talk: Talk, group: str, state: str) -> None:
 
 
 def group_administration(talk: Talk) -> None:
-    """DescribeGroups, ListGroups, DeleteGroups with every field wrong."""
+    """DescribeGroups, with each field wrong in turn, ListGroups and DeleteGroups."""
     group, empty = talk.fresh("g"), talk.fresh("empty")
     joined(talk, group)
     member = joined(talk, empty)
@@ -206,7 +207,7 @@ def group_administration(talk: Talk) -> None:
 
 
 def answer_of_list(talk: Talk, version: int, body: Body) -> None:
-    """ListGroups, of which only the scene's own groups are recorded."""
+    """Send ListGroups; record only the scene's own groups."""
     talk.ask("ListGroups", version, body)
     answer = talk.entries[-1].answer
     if isinstance(answer, dict):

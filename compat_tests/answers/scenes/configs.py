@@ -23,7 +23,7 @@ def describe_body(kind: int, name: str, keys: list[str] | None = None, **more: A
 
 
 def describe_configs(talk: Talk) -> None:
-    """Every kind of resource, existing or not, all settings or some."""
+    """DescribeConfigs of all or some settings, for existing and missing resources of every type."""
     topic = talk.topic("t", 1, retention_ms="5000")
     keys = ["retention.ms", "cleanup.policy", "no.such"]
     talk.explore("DescribeConfigs", lambda: describe_body(TOPIC, topic, keys),
@@ -46,7 +46,7 @@ def describe_configs(talk: Talk) -> None:
 
 
 def group_settings(talk: Talk) -> None:
-    """Settings of groups and of client metrics, and which of them have any."""
+    """Settings of groups and of client metrics, and the list of resources that have settings."""
     group, metrics = talk.fresh("g"), talk.fresh("m")
     for kind, name, key, value in (
         (GROUP, group, "consumer.session.timeout.ms", "46000"),
@@ -78,7 +78,7 @@ def group_settings(talk: Talk) -> None:
 
 
 def alter_configs(talk: Talk) -> None:
-    """All settings of a resource replaced."""
+    """AlterConfigs, which replaces all settings of a resource."""
     topic = talk.topic("t")
 
     def make(kind: int = TOPIC, name: str = topic, validate: bool = True) -> Body:
@@ -102,7 +102,7 @@ def alter_configs(talk: Talk) -> None:
 
 
 def incremental_configs(talk: Talk) -> None:
-    """Settings changed one by one."""
+    """IncrementalAlterConfigs, which changes single settings."""
     topic = talk.topic("t")
 
     def make(

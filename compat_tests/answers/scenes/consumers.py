@@ -1,4 +1,4 @@
-"""Groups of KIP-848, in which the broker assigns."""
+"""Groups of KIP-848, in which the broker assigns the partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compat_tests.answers.variants import Body
 
 
 def beat_body(group: str, member: str, epoch: int, topic: str | None, **more: Any) -> Body:
-    """A heartbeat; with a topic it joins or sends its subscription again."""
+    """A heartbeat. With a topic, it has a subscription, and with epoch 0 the member joins."""
     joins = topic is not None
     return {
         "group_id": group, "member_id": member, "member_epoch": epoch, "instance_id": None,
@@ -30,13 +30,13 @@ def describe_consumers(talk: Talk, *groups: str, **more: Any) -> None:
 
 
 def first_beats(talk: Talk) -> None:
-    """First heartbeats with every field wrong, each to a group of its own."""
+    """First heartbeats with each field wrong in turn, each to a group of its own."""
     topic = talk.topic("t", 2)
 
     def make() -> Body:
         return beat_body(talk.fresh("g"), "member", 0, topic)
 
-    # Kafka resolves a pattern after it has answered.
+    # Patterns are skipped here, because Kafka resolves them only after it has answered.
     talk.explore("ConsumerGroupHeartbeat", make, stride=1, skip=("subscribed_topic_regex",),
                  then=lambda body: describe_consumers(talk, body["group_id"]))
     for more in (
@@ -59,7 +59,7 @@ def first_beats(talk: Talk) -> None:
 
 
 def later_beats(talk: Talk) -> None:
-    """Heartbeats of a member at rest with every field wrong."""
+    """Heartbeats of a member of a stable group, with each field wrong in turn."""
     topic = talk.topic("t", 2)
     for instance in (None, "one"):
         group = talk.fresh("g")
@@ -81,7 +81,7 @@ def later_beats(talk: Talk) -> None:
 
 
 def commit_and_fetch(talk: Talk, group: str, topic: str) -> None:
-    """Offsets of a group of this kind, with epochs right and wrong."""
+    """Commits and fetches offsets of a KIP-848 group, with right and wrong members and epochs."""
     for version in range(6, 11):
         for member, epoch in (("member", 1), ("member", 0), ("member", 99), ("nobody", 1),
                               ("", -1), ("member", -1)):
@@ -120,7 +120,7 @@ def two_members(talk: Talk) -> None:
 
 
 def mixed_groups(talk: Talk) -> None:
-    """The requests of one kind of group to the other kind."""
+    """Requests of classic groups to a KIP-848 group, and the other way round."""
     topic = talk.topic("t", 2)
     classic, modern = talk.fresh("classic"), talk.fresh("modern")
     member = joined(talk, classic)

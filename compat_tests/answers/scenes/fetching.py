@@ -43,14 +43,14 @@ def filled(talk: Talk, partitions: int = 2) -> str:
 
 
 def fetch_fields(talk: Talk) -> None:
-    """Every field of a fetch at its borders."""
+    """Fetches with each field in turn at borderline values."""
     topic = filled(talk)
     talk.explore("Fetch", lambda: fetch_body(talk, topic, 0, 1),
                  skip=("max_wait_ms", "session_id"), stride=3)
 
 
 def fetch_positions(talk: Talk) -> None:
-    """Offsets in and outside a log whose start has moved, and limits of bytes."""
+    """Offsets inside and outside a log whose start has moved, and limits in bytes."""
     topic = filled(talk)
     partition = {"partition_index": 0, "offset": 3}
     talk.ask("DeleteRecords", 2, {"topics": [{"name": topic, "partitions": [partition]}],
@@ -74,7 +74,7 @@ def fetch_positions(talk: Talk) -> None:
 
 
 def fetch_epochs(talk: Talk) -> None:
-    """Leader epochs that are current, older and newer; where logs diverge."""
+    """Current, older and newer leader epochs, and fetches that detect a diverging log."""
     topic = filled(talk, 1)
     for version in range(9, VERSIONS.stop):
         for current in (-2, -1, 0, 1, 5):
@@ -90,7 +90,7 @@ def fetch_epochs(talk: Talk) -> None:
 
 
 def fetch_sessions(talk: Talk) -> None:
-    """Sessions opened, continued, altered, with wrong epochs, closed, and unknown ones."""
+    """Sessions that are opened, continued, changed and closed; wrong epochs; unknown sessions."""
     topic = filled(talk)
     for version in SESSIONS:
 
@@ -102,7 +102,7 @@ def fetch_sessions(talk: Talk) -> None:
 
         session = ask(0, 0, 0, 1)
         ask(session, 1)
-        ask(session, 1)                                    # again: its epoch has moved on
+        ask(session, 1)                                    # the same epoch again
         body = fetch_body(talk, topic, session_id=session, session_epoch=2)
         body["topics"] = [partitions_of(talk, topic, 0, offset=8)]
         talk.ask("Fetch", version, body)
@@ -114,7 +114,7 @@ def fetch_sessions(talk: Talk) -> None:
         ask(session, 6, forgotten_topics_data=[forget])
         ask(session, 7)
         ask(session, 99)
-        ask(session, -1, 0)                                # ends it
+        ask(session, -1, 0)                                # closes the session
         ask(session, 1)
         for unknown in (123456, -5, 1):
             for epoch in (-2, -1, 0, 1, 5):

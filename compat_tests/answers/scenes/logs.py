@@ -10,7 +10,7 @@ from ottla.wire.apis import ApiKey
 
 
 def list_offsets(talk: Talk) -> None:
-    """Every special time, times in and outside the log, isolation levels, epochs, replicas."""
+    """ListOffsets with every special timestamp, other timestamps, and both isolation levels."""
     topic = filled(talk, 2)
 
     def make() -> Body:
@@ -34,7 +34,7 @@ def list_offsets(talk: Talk) -> None:
 
 
 def leader_epochs(talk: Talk) -> None:
-    """Where epochs end."""
+    """OffsetForLeaderEpoch, with each field wrong in turn."""
     topic = filled(talk, 2)
 
     def make() -> Body:
@@ -46,7 +46,7 @@ def leader_epochs(talk: Talk) -> None:
 
 
 def delete_records(talk: Talk) -> None:
-    """Log starts moved, also of partitions that must not be."""
+    """Moves the start of logs, also of logs whose records must not be deleted."""
     topic = filled(talk, 3)
     compacted = talk.topic("compacted", 1, cleanup_policy="compact")
     both = talk.topic("both", 1, cleanup_policy="compact,delete")
@@ -67,7 +67,7 @@ def delete_records(talk: Talk) -> None:
 
 
 def describe_producers(talk: Talk) -> None:
-    """Producers of partitions."""
+    """DescribeProducers, with each field wrong in turn."""
     topic = talk.topic("t", 2)
     producer_id, epoch = talk.producer()
     talk.produce(topic, batch("a", "b", producer_id=producer_id, producer_epoch=epoch,
@@ -78,7 +78,7 @@ def describe_producers(talk: Talk) -> None:
 
 
 def log_directories(talk: Talk) -> None:
-    """Where partitions are, and where they are to be moved."""
+    """DescribeLogDirs, and AlterReplicaLogDirs to a missing directory."""
     topic = filled(talk, 2)
     talk.explore("DescribeLogDirs", lambda: {
         "topics": [{"topic": topic, "partitions": [0, 1]}],

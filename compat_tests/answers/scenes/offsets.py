@@ -37,7 +37,7 @@ def fetch_body(talk: Talk, group: str, topic: str, **more: Any) -> Body:
 
 
 def commit_offsets(talk: Talk) -> None:
-    """Commits with every field wrong, and what is kept of them."""
+    """Commits with each field wrong in turn, and the offsets that the group has then."""
     topic, group = talk.topic("t", 2), talk.fresh("g")
     member = joined(talk, group)
 
@@ -104,7 +104,7 @@ def fetch_offsets(talk: Talk) -> None:
 
 
 def delete_offsets(talk: Talk) -> None:
-    """Offsets of groups with and without members deleted."""
+    """Deletes offsets of groups with and without members."""
     topic, group, busy = talk.topic("t", 2), talk.fresh("g"), talk.fresh("busy")
     member = joined(talk, busy)
     talk.ask("OffsetCommit", 8, commit_body(

@@ -74,7 +74,7 @@ NAMES = ("", ".", "..", "a b", "ü", "x" * 249, "x" * 250, "__consumer_offsets",
 
 
 def colliding_names(talk: Talk) -> None:
-    """Names that differ in dot and underscore only."""
+    """Names that differ only in a dot and an underscore."""
     name = talk.topic("a.b")
     for other in (name.replace(".", "_"), name):
         for version in COMMON_VERSIONS[ApiKey.CREATE_TOPICS]:
@@ -85,7 +85,7 @@ def colliding_names(talk: Talk) -> None:
 
 
 def delete_topics(talk: Talk) -> None:
-    """By name and by id, both, neither, twice, and missing ones."""
+    """Deletes topics by name, by id, by both and by neither; missing topics; a topic twice."""
     for version in COMMON_VERSIONS[ApiKey.DELETE_TOPICS]:
         name, other = talk.topic("t"), talk.topic("u")
         by_id = {"name": None, "topic_id": talk.ids[other]}
@@ -105,7 +105,7 @@ def delete_topics(talk: Talk) -> None:
 
 
 def create_partitions(talk: Talk) -> None:
-    """More partitions, fewer, as many, too many, with and without assignments."""
+    """CreatePartitions for more, fewer, as many and too many partitions, and with assignments."""
     name = talk.topic("t", 2)
 
     def make(count: int = 3, assignments: Any = None, topic: str = name) -> Body:
@@ -180,7 +180,7 @@ def topic_partitions(talk: Talk) -> None:
 
 
 def describe_cluster(talk: Talk) -> None:
-    """The brokers."""
+    """DescribeCluster, with each field wrong in turn."""
     talk.explore("DescribeCluster", lambda: {
         "include_cluster_authorized_operations": True, "endpoint_type": 1,
         "include_fenced_brokers": False,
@@ -188,7 +188,7 @@ def describe_cluster(talk: Talk) -> None:
 
 
 def api_versions(talk: Talk) -> None:
-    """ApiVersions from all sorts of clients."""
+    """ApiVersions with many names of client software, and in unsupported versions."""
     talk.explore("ApiVersions", lambda: {
         "client_software_name": "compare", "client_software_version": "1.0",
     }, stride=1)  # fmt: skip

@@ -15,7 +15,7 @@ Producer = tuple[int, int]
 
 
 def init_producers(talk: Talk) -> None:
-    """InitProducerId with every field wrong, and with what the producer has."""
+    """InitProducerId with each field wrong in turn, and with the producer's id and epoch."""
 
     def make() -> Body:
         return {"transactional_id": talk.fresh("id"), "transaction_timeout_ms": 60_000,
@@ -35,7 +35,7 @@ def init_producers(talk: Talk) -> None:
 
 
 def add_body(name: str, producer: Producer, topics: list[Body], **more: Any) -> Body:
-    """AddPartitionsToTxn for all versions."""
+    """An AddPartitionsToTxn for all versions."""
     producer_id, epoch = producer
     return {
         "v3_and_below_transactional_id": name, "v3_and_below_producer_id": producer_id,
@@ -48,7 +48,7 @@ def add_body(name: str, producer: Producer, topics: list[Body], **more: Any) -> 
 
 
 def end(talk: Talk, name: str, producer: Producer, commit: bool, version: int = 3) -> Any:
-    """EndTxn, and again while the previous one is still being written."""
+    """Send EndTxn, and wait until the transaction has ended; returns the answer."""
     answer = settled(talk, "EndTxn", version, {
         "transactional_id": name, "producer_id": producer[0], "producer_epoch": producer[1],
         "committed": commit,
@@ -58,7 +58,7 @@ def end(talk: Talk, name: str, producer: Producer, commit: bool, version: int = 
 
 
 def until_ended(talk: Talk, name: str) -> None:
-    """Wait until a transaction's markers are written, which Kafka does after it has answered."""
+    """Wait until a transaction's markers are written; Kafka writes them after it has answered."""
     noted = len(talk.entries)
     for _ in range(2000):
         answer = talk.ask("DescribeTransactions", 0, {"transactional_ids": [name]})
@@ -69,7 +69,7 @@ def until_ended(talk: Talk, name: str) -> None:
 
 
 def settled(talk: Talk, api: str, version: int, body: Body) -> Any:
-    """Repeat until the answer no longer says that the previous transaction is still ending."""
+    """Repeat a request while it gets CONCURRENT_TRANSACTIONS; record only the last answer."""
     for _ in range(2000):
         answer = talk.ask(api, version, body)
         if "51" not in codes(talk.entries[-1].answer):
@@ -89,7 +89,7 @@ def codes(answer: Any) -> set[str]:
 
 
 def add_partitions(talk: Talk) -> None:
-    """Partitions added to a transaction, with every field wrong."""
+    """AddPartitionsToTxn with each field wrong in turn, and with unusual partitions."""
     topic = talk.topic("t", 2)
     name = talk.fresh("id")
     producer = talk.producer(name)
@@ -126,7 +126,7 @@ def add_partitions(talk: Talk) -> None:
 
 
 def ends(talk: Talk) -> None:
-    """EndTxn and AddOffsetsToTxn with every field wrong."""
+    """AddOffsetsToTxn with each field wrong in turn, and EndTxn in every state of a transaction."""
     topic = talk.topic("t")
     name = talk.fresh("id")
     producer = talk.producer(name)
@@ -168,7 +168,7 @@ def data(talk: Talk, producer: Producer, sequence: int, *values: str) -> bytes:
 
 
 def transactional_produce(talk: Talk) -> None:
-    """Produce inside and outside transactions, by those who may and may not."""
+    """Produce inside and outside transactions, as the right producer and as others."""
     topic = talk.topic("t", 2)
     for version in COMMON_VERSIONS[ApiKey.PRODUCE]:
         name = talk.fresh("id")
@@ -201,7 +201,8 @@ def transactional_produce(talk: Talk) -> None:
 
 
 def isolated_fetches(talk: Talk) -> None:
-    """Fetches of both isolation levels from every offset of committed and aborted transactions."""
+    """Fetches with both isolation levels, from every offset of committed, aborted and open
+    transactions."""
     topic = talk.topic("t")
     for number, commit in enumerate((True, False, False, True, False)):
         name = talk.fresh(f"id{number}")
@@ -244,7 +245,7 @@ def isolated_fetches(talk: Talk) -> None:
 
 
 def commit_body(talk: Talk, name: str, producer: Producer, group: str, topic: str) -> Body:
-    """TxnOffsetCommit of two partitions."""
+    """A TxnOffsetCommit of two partitions."""
     partitions = [
         {"partition_index": index, "committed_offset": 5, "committed_leader_epoch": -1,
          "committed_metadata": "m"}
@@ -259,7 +260,7 @@ def commit_body(talk: Talk, name: str, producer: Producer, group: str, topic: st
 
 
 def transactional_offsets(talk: Talk) -> None:
-    """Offsets committed in transactions, with every field wrong, and their visibility."""
+    """TxnOffsetCommit with each field wrong in turn, and which offsets OffsetFetch then shows."""
     topic, group, name = talk.topic("t", 2), talk.fresh("g"), talk.fresh("id")
     producer = talk.producer(name)
     settled(talk, "AddOffsetsToTxn", 3, {

@@ -1,7 +1,7 @@
-"""When answers come, for every API that waits: at once, after the wait, or after an event.
+"""When answers arrive, for every API that waits: at once, after an event, or after the whole wait.
 
-A client that is answered too early asks again at once; a client that is answered too late is idle
-in vain. The fields of an answer show neither.
+If an answer comes too early, the client asks again at once; if it comes too late, the client has
+waited for nothing. The fields of an answer show neither.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def fetch_waits(talk: Talk) -> None:
 
 
 def session_waits(talk: Talk) -> None:
-    """The same in sessions, which hold a topic when it is deleted."""
+    """The same in sessions that hold a topic while it is deleted."""
     idle, gone, anew = (talk.topic(each) for each in ("idle", "gone", "anew"))
     sessions = {}
     for version in filter(lambda each: each >= 7, VERSIONS):
@@ -75,7 +75,8 @@ def session_waits(talk: Talk) -> None:
 
 
 def fetch_events(talk: Talk) -> None:
-    """What ends the wait: a record, enough of them, and the deletion of a topic."""
+    """Fetches for one byte, and for more bytes than come, when a record is written and a topic is
+    deleted."""
     topic, deleted = talk.topic("idle"), talk.topic("deleted")
     more = {"min_bytes": 1 << 20}
     asked: list[Question] = []
@@ -109,7 +110,7 @@ def group_waits(talk: Talk) -> None:
         second = ""
         if version >= 4:
             second = talk.ask("JoinGroup", version, join_body(group, **short)).member_id
-        # The leader joins again: both are answered.
+        # The leader joins again, so both members get an answer.
         talk.when(
             [("JoinGroup", version, join_body(group, second, **short))], WAIT_SECONDS,
             lambda: talk.ask("JoinGroup", version,  # noqa: B023
@@ -123,8 +124,8 @@ def group_waits(talk: Talk) -> None:
             lambda: talk.ask("SyncGroup", 3,
                              sync_body(group, leader, generation)))  # noqa: B023
         if version == 0:
-            continue                    # its rebalance timeout is the session's
-        # The others do not join again: the wait is the rebalance timeout.
+            continue                    # version 0 has no rebalance timeout of its own
+        # The others do not join again, so the answer comes after the rebalance timeout.
         third = ""
         if version >= 4:
             third = talk.ask("JoinGroup", version, join_body(group, **short)).member_id
@@ -132,7 +133,7 @@ def group_waits(talk: Talk) -> None:
 
 
 def changes_at_once(talk: Talk) -> None:
-    """Requests with a timeout that are done at once do not use it up."""
+    """Requests that are done at once are answered before their timeout."""
     topic = talk.topic("t")
     names = [talk.fresh("new") for _ in range(2)]
     wait = {"timeout_ms": WAIT_MS}

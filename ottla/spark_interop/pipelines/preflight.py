@@ -304,7 +304,10 @@ def _check_table(path: str, kind: str, made: Made) -> None:
             + (f"has no {META}" if place.exists() else f"does not exist{_near(place, META)}")
         )
     if about.get("kind") != kind:
-        raise PipelineError(f"{place} is a table of `{about.get('kind')}`, not of `{kind}`")
+        raise PipelineError(
+            f"{place} was written by `{about.get('kind')}`, but this command needs a table of "
+            f"`{kind}`: name another path"
+        )
 
 
 def _near(place: Path, content: str = "") -> str:

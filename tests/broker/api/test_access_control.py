@@ -1,4 +1,4 @@
-"""ACLs over the wire: Kafka's refusal without an authorizer, rules that take effect with one.
+"""Without an authorizer, requests about ACLs are refused, as in Kafka. With one, ACLs take effect.
 
 The expected answers to unusual rules and filters were recorded from Apache Kafka 4.3.1.
 """
@@ -53,7 +53,7 @@ def filter_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def described(client: WireClient, version: int = 3, **fields: Any) -> set[Rule] | int:
-    """Resource, pattern, principal, operation, permission of each rule; or the error."""
+    """Each ACL's resource, pattern type, principal, operation and permission; or the error code."""
     answer = client.call(DescribeAclsRequest(**filter_fields(fields)), version)
     if answer.error_code:
         return int(answer.error_code)
@@ -66,7 +66,7 @@ def described(client: WireClient, version: int = 3, **fields: Any) -> set[Rule] 
 
 
 def delete(client: WireClient, version: int = 3, **fields: Any) -> list[str] | int:
-    """The resource names of the deleted rules; or the error."""
+    """Delete ACLs; returns their resource names, or the error code."""
     wanted = DeleteAclsRequest.Filter(**filter_fields(fields))
     [result] = client.call(DeleteAclsRequest(filters=[wanted]), version).filter_results
     if result.error_code:
@@ -82,7 +82,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
 
 @pytest.fixture
 def admin(guarded: RunningBroker) -> Iterator[WireClient]:
-    """A super user, at a broker without rules."""
+    """The connection of a super user to a broker without ACLs."""
     with WireClient(guarded.address) as connected:
         delete(connected)
         yield connected
@@ -178,7 +178,7 @@ def test_what_is_no_filter_is_refused(admin: WireClient, wrong: dict[str, Any]) 
 
 
 def test_a_denial_of_a_network_refuses_its_clients(data: Path) -> None:
-    """It was stored as text, which equals no client's address."""
+    """The network must not be compared as text, because no client's address equals it."""
     settings = {**SETTINGS, "super.users": "", "allow.everyone.if.no.acl.found": "true"}
     with RunningBroker(data, **settings) as broker, WireClient(broker.address) as client:
         assert add_rule(client, operation=WRITE, principal="User:*") == 0

@@ -1,4 +1,4 @@
-"""Well-formed produce requests with invalid batches: Kafka's error code, nothing appended."""
+"""Well-formed Produce requests with invalid batches get Kafka's error code, and append nothing."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_an_unknown_topic_id_is_reported(client: WireClient) -> None:
 
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_clients_do_not_write_internal_topics(client: WireClient, name: str) -> None:
-    find(client, "anything", int(name == "__transaction_state"))        # which creates the topic
+    find(client, "anything", int(name == "__transaction_state"))        # creates the topic
     assert produce(client, name, GOOD).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 

@@ -23,7 +23,7 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create, delete
 from tests.waiting import until
 
-# Sizes from which a thread does the work: for gzip, and for every codec.
+# The loop leaves LARGE values of gzip topics to a thread, and HUGE values for every codec.
 SMALL, LARGE, HUGE = b"small " * 10, b"large " * 20_000, b"huge " * 150_000
 TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
          "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -115,7 +115,7 @@ def test_a_record_is_bounded_decompressed_by_the_topics_setting(client: WireClie
     for value in (b"x" * 1_000, LARGE):
         refused = produce(client, topic, batch(value, codec=Codec.LZ4))
         assert refused.error_code == ErrorCode.INVALID_RECORD
-        assert produce(client, topic, batch(value)).error_code == 0     # as Kafka 4.4
+        assert produce(client, topic, batch(value)).error_code == 0     # as in Kafka 4.4
 
 
 def test_a_repeated_batch_is_known_by_its_sequence(client: WireClient) -> None:
@@ -192,7 +192,7 @@ def test_every_partition_of_a_request_may_need_a_thread(
         sent = client.send(two_partitions(topic, first, second, acks=acks), 9)
         for _ in range(sum(large)):
             held.wait()
-            # Earlier appends are flushed meanwhile; the reply still has to wait.
+            # The earlier appends are flushed now, but the reply has to wait for the thread.
             wait_for_flushes(broker)
             held.let_go()
         assert [code for code, _ in answered(client, sent)] == [0, 0]
@@ -250,7 +250,7 @@ def test_a_topic_may_go_while_its_batch_is_there(client: WireClient, held: HeldW
 
 
 def test_a_bomb_is_left_to_a_thread(client: WireClient, held: HeldWorkers) -> None:
-    """However small it is when compressed: the loop stops at its decompression limit."""
+    """However small the compressed batch is, the loop stops at its limit of decompressed bytes."""
     topic = create(client, "bomb")
     sent = client.send(
         produce_request(topic, batch(b"\x00" * 30_000_000, codec=Codec.ZSTD)), 9)
@@ -269,7 +269,7 @@ def test_transactions_are_checked_when_the_batch_comes_back(
     sent = client.send(
         produce_request(topic, batch(LARGE, **fields), transactional_id="tx"), 12)
     held.wait()
-    with WireClient(broker.address) as other:           # passes the gate between the two
+    with WireClient(broker.address) as other:           # the gate checks this batch meanwhile
         refused = other.call(
             produce_request(topic, batch(LARGE[:50], **{**fields, "producer_id": 999})), 9)
         assert refused.responses[0].partition_responses[0].error_code != 0

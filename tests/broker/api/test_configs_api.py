@@ -1,4 +1,4 @@
-"""Settings over the wire: described with their sources, altered as Kafka 4.3.1 allows.
+"""Settings are described with their sources, and are altered as Kafka 4.3.1 allows.
 
 The expected answers to unusual requests were recorded from Apache Kafka 4.3.1.
 """
@@ -104,10 +104,11 @@ def test_a_brokers_settings_come_from_its_file_or_are_defaults(
 
 
 def test_settings_are_described_as_kafka_does(tmp_path: Path) -> None:
-    """As parsed, with their synonyms as written; recorded from Apache Kafka 4.4.0 with this file.
+    """Values are described as parsed, and synonyms as written in the file. The expected answers
+    were recorded from Apache Kafka 4.4.0.
 
-    Values were shown as typed, the settings of listeners as if they were secrets, and broker.id as
-    -1."""
+    Values were once described as written, settings of listeners as if they were secrets, and
+    broker.id as -1."""
     file = {
         "node.id": "1", "max.connections": "5000 ", "auto.create.topics.enable": "TRUE ",
         "log.cleanup.policy": "delete , compact",
@@ -116,7 +117,7 @@ def test_settings_are_described_as_kafka_does(tmp_path: Path) -> None:
     }
     limit, store = "listener.name.plaintext.max.connections", "ssl.keystore.type"
     with RunningBroker(tmp_path, **file) as running, WireClient(running.address) as client:
-        running.config.static |= file       # an override has no spaces at its end
+        running.config.static |= file       # restores the spaces, which overrides lose
         entries = {
             each.name: (each.value, [(s.name, s.value, s.source) for s in each.synonyms])
             for each in describe(client, BROKER, "1", include_synonyms=True).configs

@@ -21,7 +21,8 @@ class Deposed:
 
 
 def test_a_setting_that_could_not_complete_reassignments_is_answered_with_an_error() -> None:
-    """Not with a closed connection: the client asks the next controller, which completes them."""
+    """The connection stays open. The client asks the next controller, which completes the
+    reassignments."""
     context: Any = SimpleNamespace(broker=SimpleNamespace(metadata_log=Deposed()))
     change = ConfigChange("min.insync.replicas", 0, "1")
     errors: list[ProtocolError | None] = [None]

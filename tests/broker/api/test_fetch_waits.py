@@ -1,8 +1,8 @@
-"""When a Fetch is answered: partitions that cannot be served do not end the wait for the others.
+"""Partitions that cannot be served do not end a Fetch's wait for the other partitions.
 
-As in Kafka, their errors are returned together with the others' records, and end the wait only if
-the request names no other partitions. If they ended every wait, a client would ask again at once:
-stock clients sent thousands of fetches a second.
+As in Kafka, their errors are returned together with the other partitions' records. The errors end
+the wait only if the request names no other partitions. If they ended every wait, a client would ask
+again at once: stock clients sent thousands of fetches a second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fetch_of(
     client: WireClient, version: int, topics: dict[str, bytes], session: tuple[int, int],
     offset: int = 0, wait_ms: int = WAIT_MS,
 ) -> Any:
-    """Partition 0 of each topic, sent and not answered yet."""
+    """Send a fetch of partition 0 of each topic, without reading the answer."""
     made: Any = FetchRequest.Topic
     return client.send(
         FetchRequest(
@@ -71,7 +71,7 @@ def held(broker: RunningBroker) -> bool:
 
 
 def waits(broker: RunningBroker, client: WireClient, sent: Any) -> Any:
-    """The answer to a fetch that waits to its end."""
+    """Check that a fetch waits for its whole max_wait_ms, and return its answer."""
     until(lambda: held(broker), "the fetch is held")
     pass_time(broker, WAIT_MS / 1000 - 1)
     assert held(broker)
@@ -97,11 +97,11 @@ def test_a_deleted_topic_does_not_end_the_wait_for_another(
         wrong = int(UNKNOWN_TOPIC[version >= 13])
         assert errors_of(answer) == ([wrong] if in_session else [0, wrong])
         if in_session:
-            # Told again, as long as it lasts, and after a wait each time.
+            # As long as the error lasts, each fetch returns it again, after a wait.
             sent = fetch_of(client, version, {}, (session[0], 2))
             assert errors_of(waits(broker, client, sent)) == [wrong]
             session = (session[0], 3)
-        # A record of the other ends the wait; the error is told beside it.
+        # A record of the other topic ends the wait, and the error is returned with it.
         sent = fetch_of(client, version, topics, session)
         until(lambda: held(broker), "the fetch is held")
         produce(admin, names[0], batch(b"v"))
@@ -147,7 +147,7 @@ def test_a_failed_read_is_answered_at_once(
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker where everybody may do everything that no rule is about."""
+    """A broker that allows access to resources without a matching ACL."""
     data: Path = tmp_path_factory.mktemp("guarded")
     with RunningBroker(
         data,

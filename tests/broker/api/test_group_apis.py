@@ -34,7 +34,7 @@ from tests.waiting import until
 
 SUBSCRIPTION = b"\0\0\0\0\0\0\xff\xff\xff\xff"
 STEPS = range(11)
-"""Each step takes every API one version up, until its newest."""
+"""Step N uses version N of every API, or the API's newest version if that is lower."""
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_all_offsets_of_a_group_are_told_where_none_is_named(
 def test_what_a_member_has_yet_to_give_up_is_described_as_its_own(
     client: WireClient, topic: str
 ) -> None:
-    """Kafka 4.3's ConsumerGroupDescribeRequestTest, IncludesPartitionsPendingRevocation."""
+    """As in Kafka 4.3's ConsumerGroupDescribeRequestTest, IncludesPartitionsPendingRevocation."""
 
     def beat(member: str, epoch: int, **more: Any) -> Any:
         request = ConsumerGroupHeartbeatRequest(
@@ -268,7 +268,8 @@ def test_what_a_member_has_yet_to_give_up_is_described_as_its_own(
 def test_offsets_of_consumers_that_do_not_tell_their_topics_are_kept(
     client: WireClient, topic: str
 ) -> None:
-    """Consumers with an unreadable subscription count as subscribed to the topic, as in Kafka."""
+    """As in Kafka, a consumer with an unreadable subscription is treated as subscribed to the
+    topic."""
     find(client, "opaque", 6)
     protocols = [JoinGroupRequest.Protocol(name="mine", metadata=b"")]
     joined = client.call(

@@ -1,7 +1,7 @@
-"""Every start is a new leader epoch: a client detects by it what a power cut removed (KIP-320).
+"""Every start begins new leader epochs, so that clients detect what a power cut removed (KIP-320).
 
-A standalone Apache Kafka 4.3.1 raises the epochs by two at each start, clean or not; the expected
-error codes are those of Kafka.
+A standalone Apache Kafka 4.3.1 raises the epochs by two at each start, clean or not. The expected
+error codes are Kafka's.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_a_client_that_read_what_a_power_cut_took_gets_the_right_end() -> None:
     promised.cut_power()
     with RunningBroker(Path("/a"), promised) as broker, WireClient(broker.address) as client:
         assert epoch(client, "t") == 1
-        # Up to the end of the old log there are other records now.
+        # New records take the offsets of those that the power cut removed.
         for _ in range(6):
             assert produce(client, "t", batch(b"new")).error_code == 0
         assert fetched(client, 9, 0).error_code == ErrorCode.FENCED_LEADER_EPOCH

@@ -1,4 +1,4 @@
-"""Offsets by time are answered in every version."""
+"""ListOffsets is answered in every version."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_ends_of_a_partition_are_told_in_every_version(
     latest, earliest = ask(client, topic, LATEST, version), ask(client, topic, EARLIEST, version)
     assert (latest.error_code, latest.offset) == (0, 3)
     assert (earliest.error_code, earliest.offset) == (0, 0)
-    # The field came with version 4; an older client must not get a field that it cannot read.
+    # The field came with version 4. Older clients could not read it, so they must not get it.
     assert latest.leader_epoch == (0 if version >= 4 else -1)
 
 
@@ -52,7 +52,7 @@ def test_version_0_answers_with_a_list(client: WireClient, topic: str) -> None:
 
 
 def test_the_newest_record_is_the_newest_that_may_be_read() -> None:
-    """The last batch waits for its flush: it must not be visible yet, and the others must be."""
+    """The last batch waits for its flush. Until then, the newest record is in an earlier batch."""
     newer = build_batch([Record(timestamp=9, value=b"c")])
     with RunningBroker(Path("/a"), FaultyDisk()) as broker, WireClient(broker.address) as client:
         create(client, "t")
@@ -142,7 +142,8 @@ def test_a_wrong_partition_of_a_topic_leaves_the_others_alone(
 def test_versions_without_leader_epochs_open_no_log_that_is_at_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A console asks for all first offsets, after a restart perhaps of 100,000 unused logs."""
+    """A console asks for the first offsets of all logs, perhaps of 100,000 unused ones after a
+    restart."""
     with RunningBroker(tmp_path) as running, WireClient(running.address) as client:
         create(client, "t")
         assert produce(client, "t", batch(b"a", b"b", b"c")).error_code == 0

@@ -33,7 +33,7 @@ from tests.log.faulty_disk import FaultyDisk
 from tests.log.partition.foreign_files import marker
 
 NOT_MOVED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-"""The answer for the metadata's own partition: it is not moved."""
+"""The possible answers for the metadata's own partition, which is not moved."""
 
 
 def wait_for_moves(running: RunningBroker) -> None:
@@ -56,7 +56,7 @@ def move_to(client: WireClient, path: Path, topic: str = "t") -> int:
 
 
 async def move_to_the_other(storage: Storage, config: BrokerConfig) -> None:
-    """Move t-0 to the other one of two log directories."""
+    """Move t-0 to the other of the two log directories."""
     loop = asyncio.get_running_loop()
     checkpoints = Checkpoints(storage, loop)
     moving = Moving(storage, checkpoints, config, loop)
@@ -70,7 +70,7 @@ async def move_to_the_other(storage: Storage, config: BrokerConfig) -> None:
 
 
 def told(client: WireClient) -> list[tuple[str, bool]]:
-    """The directories that DescribeLogDirs names for the topic `t`, and whether as a future one."""
+    """The directories in which DescribeLogDirs lists the topic `t`, and whether as a future log."""
     answer = client.call(DescribeLogDirsRequest(topics=None), 4)
     return [
         (Path(result.log_dir).name, partition.is_future_key)
@@ -119,8 +119,8 @@ def test_a_move_is_no_faster_than_is_set_and_a_new_rate_counts_at_once(
 def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
     kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follower's log is cut where it and its new leader's diverge: what was copied before that
-    must not be taken for what came instead of it."""
+    """A follower's log is truncated where it diverges from its new leader's log. The move must not
+    keep the old records that it has already copied."""
     disk = FaultyDisk()
     storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
     topic_log = storage.get_or_create("t", 0, None, LogConfig(segment_bytes=700))
@@ -148,7 +148,8 @@ def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
 
 @pytest.mark.parametrize("aborts", [False, True])
 def test_a_partition_is_moved_off_a_full_disk(aborts: bool) -> None:
-    """Which makes room there. It stays if the disk had no room for an aborted transaction."""
+    """The move makes room on the disk. The partition stays if the disk had no room for an aborted
+    transaction."""
     disk, config = FaultyDisk(), LogConfig(segment_bytes=5000, index_interval_bytes=300)
     storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
     topic_log = storage.get_or_create("t", 0, None, config)
@@ -307,8 +308,8 @@ def test_a_partition_is_put_where_it_serves(tmp_path: Path, version: int) -> Non
 def test_a_move_may_be_asked_for_while_another_one_is_finished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The renames of the first move are durable before another partition moves, or the same one
-    back."""
+    """The renames of the first move are durable before another partition moves, or before the same
+    partition moves back."""
     disk = FaultyDisk()
     storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
     for index in (0, 1):

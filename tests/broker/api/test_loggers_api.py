@@ -1,4 +1,4 @@
-"""Levels of loggers over the wire (KIP-412): requests read and change those of one process only."""
+"""Log levels over the wire (KIP-412): requests read and change the levels of one process only."""
 
 from __future__ import annotations
 

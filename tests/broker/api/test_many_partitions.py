@@ -1,4 +1,4 @@
-"""Requests about many partitions: complete in the end, and no other client waits long."""
+"""Requests about many partitions get everything in the end, and no other client waits long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNT = 200
 
 
 class HastyClock(Clock):
-    """A second passes with every reading of the clock: every time limit is reached at once."""
+    """A second passes with every reading of the clock, so every time limit is reached at once."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -65,8 +65,8 @@ def produce_to_all(client: WireClient) -> None:
 
 
 def fetch_all(client: WireClient, session_id: int, epoch: int) -> tuple[int, dict[int, bytes]]:
-    """A fetch in a session that advances past what it got: the session id, and values by
-    partition."""
+    """Fetch in a session: all partitions at first (epoch 0), later without naming any. Returns the
+    session id, and the first value of each partition that had records in the answer."""
     request = fetch_request("wide", session_id=session_id, session_epoch=epoch)
     made = FetchRequest.Topic.Partition
     request.topics[0].partitions = [

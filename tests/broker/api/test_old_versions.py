@@ -36,7 +36,7 @@ def message_set(*values: bytes | None, magic: int = 1, **fields: Any) -> bytes:
 
 
 def old_fetch(client: WireClient, topic: str, version: int, offset: int = 0, **fields: Any) -> Any:
-    """The partition's answer, its records decoded according to their format."""
+    """The partition's answer, with its records decoded from the version's message format."""
     request = fetch_request(topic, offset, **fields)
     answer = client.call(request, version).responses[0].partitions[0]
     magics = {answer.records[16]} if answer.records else set()
@@ -46,7 +46,7 @@ def old_fetch(client: WireClient, topic: str, version: int, offset: int = 0, **f
 
 
 def append(broker: RunningBroker, topic: str, *stored: bytes) -> None:
-    """Append batches directly, which no client could send."""
+    """Append batches that no client could send."""
 
     async def on_the_loop() -> None:
         for each in stored:

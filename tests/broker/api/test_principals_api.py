@@ -1,4 +1,4 @@
-"""SCRAM credentials and quotas over the wire: kept over a restart, described without secrets."""
+"""SCRAM credentials and quotas are kept over a restart, and are described without secrets."""
 
 from __future__ import annotations
 

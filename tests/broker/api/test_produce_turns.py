@@ -1,4 +1,4 @@
-"""A produce to many partitions is interrupted to serve other clients; this changes no answer."""
+"""A Produce to many partitions is interrupted to serve other clients; this changes no answer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.broker.topics import create
 from tests.broker.transactions import end, find, init
 
 PARTITIONS = 40
-RESTS = 2  # the clock is read after every eight partitions; the second reading ends a turn
+RESTS = 2  # the clock is read after every eight partitions; every second reading ends a turn
 VERSION = 9
 
 
 @pytest.fixture
 def held(broker: RunningBroker) -> Iterator[HeldWorkers]:
-    """Workers that the test releases; a turn of producing ends at the first reading of the
-    clock."""
+    """Workers that the test releases. A turn begins at one reading of the clock, and ends at the
+    next."""
     handlers = {listener.produce_handler for listener in broker.server.listeners}
     for handler in handlers:
         assert handler.turn_seconds == TURN_SECONDS
@@ -65,7 +65,7 @@ def test_others_are_served_while_a_large_request_rests(
     assert {each.error_code for each in told} == {ErrorCode.NONE}
     assert [each.base_offset for each in told] == [0] * 39 + [1]
     assert client.answer(second).responses[0].partition_responses[0].base_offset == 1
-    # What was sent after it is appended after it.
+    # The second request was sent after the first, so its record is appended after the first's.
     assert values(fetch(client, topic)) == [b"first0", b"second"]
 
 
@@ -74,7 +74,8 @@ def test_others_are_served_while_a_large_request_rests(
 def test_what_is_named_twice_is_served_once_also_after_coordinator_and_thread(
     client: WireClient, held: HeldWorkers, version: int, acks: int
 ) -> None:
-    """The coordinator adds the partitions first, then turns end; frames follow meanwhile."""
+    """The request waits for the coordinator first, and later at the end of each turn. Meanwhile
+    another request arrives on the connection."""
     key = f"twice{version}{acks}"
     names = [create(client, f"{key}-{letter}", PARTITIONS) for letter in "ab"]
     find(client, key)

@@ -22,7 +22,7 @@ IMAGE = MetadataImage.empty("c").apply([
 
 
 class Everything:
-    """An access that allows everything."""
+    """Access checks that allow everything."""
 
     def group(self, *asked: object) -> bool:
         return True
@@ -56,8 +56,8 @@ def fetched(bench: Workbench, stable: bool, version: int) -> int | ErrorCode:
 def test_a_coordinator_that_was_replaced_without_knowing_it_returns_no_stable_offsets(
     version: int,
 ) -> None:
-    """Its successor may have a later offset: a transactional consumer that begins from the older
-    one would process records twice."""
+    """Its successor may have a later offset. A transactional consumer that begins from the older
+    offset would process records twice."""
     bench = Workbench(replicated=True)
     request = Commit(GROUP, [OffsetToCommit(TOPIC, 0, 5, -1, "", TOPIC_ID)])
     assert bench.ask(lambda shard, result: shard.commit(request, result)) == [ErrorCode.NONE]

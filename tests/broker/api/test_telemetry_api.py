@@ -59,7 +59,8 @@ def push(
 
 
 def exposed(broker: RunningBroker) -> dict[tuple[str, str], float]:
-    """Values by metric and client id, of every sample with a client id."""
+    """The values of all samples that clients pushed or that are about telemetry, by metric and
+    topic."""
     assert broker.server.http is not None
     with urlopen(f"http://127.0.0.1:{broker.server.http.port}/metrics") as answer:
         text = answer.read().decode()
@@ -73,7 +74,8 @@ def exposed(broker: RunningBroker) -> dict[tuple[str, str], float]:
 def test_a_client_is_asked_for_what_is_subscribed(
     broker: RunningBroker, client: WireClient
 ) -> None:
-    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:      # longer than two calls may take
+    # The interval is longer than two calls take, so the second one comes too early.
+    with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         configs.alter(cluster, configs.CLIENT_METRICS, "all", {"interval.ms": "60000"}, [])
     asked = ask(client)
     assert asked.client_instance_id != bytes(16) and asked.subscription_id != 0
@@ -89,7 +91,7 @@ def test_without_a_subscription_a_client_is_asked_for_nothing(
 ) -> None:
     with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         configs.alter(cluster, configs.CLIENT_METRICS, "all", {}, list(FAST))
-        assert TELEMETRY.isdisjoint(served(client))      # new connections do not ask at all
+        assert TELEMETRY.isdisjoint(served(client))      # new connections are not offered the APIs
     asked = ask(client)
     assert (asked.requested_metrics, asked.push_interval_ms) == ([], 300_000)
 

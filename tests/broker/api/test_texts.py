@@ -1,5 +1,5 @@
-"""Whatever bytes are in a text field of any request: the reply is one that every client can read,
-or there is none."""
+"""Whatever bytes the text fields of a request hold, every client can read the reply, or there is
+none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = {
     "as long, and no UTF-8": b"\xff" * 32_767,
 }
 PATIENCE_MS = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "timeout_ms": 1_000}
-"""Integers that must be plausible for a request to be processed."""
+"""Values of integer fields that must be plausible for a request to be processed."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 def texts_of(struct_class: type[Struct], version: int, path: str = "") -> Iterator[str]:
-    """The text fields of a message, as dotted names."""
+    """The names of a message's text fields. Nested fields are named like `topics.name`."""
     layout = struct_class.LAYOUT
     for field in layout.fields:
         if version not in field.versions:
@@ -47,8 +47,8 @@ def texts_of(struct_class: type[Struct], version: int, path: str = "") -> Iterat
 def request_of(
     struct_class: type[Struct], version: int, bad: str | None, text: str, path: str = ""
 ) -> Any:
-    """A message with one element in every array, and the text in one field, or in all fields if
-    None."""
+    """A message with one element in every array. `text` is in the text field `bad`, or in all text
+    fields if `bad` is None."""
     layout = struct_class.LAYOUT
 
     def single(field: Field) -> Any:
@@ -75,7 +75,7 @@ def request_of(
 
 
 def place_of(text: bytes) -> str:
-    """Stands for the bytes until the request is encoded: a valid text of their length."""
+    """A valid text of the same length, which stands for the bytes until the request is encoded."""
     return "\x01" * len(text)
 
 
@@ -110,15 +110,16 @@ def test_no_reply_holds_bytes_that_are_no_text(
         if body is None:
             continue
         told = APIS[key].response.decode(body, version)
-        # Bytes that are not UTF-8 are decoded as U+FFFD, so the encoded bytes differ.
+        # Bytes that are not UTF-8 would be decoded as U+FFFD, so the encoded bytes would differ.
         assert told.encode(version) == body, (bad, body)
         assert not any(has_surrogates(each) for each in texts_in(told)), (bad, told)
-    # Unexpected errors of the broker are logged with a traceback.
+    # Unexpected errors of the broker would be logged with a traceback.
     assert not [each for each in caplog.records if each.exc_info], caplog.text[-2000:]
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether a text cannot be encoded, such as undecodable bytes (PEP 383)."""
+    """Whether a text has surrogates, which cannot be encoded. Python may decode invalid bytes to
+    them (PEP 383)."""
     return any("\ud800" <= each <= "\udfff" for each in text)
 
 

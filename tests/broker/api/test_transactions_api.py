@@ -50,7 +50,7 @@ def key(client: WireClient, request: pytest.FixtureRequest) -> str:
 
 
 def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
-    """The records that a read_committed consumer keeps: it drops aborted transactions."""
+    """The values that a read_committed fetch returns, including markers and aborted records."""
     answer = fetch(
         client, topic, partition=partition, isolation_level=READ_COMMITTED, version=11
     )
@@ -92,7 +92,7 @@ def test_a_transaction_of_clients_that_name_their_partitions(
     assert committed(client, topic, 1)[0] == b"b"
     assert end_offset(client, topic, READ_COMMITTED) == 2
     assert offset_of(client, "g" + key, topic, stable=True) == 5
-    # The same epoch continues its sequence numbers.
+    # The sequence numbers continue within the same epoch.
     assert add(client, key, producer, topic, 0, version=step) == [OK]
     assert write(client, key, producer, topic, b"c", sequence=1) is OK
     assert end(client, key, producer, False, version=step) == producer
@@ -363,7 +363,7 @@ def test_a_hanging_transaction_is_found_and_ended_by_hand(
 def test_a_marker_that_arrives_late_does_not_end_the_next_transaction(
     client: WireClient, topic: str, key: str, version: int
 ) -> None:
-    """Of a coordinator that has sent it again meanwhile, since the answer did not come."""
+    """The coordinator got no answer to the marker, and sent it again."""
     producer = init(client, key)
     assert write(client, key, producer, topic, b"a", version=12) is OK
     producer = end(client, key, producer, True, version=5)
@@ -428,7 +428,7 @@ def test_a_transaction_that_times_out_is_aborted(data: Path) -> None:
         made = CreateTopicsRequest.Topic(name="t", num_partitions=1, replication_factor=1)
         client.call(CreateTopicsRequest(topics=[made], timeout_ms=10_000), 5)
         find(client, "x")
-        producer = init(client, "x", timeout_ms=1000)       # a busy machine writes first, too
+        producer = init(client, "x", timeout_ms=1000)       # enough for a write on a busy machine
         write(client, "x", producer, "t", b"a", version=12)
         answer = fetch(
             client, "t", isolation_level=READ_COMMITTED, max_wait_ms=15_000, version=11
@@ -454,7 +454,7 @@ def test_only_aborted_transactions_within_what_is_returned_are_listed(
         found = [each.first_offset for each in answer.aborted_transactions]
         whole = [each.base_offset for each in got if each.base_offset % 2 == 0]
         assert set(whole) <= {*found, *range(offset)}
-        # The upper bound comes from the offset index, whose entries are 4 KB apart.
+        # The list's upper bound comes from the offset index, whose entries are 4 KB apart.
         assert all(offset - 1 <= first < got[-1].next_offset + 20 for first in found)
         listed += len(found)
         offset = got[-1].next_offset

@@ -1,4 +1,4 @@
-"""A ZooKeeper that is restored from a backup below the brokers of a cluster."""
+"""Restores a backup of ZooKeeper, also while brokers of the cluster run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.broker.cluster.running_cluster import RunningCluster
 
 
 class Backup:
-    """What ZooKeeper had at some time, without the nodes of sessions."""
+    """What ZooKeeper held at some time, without the ephemeral nodes."""
 
     def __init__(self, cluster: RunningCluster) -> None:
         self.nodes, self.zxid = cluster.zookeeper.backup()
 
     def restore(self, cluster: RunningCluster, nodes: list[int]) -> None:
-        """ZooKeeper is stopped and begins anew with it; these brokers notice nothing but a
-        connection that breaks."""
+        """Restart ZooKeeper with this backup. The brokers `nodes` notice only a broken connection.
+        """
 
         async def restored() -> None:
             for node in nodes:
@@ -29,7 +29,7 @@ class Backup:
 
 
 def accept_backup(directories: list[Path]) -> None:
-    """The command that the refusal names."""
+    """Run the command that the refusal names."""
     assert main(["cluster", "accept-backup", *map(str, directories), "--yes"]) == 0
 
 

@@ -17,7 +17,7 @@ RETRIED = (
     ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS,
 )
-"""After these every client asks again, for the coordinator too."""
+"""Clients retry after these codes, and look for the coordinator again where the code says so."""
 
 
 def coordinator(cluster: RunningCluster, seen_by: int, topic: str = TRANSACTIONS) -> int:
@@ -27,7 +27,7 @@ def coordinator(cluster: RunningCluster, seen_by: int, topic: str = TRANSACTIONS
 
 
 def retried(cluster: RunningCluster, node_id: int, request: Callable[[Any], Any]) -> Any:
-    """The answer of a broker, retried as clients do."""
+    """Retry a request at a broker, as clients do; returns the last answer."""
     answers: list[Any] = []
 
     def answered() -> bool:
@@ -40,8 +40,8 @@ def retried(cluster: RunningCluster, node_id: int, request: Callable[[Any], Any]
 
 
 def replaced(cluster: RunningCluster, topic: str = TRANSACTIONS) -> tuple[int, int]:
-    """The coordinator loses ZooKeeper, and another broker takes its place; both, the former one
-    first."""
+    """Cut the coordinator off from ZooKeeper until another broker has replaced it; returns the
+    former coordinator and the new one."""
     former = coordinator(cluster, 1, topic)
     witness = former % 3 + 1
 
@@ -58,7 +58,7 @@ def replaced(cluster: RunningCluster, topic: str = TRANSACTIONS) -> tuple[int, i
 
 
 class Asking(WireClient):
-    """A connection that says when its request has been sent."""
+    """A connection that releases `sent` when its request has been sent."""
 
     def __init__(self, cluster: RunningCluster, node_id: int, sent: Semaphore) -> None:
         super().__init__(("127.0.0.1", cluster.ports[node_id]))
@@ -72,8 +72,8 @@ class Asking(WireClient):
 def told_by_the_former(
     cluster: RunningCluster, former: int, *requests: Callable[[Any], Any]
 ) -> list[Any]:
-    """What the former coordinator answers to requests that it gets before it hears of its
-    successor, at the latest when it does."""
+    """The former coordinator's answers to requests that it gets before it hears of its successor.
+    It hears of it once all requests have arrived."""
     sent = Semaphore(0)
 
     def asked(request: Callable[[Any], Any]) -> Any:
@@ -84,7 +84,7 @@ def told_by_the_former(
         cluster.sessions[former].join()
 
     async def turn() -> None:
-        """What has arrived is read."""
+        """Let the loop read what has arrived."""
 
     with ThreadPoolExecutor(len(requests)) as threads:
         answers = [threads.submit(asked, request) for request in requests]

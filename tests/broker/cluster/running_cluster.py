@@ -31,8 +31,8 @@ def clustered(server: Server) -> Clustered:
 
 
 class RunningCluster:
-    """Brokers on one loop in a thread, each on a free port. A stopped one can be started again with
-    its port and its directory."""
+    """Brokers on one loop in a thread, each on a free port. A broker that is stopped and started
+    again keeps its port and its directory."""
 
     def __init__(
         self, directory: Path, brokers: int = 3, disks: dict[int, Disk] | None = None,
@@ -74,13 +74,14 @@ class RunningCluster:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(TIMEOUT_SECONDS)
 
     def one(self, node_id: int) -> OneOfThem:
-        """One broker, as helpers have it that are made for a broker alone."""
+        """One broker, for helpers that are made for a standalone broker."""
         return OneOfThem(self, self.servers[node_id])
 
     def start(
         self, node_id: int, begun: list[Server] | None = None, **overrides: object
     ) -> Server:
-        """Start a broker; `begun` gets it before. Raises what its start raises."""
+        """Start a broker. The server is added to `begun` before it starts. Raises what its start
+        raises."""
         config = self.config(node_id, **overrides)
 
         async def started() -> Server:
@@ -90,7 +91,8 @@ class RunningCluster:
                 begun.append(server)
             await server.start()
             self.sessions[node_id] = session
-            # Where replicas are placed depends on the number of records before.
+            # The placement of replicas depends on the number of earlier metadata records, so the
+            # record of the producer ids must be among them.
             if (keeping := server.broker.producer_ids.keeping) is not None:
                 await asyncio.wait([keeping], timeout=1)
             return server
@@ -156,13 +158,13 @@ class RunningCluster:
 
 @dataclass(frozen=True)
 class OneOfThem:
-    """A broker of a cluster."""
+    """A broker of a cluster, with what helpers use of a standalone broker."""
 
     cluster: RunningCluster
     server: Server
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call something on its loop and return its result."""
+        """Call something on the brokers' loop and return its result."""
 
         async def called() -> Any:
             return function(*arguments)
@@ -190,7 +192,7 @@ def leaders(server: Server, topic: str) -> list[int]:
 
 
 def lose_next_write(cluster: RunningCluster, session: MemoryCoordination) -> None:
-    """The connection breaks before the next write arrives at ZooKeeper; its session lasts."""
+    """Break the connection before the next write arrives at ZooKeeper; the session lasts."""
     send = session.multi
 
     def never_arrives(operations: Sequence[Operation]) -> Awaitable[None]:

@@ -26,7 +26,8 @@ SETTINGS = {
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    """Three brokers; the topic has a partition on each, in their order."""
+    """Three brokers, and a topic with one partition on each: partition 0 is on broker 1, and so on.
+    """
     with RunningCluster(tmp_path, 3, **SETTINGS) as running:
         made = CreateTopicsRequest
         topic = made.Topic(
@@ -45,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def ask(cluster: RunningCluster, node_id: int, request: Any, *arguments: Any, **fields: Any) -> Any:
-    """The answer of a broker, retried as clients do."""
+    """Retry a request at a broker, as clients do; returns the last answer."""
     answers: list[Any] = []
 
     def answered() -> bool:

@@ -1,4 +1,5 @@
-"""The audit log has changes that people request; requests between brokers only if refused."""
+"""The audit log has the changes that people request. Requests between brokers are in it only if
+they are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def markers(cluster: RunningCluster, node_id: int, client_id: str, topic: str) -> None:
-    """A marker that aborts what the hanging transaction of a producer has left."""
+    """Send a marker that aborts the hanging transaction of a producer."""
     marker = WriteTxnMarkersRequest.Marker
     request = WriteTxnMarkersRequest(markers=[marker(
         producer_id=77, producer_epoch=0, transaction_result=False, coordinator_epoch=0,

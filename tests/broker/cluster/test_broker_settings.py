@@ -1,4 +1,4 @@
-"""Settings of one broker, asked of that broker while another one is the controller."""
+"""Requests about one broker's settings go to that broker, even if another one is the controller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def change(
     cluster: RunningCluster, node_id: int, *changes: tuple[int, str, str, str],
     validate_only: bool = False,
 ) -> list[tuple[int, str | None]]:
-    """Have a broker set one setting of each resource; the results are in the same order."""
+    """Have a broker set one setting of each resource; returns error codes and messages in the same
+    order."""
     made = IncrementalAlterConfigsRequest.Resource
     request = IncrementalAlterConfigsRequest(validate_only=validate_only, resources=[
         made(resource_type=kind, resource_name=name, configs=[
@@ -61,7 +62,7 @@ def settings_of(cluster: RunningCluster, node_id: int, name: str) -> dict[str, s
 def test_one_request_changes_loggers_settings_and_topics(
     cluster: RunningCluster, away: int
 ) -> None:
-    """Java's admin client asks a broker for its settings and its loggers at once."""
+    """Java's admin client sends changes of a broker's settings and loggers in one request."""
     logger = logging.getLogger(LOGGER)
     logger.setLevel(logging.INFO)
     controller = cluster.controller
@@ -93,7 +94,7 @@ def test_one_request_changes_loggers_settings_and_topics(
 def test_what_its_listeners_cannot_use_is_refused_by_the_broker_itself(
     cluster: RunningCluster, away: int, key: str, value: str
 ) -> None:
-    """Once it were in the metadata, the broker would renew none of its listeners any more."""
+    """With such a value in the metadata, the broker could renew none of its listeners."""
     controller = cluster.controller
     node_id = 3 - controller if away else controller
     own = str(node_id)
@@ -141,7 +142,7 @@ def test_a_setting_is_changed_by_the_next_controller_where_this_one_is_replaced(
 def test_a_file_with_another_min_isr_than_the_clusters_is_told_that_it_has_no_effect(
     cluster: RunningCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not at its start, nor when it is read again."""
+    """The broker logs this at its start, and when it reads the file again."""
     cluster.stop(1)
     cluster.start(1, min_insync_replicas=2)
     assert (

@@ -65,14 +65,14 @@ def test_every_broker_says_the_same_of_the_cluster(cluster: RunningCluster) -> N
             assert part.leader_id == cluster.controller and part.leader_epoch == 1
             ends = {voter.replica_id: voter.log_end_offset for voter in part.current_voters}
             assert list(ends) == [1, 2, 3]
-            # Whoever is asked: kafka-metadata-quorum computes lags from the leader's.
+            # On every broker, because kafka-metadata-quorum computes lags from the leader's offset.
             assert ends[part.leader_id] == ends[node_id] == part.high_watermark > 0
 
 
 def test_a_controller_that_is_not_registered_is_among_the_voters_of_the_quorum(
     cluster: RunningCluster,
 ) -> None:
-    """kafka-metadata-quorum ends with NoSuchElementException if the leader is none of them."""
+    """kafka-metadata-quorum ends with NoSuchElementException if the leader is not a voter."""
     other = next(node for node in cluster.servers if node != cluster.controller)
     log = cluster.servers[other].metadata_log
     there = {node: each for node, each in log.image.brokers.items() if node != cluster.controller}
@@ -126,7 +126,8 @@ def test_a_broker_that_is_in_sync_again_leads_again_what_it_led(cluster: Running
 
 
 def test_a_topic_is_created_while_a_broker_restarts(cluster: RunningCluster) -> None:
-    """By all that use topics of three replicas, in each rolling restart: as in Apache Kafka."""
+    """As in Apache Kafka. Otherwise no client could create topics with three replicas during a
+    rolling restart of three brokers."""
     cluster.stop(3)
     server = cluster.servers[1]
     cluster.until(lambda: 3 not in server.metadata_log.image.brokers, "it is away")
@@ -226,8 +227,8 @@ def test_a_lost_answer_is_not_taken_for_done_nor_done_twice(cluster: RunningClus
 def test_a_controller_whose_own_write_never_arrived_takes_office_again(
     cluster: RunningCluster,
 ) -> None:
-    """It waits for the outcome of a decision that nobody asked it for: only its next term, or
-    another broker's, can tell."""
+    """The controller waits for the outcome of a decision that no client requested, so no client
+    retries it. Only the next term, its own or another broker's, shows that outcome."""
     controller = cluster.controller
     node_id, session = controller % 3 + 1, cluster.sessions[controller]
     server = cluster.servers[node_id]
@@ -242,8 +243,9 @@ def test_a_controller_whose_own_write_never_arrived_takes_office_again(
 def test_who_waits_for_a_write_that_never_arrived_is_answered(
     cluster: RunningCluster, away: int
 ) -> None:
-    """The next entry of that number tells, also where the same broker writes it in its next term.
-    Whichever broker was asked asks again: clients that know no NOT_CONTROLLER are never told it."""
+    """The next entry with the lost entry's number shows that the write was lost, even if the same
+    broker writes it in its next term. The broker that got the client's request then repeats it, so
+    that clients that do not know NOT_CONTROLLER never get that code."""
     controller = cluster.controller
     session = cluster.sessions[controller]
     for other in cluster.sessions.values():
@@ -259,7 +261,8 @@ def test_who_waits_for_a_write_that_never_arrived_is_answered(
 def test_a_decision_that_outlasts_its_controllers_term_brings_no_older_image_back(
     cluster: RunningCluster,
 ) -> None:
-    """One that changes nothing, too: what was read meanwhile would be lost until the next entry."""
+    """This includes a decision that changes nothing. With the older image, entries that were read
+    meanwhile would be lost until the next entry."""
     controller = cluster.controller
     log = cluster.servers[controller].metadata_log
     seen: list[int] = []
@@ -281,7 +284,8 @@ def test_a_decision_that_outlasts_its_controllers_term_brings_no_older_image_bac
 
 
 def registers_again(cluster: RunningCluster, node_id: int, before: int) -> None:
-    """Wait until the broker knows itself to be registered in a later epoch."""
+    """Wait until the broker reads in its metadata that it is registered with a later broker epoch.
+    """
     log = cluster.servers[node_id].metadata_log
     cluster.until(
         lambda: (b := log.image.brokers.get(node_id)) and b.epoch > before,
@@ -311,8 +315,8 @@ def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
 def test_a_broker_that_is_removed_while_its_connection_is_away_registers_again(
     cluster: RunningCluster,
 ) -> None:
-    """Seed 118009: it reads of its removal as it registers after the interruption, in a session
-    that goes on, with its node there."""
+    """Seed 118009: the broker reads of its removal while it registers after the interruption. Its
+    session has not ended, and its node still exists."""
     node_id = next(n for n in cluster.servers if n != cluster.controller)
     server, deciding = cluster.servers[node_id], cluster.servers[cluster.controller]
     before = server.metadata_log.image.brokers[node_id].epoch
@@ -335,8 +339,8 @@ def test_a_broker_that_is_removed_while_its_connection_is_away_registers_again(
 def test_a_broker_whose_registration_and_removal_are_seen_at_once_registers_again(
     cluster: RunningCluster,
 ) -> None:
-    """Its connection is away from the moment of its registration on, in a session that lasts, and
-    its replicas are still busy with an earlier image when it reads of both."""
+    """The broker's connection breaks right after its registration, but its session lasts. When the
+    broker reads of both, its replicas are still busy with an earlier image."""
     node_id = next(n for n in cluster.servers if n != cluster.controller)
     deciding, session = cluster.servers[cluster.controller].member, cluster.sessions[node_id]
     assert deciding is not None
@@ -380,7 +384,7 @@ def test_a_broker_whose_registration_and_removal_are_seen_at_once_registers_agai
 def test_a_broker_that_is_removed_again_while_it_registers_registers_once_more(
     cluster: RunningCluster,
 ) -> None:
-    """It reads of its removal before ZooKeeper has answered its registration."""
+    """The broker reads of its second removal before ZooKeeper has answered its registration."""
     node_id = next(n for n in cluster.servers if n != cluster.controller)
     deciding, session = cluster.servers[cluster.controller].member, cluster.sessions[node_id]
     assert deciding is not None
@@ -439,8 +443,8 @@ def test_a_controller_that_refuses_connections_is_deposed_before_its_session_end
 def test_a_broker_that_refuses_connections_is_gone_for_the_next_controller_as_well(
     cluster: RunningCluster,
 ) -> None:
-    """Its process has ended, and its session lasts: it would be given leadership, and replicas of
-    new topics, until that ends."""
+    """The broker's process has ended, but its session lasts. Otherwise, until the session ends, the
+    next controller would give that broker leadership, and replicas of new topics."""
     former = cluster.controller
     node_id = former % 3 + 1
     log, deciding = cluster.servers[former].metadata_log, cluster.servers[former].member
@@ -488,8 +492,8 @@ def test_a_controller_that_is_deposed_as_it_stops_hands_over_nevertheless(
 def test_a_controller_is_not_deposed_for_what_it_refused_in_an_earlier_term(
     cluster: RunningCluster,
 ) -> None:
-    """A broker that wanted its place then, and was not the fastest, may be connected again when
-    that node is the controller once more."""
+    """Two brokers want to replace a controller that refused connections. The slower one may
+    reconnect to ZooKeeper only when that node is the controller once more."""
     former = cluster.controller
     faster, slower = (n for n in cluster.servers if n != former)
     candidates = {n: cluster.servers[n].member for n in (faster, slower)}

@@ -1,5 +1,5 @@
-"""A member's metadata: what it shows after a jump to a snapshot, and whom it answers after a write
-of unknown outcome."""
+"""The metadata of a cluster's member: what they show after a jump to a snapshot, and which requests
+are answered after a write of unknown outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT_SECONDS = 10
 
 
 class Member:
-    """Another broker than the cluster's controller: its session and its metadata."""
+    """The session and the metadata of a broker that is not the cluster's first controller."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self.server = server
@@ -106,14 +106,14 @@ def test_a_broker_that_jumps_to_a_snapshot_drops_the_topics_that_were_deleted_me
 
 
 async def until_it_is_unknown(member: Member) -> None:
-    """Until the member does not know the outcome of its write."""
+    """Wait until the member has a write of unknown outcome."""
     await turn()
     await member.log.settle()
     assert member.log.pending and member.log.term is None
 
 
 async def cluster_is_elected_again(cluster: ServerAndStore) -> None:
-    """The first controller deposes the member."""
+    """Elect the first controller again, which deposes the member."""
     election = Election(cluster.coordination, 1, "i")
     term = await election.contest(await election.holder())
     assert term is not None
@@ -121,7 +121,7 @@ async def cluster_is_elected_again(cluster: ServerAndStore) -> None:
 
 
 async def member_in_office() -> tuple[ServerAndStore, Member]:
-    """The cluster's first controller has written an entry, and the member has taken its place."""
+    """A cluster whose first controller has written an entry, and the member that replaced it."""
     cluster, member = await cluster_and_member()
     await cluster.write(setting("1"))
     cluster.server.expire(cluster.coordination.session_id)

@@ -1,4 +1,4 @@
-"""Delegation tokens in a cluster: any broker issues, renews and ends them, all know them."""
+"""Delegation tokens in a cluster: any broker issues, renews and ends them, and all know them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SETTINGS = {
 
 
 def create(client: WireClient) -> Any:
-    """Ask for a token of one's own."""
+    """Create a token that the client's user owns."""
     return client.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
 
 
 def describe(client: WireClient) -> list[str]:
-    """The ids of one's tokens."""
+    """The ids of the tokens that the client's user may see."""
     answer = client.call(DescribeDelegationTokenRequest(owners=None), 3)
     assert answer.error_code == 0
     return [token.token_id for token in answer.tokens]
@@ -55,7 +55,7 @@ def client_of(cluster: RunningCluster, node_id: int) -> WireClient:
 def test_any_broker_issues_renews_and_ends_tokens_that_all_know(
     tmp_path: Path, inside: str
 ) -> None:
-    """Brokers that are connected without SASL forward what their clients with SASL may ask."""
+    """Brokers forward requests of their SASL clients even over connections without SASL."""
     with RunningCluster(tmp_path, **SETTINGS, inter_broker_listener_name=inside) as cluster:
         ids = []
         for node_id in (1, 2, 3):
@@ -99,7 +99,7 @@ def test_a_client_without_sasl_is_refused_by_every_broker(tmp_path: Path) -> Non
 def test_a_token_is_issued_by_the_next_controller_where_this_one_is_replaced(
     tmp_path: Path,
 ) -> None:
-    """Java's clients take NOT_CONTROLLER for a failure, as Apache Kafka's brokers never say it."""
+    """NOT_CONTROLLER would fail Java's clients, because Apache Kafka's brokers never return it."""
     with RunningCluster(tmp_path, **SETTINGS, inter_broker_listener_name="INSIDE") as cluster:
         former = cluster.controller
         with client_of(cluster, former) as client:

@@ -1,4 +1,4 @@
-"""A replica whose bytes have changed on its disk is repaired from the others: another replica
+"""A replica whose bytes have changed on its disk is repaired from the other replicas. One of those
 leads, the damaged part of the log is put aside, and its records are fetched again. No acknowledged
 record is lost."""
 
@@ -51,7 +51,7 @@ def directory(cluster: RunningCluster, node_id: int) -> Path:
 
 
 def write(cluster: RunningCluster, value: bytes) -> int:
-    """A produce with acks=all to the leader; returns the error."""
+    """Produce with acks=all to the leader; returns the error code."""
     with cluster.client(state(cluster, some(cluster)).leader) as client:
         return int(produce(client, "t", batch(value)).error_code)
 
@@ -61,7 +61,7 @@ def some(cluster: RunningCluster) -> int:
 
 
 def in_sync(cluster: RunningCluster, *nodes: int) -> None:
-    """Wait until every broker has these as in sync, with nothing wrong anywhere."""
+    """Wait until every broker sees exactly these nodes in sync, and one of them leading."""
     cluster.until(
         lambda: all(
             set(state(cluster, n).isr) == set(nodes) and state(cluster, n).leader in nodes
@@ -72,7 +72,7 @@ def in_sync(cluster: RunningCluster, *nodes: int) -> None:
 
 
 def filled(cluster: RunningCluster) -> None:
-    """Two sealed segments with two records each, durable everywhere, and two records after them."""
+    """Write two sealed segments with two records each, and two records after them; flush all."""
     assert create(cluster, 1, "t", 1, 3) == 0
     for at, value in enumerate(VALUES):
         assert write(cluster, value) == 0
@@ -93,14 +93,14 @@ async def on_loop(called: object) -> object:
 
 
 def damage(path: Path) -> None:
-    """One bit in the second record's batch."""
+    """Flip one bit in the second record's batch."""
     changed = bytearray(path.read_bytes())
     changed[len(changed) * 3 // 4] ^= 1
     path.write_bytes(changed)
 
 
 def scrub(cluster: RunningCluster, node_id: int) -> None:
-    """One round of the scrub that is otherwise due half a minute after the start."""
+    """Run one round of the scrub, which is otherwise due half a minute after the start."""
     server = cluster.servers[node_id]
 
     async def begun() -> asyncio.Task[None]:
@@ -176,7 +176,7 @@ def test_a_leader_checks_the_bytes_that_a_follower_refuses_and_hands_over(
     behind = leader % 3 + 1
     cluster.stop(behind)
     assert write(cluster, b"missed" * 20) == 0
-    damage(max(directory(cluster, leader).glob("*.log")))       # the active one: never scrubbed
+    damage(max(directory(cluster, leader).glob("*.log")))       # the active segment, never scrubbed
     cluster.start(behind)
 
     def handed_over() -> bool:
@@ -197,7 +197,7 @@ def test_damage_that_a_start_finds_is_repaired_too(cluster: RunningCluster) -> N
     node_id = state(cluster, 1).leader
     cluster.stop(node_id)
     last = max(directory(cluster, node_id).glob("*.log"))
-    last.write_bytes(last.read_bytes()[:-30])           # below the recovery point
+    last.write_bytes(last.read_bytes()[:-30])           # cut below the recovery point
     (cluster.directory / f"broker-{node_id}" / ".kafka_cleanshutdown").unlink()
     assert write(cluster, b"meanwhile") == 0
     cluster.start(node_id)
@@ -319,7 +319,8 @@ def test_an_only_copy_in_sync_that_a_start_finds_damaged_leads_on_request(
 
 
 def filled_and_stopped(cluster: RunningCluster) -> Path:
-    """All brokers have stopped with all records; the partition's directory on the third one."""
+    """Stop all brokers once they have all records; returns the partition's directory on broker 3.
+    """
     filled(cluster)
     for node_id in (1, 2, 3):
         cluster.stop(node_id)
@@ -327,7 +328,8 @@ def filled_and_stopped(cluster: RunningCluster) -> Path:
 
 
 def waits_and_follows_the_others(cluster: RunningCluster) -> None:
-    """The third broker runs alone, and lacks records: it does not lead, and gets them again."""
+    """Broker 3 runs alone and lacks records. Check that it does not lead, and that it gets the
+    records from the other brokers."""
     extra = state(cluster, 3).extra
     assert extra is not None and extra.lost == (3,) and state(cluster, 3).leader == NO_LEADER
     cluster.start(1)
@@ -339,8 +341,8 @@ def waits_and_follows_the_others(cluster: RunningCluster) -> None:
 def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed while it recovers other logs, or given up as there is no controller: this replica must
-    not lead with the shorter log as if it had everything."""
+    """A start may be killed while it recovers other logs, or given up because there is no
+    controller. The replica must not lead with the shorter log as if it had everything."""
     at = filled_and_stopped(cluster)
     (at.parent / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     (at.parent / ".kafka_cleanshutdown").unlink()
@@ -363,8 +365,8 @@ def test_what_an_unfinished_start_has_cut_off_is_not_forgotten_by_the_next_one(
 def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
     cluster: RunningCluster, cleanly: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Removed by a repair of the file system, or by hand: its checkpoint knows that it was there,
-    and the others have the records. The controller does not call that a clean end."""
+    """A repair of the file system, or an operator, removed the directory. A checkpoint still lists
+    the log, and the other replicas have the records. The controller logs no clean end."""
     caplog.set_level(logging.INFO, "ottla.controller")
     at = filled_and_stopped(cluster)
     shutil.rmtree(at)
@@ -380,7 +382,7 @@ def test_a_log_whose_directory_has_vanished_does_not_lead_as_an_empty_one(
 def test_an_only_copy_whose_directory_has_vanished_stays_offline_at_every_start(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """Nobody else has its records: an empty log would give their offsets to others."""
+    """No other replica has its records. An empty log would give their offsets to new records."""
     assert create(cluster, 1, "t", 1, 1) == 0
     home = state(cluster, 1).leader
     assert write(cluster, VALUES[0]) == 0
@@ -400,7 +402,7 @@ def test_an_only_copy_whose_directory_has_vanished_stays_offline_at_every_start(
 
 
 def test_a_log_that_is_empty_by_right_is_not_missed(cluster: RunningCluster) -> None:
-    """All of its records were deleted: it has a directory, and a restart finds it."""
+    """All its records were deleted, but it has a directory, which a restart finds."""
     filled(cluster)
     for node_id in (1, 2, 3):
         log = partition(cluster, node_id).log

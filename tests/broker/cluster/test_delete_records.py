@@ -1,4 +1,4 @@
-"""DeleteRecords with several replicas (KIP-107): answered once all live ones have deleted."""
+"""DeleteRecords (KIP-107) is answered once all live replicas have deleted the records."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def one_stops_fetching(cluster: RunningCluster) -> None:
 
 
 def asked_in_vain(cluster: RunningCluster, client: WireClient) -> Sent:
-    """A request to the leader that waits for a replica which does not fetch."""
+    """Send the leader a request, which waits for a replica that does not fetch."""
     one_stops_fetching(cluster)
     partition = cluster.servers[leader_of(cluster)].replicas.partition("t", 0)
     assert partition is not None

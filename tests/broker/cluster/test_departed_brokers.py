@@ -1,5 +1,5 @@
-"""For a while Metadata still lists a broker that has stopped or died: clients on librdkafka that
-wait for a coordinator would hang if the broker vanished at once."""
+"""Metadata lists a broker for a while after it has stopped or died. Clients on librdkafka that wait
+for a coordinator would hang if the broker vanished at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.fakes import FakeClock
 
 LISTED_SECONDS = 1000
 MARGIN_SECONDS = 300
-"""More than a test takes, as the clock goes on besides its leaps."""
+"""More than a test takes, because the clock also advances between its leaps."""
 
 
 @pytest.fixture

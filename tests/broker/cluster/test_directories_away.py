@@ -1,5 +1,5 @@
-"""A broker starts with other log directories than in its last run, but with the newest data of
-each: there is one more disk, or a disk was missing at an earlier start."""
+"""A broker starts with other log directories than in its last run, because a disk is new, or was
+missing at an earlier start. No directory has outdated data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def directory_id(path: Path) -> str:
 
 
 def filled(cluster: RunningCluster) -> set[int]:
-    """A topic of broker 1 with a record in each partition; which ones are in its directory b."""
+    """Create a topic on broker 1 with a record in each partition; returns the partitions that are
+    in directory b."""
     assert create(cluster, 1, "t", PARTITIONS, 1) == 0
     with cluster.client(1) as client:
         for index in range(PARTITIONS):
@@ -53,7 +54,7 @@ def restart(cluster: RunningCluster, node_id: int, **overrides: Any) -> None:
 
 
 def test_one_more_disk_takes_no_trust_from_logs_without_records(tmp_path: Path) -> None:
-    """Files are made with the first record: such a log is in no directory."""
+    """A log's files are created with its first record, so an empty log is in no directory."""
     with RunningCluster(tmp_path, 1) as cluster:
         assert create(cluster, 1, "t", PARTITIONS, 1) == 0
         former = cluster.directory / "broker-1"
@@ -104,7 +105,7 @@ def test_a_disk_that_is_given_up_after_a_start_without_it_is_not_led_from_anew(
 def test_a_copy_on_a_disk_that_was_away_is_better_than_one_that_left_the_in_sync_set(
     tmp_path: Path,
 ) -> None:
-    """What an operator's election takes when nobody leads: the longest log."""
+    """Broker 1 lacks the last records, so it must not lead while the disk is away or afterwards."""
     with RunningCluster(tmp_path, 1) as cluster:
         cluster.start(2, log_dirs=two_directories(cluster))
         assert create(cluster, 1, "t", PARTITIONS, 2) == 0
@@ -152,7 +153,7 @@ def test_a_disk_that_is_newer_than_a_restored_zookeeper_is_not_of_an_earlier_tim
 
 
 def test_a_directory_with_another_id_has_lost_nothing(tmp_path: Path) -> None:
-    """The former id counts as that of a missing directory, until it is given up."""
+    """The former id is treated as that of a missing directory until the operator gives it up."""
     with RunningCluster(tmp_path, 1) as cluster:
         assert create(cluster, 1, "t", PARTITIONS, 1) == 0
         cluster.stop(1)
@@ -165,7 +166,7 @@ def test_a_directory_with_another_id_has_lost_nothing(tmp_path: Path) -> None:
 
 
 def test_the_loss_of_a_large_disk_takes_no_trust_from_the_others() -> None:
-    """It has a few thousand partitions; the only copy of one on another disk is still served."""
+    """The lost disk has thousands of partitions. An only copy on another disk is still served."""
     disk, known = FaultyDisk(), BrokerImage(1, 7, (), None, "former", ("lost", "here"))
     disk.makedirs("/here")
     run_record.write(disk, "/here", run_record.RunRecord(7, disk.boot_id(), "true", clean=True))
@@ -183,7 +184,8 @@ def test_the_loss_of_a_large_disk_takes_no_trust_from_the_others() -> None:
 def test_a_directory_that_failed_before_the_last_run_takes_no_trust_from_the_others(
     reported: bool,
 ) -> None:
-    """It has no run record. What is in it is doubtful itself, once its failure was reported."""
+    """The failed directory has no run record. If its failure was reported, the metadata already
+    list its logs as offline, so no other log is doubted."""
     disk, known = FaultyDisk(), BrokerImage(1, 7, (), None, "former", ("here",))
     for path in ("/here", "/mended"):
         disk.makedirs(path)

@@ -1,5 +1,6 @@
-"""Damaged bytes of a replica are repaired from the others as soon as anything reads them, before
-the scrub finds them: compaction, a coordinator that loads, a fetch, a look-up by time."""
+"""Damaged bytes of a replica are repaired from the other replicas as soon as anything reads them,
+before the scrub finds them. Readers are compaction, a coordinator that loads, a fetch, and a
+look-up by time."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def everywhere(cluster: RunningCluster, topic: str, method: str) -> None:
 
 
 def filled(cluster: RunningCluster) -> None:
-    """Two sealed segments of two batches, on the medium, and two batches after them."""
+    """Write two sealed segments of two batches each, and two batches after them; flush all."""
     assert create(cluster, 1, "t", 1, 3) == 0
     with cluster.client(state(cluster, "t").leader) as client:
         for at in range(6):
@@ -74,7 +75,7 @@ def filled(cluster: RunningCluster) -> None:
 
 
 def damage(cluster: RunningCluster, node_id: int, topic: str, at: int) -> None:
-    """One bit of the first segment, counted from its beginning."""
+    """Flip one bit in byte `at` of the first segment."""
     path = cluster.directory / f"broker-{node_id}" / f"{topic}-0" / FIRST
     changed = bytearray(path.read_bytes())
     changed[at] ^= 1
@@ -128,7 +129,7 @@ def by_time(client: Any) -> Any:
 def test_damage_that_a_request_meets_is_repaired(cluster: RunningCluster, ask: Any) -> None:
     filled(cluster)
     leader = state(cluster, "t").leader
-    damage(cluster, leader, "t", LENGTH_AT)         # far more bytes than there are
+    damage(cluster, leader, "t", LENGTH_AT)         # a length far beyond the file's end
     with cluster.client(leader) as client:
         assert told(ask(client)) == ErrorCode.CORRUPT_MESSAGE
     repaired(cluster, leader, "t")
@@ -166,7 +167,7 @@ def test_a_coordinator_believes_no_damaged_offsets_and_hands_over(
     follower = next(node for node in state(cluster, OFFSETS).replicas if node != first)
     damage(cluster, follower, OFFSETS, size - 10)
     cluster.stop(first)
-    # The follower leads first: for a moment only, which this may not see.
+    # The follower leads first, perhaps too briefly to be seen here.
     gone = (follower, first, -1)
     cluster.until(lambda: state(cluster, OFFSETS).leader not in gone, "handed over")
     assert "does not match its checksum" in caplog.text

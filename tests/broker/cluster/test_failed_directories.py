@@ -1,5 +1,5 @@
-"""A log directory of one of three brokers fails: others lead its partitions, the broker goes on
-with its other directories, and a restart on a mended disk brings everything back in sync."""
+"""A log directory of one of three brokers fails. Other brokers lead its partitions, the broker goes
+on with its other directories, and a restart on a mended disk brings everything back in sync."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def in_directory(cluster: RunningCluster, node_id: int, path: str) -> list[int]:
 
 
 def fill(cluster: RunningCluster, value: bytes) -> None:
-    """One record with acks=all in each partition, through its leader."""
+    """Produce one record with acks=all to each partition."""
     for index in range(PARTITIONS):
         with cluster.client(state(cluster, 1, index).leader) as client:
             assert produce(client, "t", batch(value), partition=index).error_code == 0
 
 
 def fail(cluster: RunningCluster, disk: FaultyDisk, node_id: int, path: str) -> None:
-    """A directory fails at a write to a partition that the broker leads there."""
+    """Make a directory fail at a write to a partition that the broker leads there."""
     index = next(
         n for n in in_directory(cluster, node_id, path)
         if state(cluster, node_id, n).leader == node_id
@@ -93,11 +93,11 @@ def test_others_lead_what_was_in_a_failed_directory_and_the_broker_serves_the_re
         assert {d.log_dir: d.error_code for d in described} == {
             "/a": 0, "/b": ErrorCode.KAFKA_STORAGE_ERROR
         }
-    fill(cluster, b"after")                     # acks=all: two in sync are enough
+    fill(cluster, b"after")                     # acks=all needs only two replicas in sync
     failure = cluster.servers[2].failure
     assert not failure.done()
-    # Another process on a mended disk: it has the records before, fetches the others, and is in
-    # sync again.
+    # The broker starts on the mended disk with the earlier records, fetches the later ones, and is
+    # in sync again.
     cluster.stop(2)
     cluster.start(2)
     for node_id in (1, 2, 3):
@@ -180,8 +180,9 @@ def test_a_broker_with_a_failed_directory_names_coordinators_on_other_brokers(
 def test_a_broker_whose_last_directory_fails_ends_once_the_others_know(
     tmp_path: Path, disks: dict[int, FaultyDisk]
 ) -> None:
-    """A failed disk does not remove the run record, which says that only the process died: without
-    the report the next start would be trusted with what the disk has lost."""
+    """The run record cannot be removed from a failed disk, and says that only the process died.
+    Without the broker's report the controller would trust the next start's logs, although the disk
+    has lost records."""
     with RunningCluster(tmp_path, 3, disks, log_dirs="/a", min_insync_replicas=2) as cluster:
         assert create(cluster, 1, "t", PARTITIONS, 3) == 0
         fill(cluster, b"before")
@@ -211,8 +212,8 @@ def test_a_broker_whose_last_directory_fails_ends_once_the_others_know(
 def test_a_new_session_does_not_vouch_for_a_directory_that_has_failed(
     cluster: RunningCluster, disks: dict[int, FaultyDisk]
 ) -> None:
-    """A broker that is killed before the controller has heard of the failure is judged by the run
-    record alone."""
+    """If a broker is killed before the controller has heard of the failure, its next start judges
+    the directory by the run record alone."""
     assert create(cluster, 1, "t", PARTITIONS, 3) == 0
     fill(cluster, b"before")
     fail(cluster, disks[2], 2, "/b")
@@ -232,8 +233,8 @@ def test_a_new_session_does_not_vouch_for_a_directory_that_has_failed(
 def test_a_directory_may_be_asked_for_before_the_replica_is_there(
     cluster: RunningCluster,
 ) -> None:
-    """kafka-reassign-partitions moves a replica to a broker and into a directory with one plan: it
-    goes on asking for the directory after REPLICA_NOT_AVAILABLE only, and fails otherwise."""
+    """kafka-reassign-partitions moves a replica to a broker and into a directory with one plan. It
+    retries the move into the directory after REPLICA_NOT_AVAILABLE, but fails after other codes."""
     assert create(cluster, 1, "t", 1, 1) == 0
     cluster.until(lambda: all("t" in s.metadata_log.image.topics
                               for s in cluster.servers.values()), "all know the topic")

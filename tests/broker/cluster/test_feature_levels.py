@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def update(cluster: RunningCluster, level: int, kind: UpgradeType) -> tuple[int, str | None]:
-    """Change the feature's level; the error code and message of the answer."""
+    """Change the feature's level; returns the answer's error code and message."""
     item = UpdateFeaturesRequest.FeatureUpdate(
         feature=NAME, max_version_level=level, upgrade_type=int(kind)
     )

@@ -1,5 +1,5 @@
-"""A standalone broker that becomes the first one of a cluster (`ottla cluster create`): what it had
-is served, continued and copied to brokers that join."""
+"""A standalone broker becomes the first broker of a cluster (`ottla cluster create`). Its data are
+served and continued, and are copied to brokers that join."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.tools.kafka_directory import write_kafka
 from tests.tools.logs import run
 
 FIRST = 0
-"""A standalone broker's node.id, unless it is set."""
+"""The default node.id of a standalone broker."""
 AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -42,7 +42,7 @@ INTERNAL = {"offsets_topic_num_partitions": 2, "transaction_state_log_num_partit
 
 
 class Before:
-    """What was done while the broker was alone."""
+    """The state of a standalone broker with data, before it becomes the first of a cluster."""
 
     def __init__(self, directory: Path) -> None:
         with RunningBroker(directory, None, node_id=FIRST, **INTERNAL) as broker:
@@ -70,7 +70,7 @@ def producer_id(client: WireClient) -> int:
 
 
 def sent(client: WireClient, producer: int, sequence: int) -> tuple[int, int]:
-    """An idempotent batch of one record: the error and the offset that it has got."""
+    """Produce an idempotent batch of one record; returns its error code and offset."""
     records = batch(b"v%d" % sequence, producer_id=producer, producer_epoch=0,
                     base_sequence=sequence)
     answer = produce(client, "plain", records)
@@ -78,7 +78,7 @@ def sent(client: WireClient, producer: int, sequence: int) -> tuple[int, int]:
 
 
 def committed(client: WireClient, offset: int | None = None) -> int:
-    """Commit an offset of the group `g`, or read it."""
+    """Commit an offset for the group `g`, or read the committed one if `offset` is None."""
     transactions.find(client, "g", 0)
     if offset is None:
         made = OffsetFetchRequest.Topic
@@ -118,7 +118,7 @@ def become_first(cluster: RunningCluster, node_id: int = FIRST) -> None:
 
 
 def until_ok(cluster: RunningCluster, ask: Any, *arguments: Any, node_id: int = FIRST) -> Any:
-    """An answer of a broker, retried as clients do."""
+    """Retry a request at a broker, as clients do; returns the last answer."""
     answers: list[Any] = []
 
     def answered() -> bool:
@@ -172,7 +172,8 @@ def test_it_goes_on_with_everything_that_it_had(cluster: RunningCluster, tmp_pat
 def test_it_has_a_new_leader_epoch_and_is_trusted_though_others_were_first(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """A new broker may be the first to start: it decides, and waits for the one with the logs."""
+    """A new broker may start first. It becomes the controller, and the partitions have no leader
+    until the broker with their logs starts."""
     before = Before(tmp_path / "broker-0")
     become_first(cluster)
     cluster.start(1)

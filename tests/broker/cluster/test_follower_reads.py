@@ -31,7 +31,7 @@ class RackedCluster(RunningCluster):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RackedCluster]:
-    # A follower's fetch may wait for a minute, so a test passes only if news end it at once.
+    # A follower's fetch may wait for a minute, so a test passes only if changes end it at once.
     with RackedCluster(
         tmp_path_factory.mktemp("racks"), 3, replica_selector_class=RACK_AWARE_SELECTOR,
         replica_fetch_wait_max_ms=60_000,
@@ -65,13 +65,13 @@ def test_a_consumer_reads_from_the_follower_to_which_the_leader_sends_it(
     rack = RACKS[follower - 1]
     with cluster.client(leader) as at_leader, cluster.client(follower) as at_follower:
         for number in range(20):
-            # acks=all: the next fetch finds it at the follower, which waits for nothing.
+            # After acks=all the follower has the record, so the fetch from it does not wait.
             assert produce(at_leader, "near", batch(b"%d" % number)).error_code == 0
             sent = fetch(at_leader, "near", number, rack_id=rack, max_wait_ms=20_000)
             assert (sent.preferred_read_replica, sent.records) == (follower, b"")
             read = fetch(at_follower, "near", number, rack_id=rack, max_wait_ms=20_000)
             assert values(read) == [b"%d" % number]
-        # kafka-replica-verification compares replicas as replica -2, for Kafka a consumer.
+        # kafka-replica-verification fetches as replica -2, which Kafka treats as a consumer.
         assert len(values(fetch(at_follower, "near", replica_id=DEBUGGING))) == 20
     assert part(cluster, follower, "near").counters.bytes_out > 0
     assert part(cluster, leader, "near").counters.bytes_out == 0

@@ -1,5 +1,5 @@
 """A broker starts with a log directory that its last run did not have, such as a disk that was not
-mounted then. The data in it are older than what the other brokers expect of this broker."""
+mounted then. The directory's data are older than the other brokers expect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def written(cluster: RunningCluster, value: bytes) -> None:
 
 
 def restart_without_its_id(cluster: RunningCluster, *missing: str) -> None:
-    """The broker's directory gets another id; `missing` are files that are lost besides."""
+    """Restart the broker without the directory.id in its directory, which then gets another id, and
+    without the files `missing`."""
     cluster.stop(1)
     directory = cluster.directory / "broker-1"
     lines = (directory / META).read_text().splitlines()
@@ -80,8 +81,8 @@ def test_a_replica_on_an_older_disk_follows_those_that_went_on(tmp_path: Path) -
 def test_a_directory_whose_meta_properties_was_made_anew_is_known_by_its_run(
     tmp_path: Path,
 ) -> None:
-    """As the message about a damaged one says: without its directory.id, which is another one then.
-    """
+    """The message about a damaged meta.properties says to copy another directory's file without its
+    directory.id. The directory then gets another id."""
     with RunningCluster(tmp_path, 1) as cluster:
         assert create(cluster, 1, "t", 1, 1) == 0
         led(cluster, 1)

@@ -1,5 +1,5 @@
-"""The disk of one of three brokers is full: other replicas in sync lead, and it returns once there
-is space."""
+"""The disk of one of three brokers is full. Other in-sync replicas lead, and the broker's replicas
+are in sync again once there is space."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_directory(cluster: RunningCluster, node_id: int, path: str) -> list[int]:
 
 
 def fill(cluster: RunningCluster, value: bytes) -> None:
-    """One record with acks=all in each partition, through its leader."""
+    """Produce one record with acks=all to each partition."""
     for index in range(PARTITIONS):
         with cluster.client(state(cluster, index).leader) as client:
             assert produce(client, "t", batch(value), partition=index).error_code == 0
@@ -108,7 +108,7 @@ def test_others_lead_what_is_in_a_full_directory_until_it_has_space(
 def test_a_follower_with_a_full_disk_holds_nobody_up(
     cluster: RunningCluster, disks: dict[int, FaultyDisk]
 ) -> None:
-    """Without the report the leader would wait for it for replica.lag.time.max.ms."""
+    """Without the follower's report, the leader would wait for it for replica.lag.time.max.ms."""
     assert create(cluster, 1, "t", PARTITIONS, 3) == 0
     fill(cluster, b"before")
     followed = next(
@@ -125,8 +125,8 @@ def test_a_follower_with_a_full_disk_holds_nobody_up(
 def test_what_came_into_a_full_directory_is_copied_once_there_is_space(
     cluster: RunningCluster, disks: dict[int, FaultyDisk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came between two measurements, of which the second one found space."""
-    monkeypatch.setattr(housekeeping, "SPACE_SECONDS", 1000.0)      # the test measures
+    """The topic came between two measurements of the free space, and the second one found space."""
+    monkeypatch.setattr(housekeeping, "SPACE_SECONDS", 1000.0)      # only the test measures
     cluster.stop(2)
     server = cluster.start(2)
     assert create(cluster, 1, "t", PARTITIONS, 3) == 0
@@ -148,8 +148,8 @@ def test_what_came_into_a_full_directory_is_copied_once_there_is_space(
 def test_a_directory_that_is_full_before_the_broker_measures_is_noticed(
     cluster: RunningCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker copies and serves before its periodic work begins."""
-    monkeypatch.setattr(housekeeping, "SPACE_SECONDS", 1000.0)      # it is not measured
+    """A broker copies records and serves clients before its periodic measurements begin."""
+    monkeypatch.setattr(housekeeping, "SPACE_SECONDS", 1000.0)      # it never measures
     server = cluster.servers[2]
     [full, _] = server.storage.directories
 
@@ -188,7 +188,7 @@ def test_the_only_copy_stays_where_it_is_and_each_write_is_tried(
 def test_nothing_is_handed_to_a_broker_that_is_shutting_down(
     cluster: RunningCluster, disks: dict[int, FaultyDisk]
 ) -> None:
-    """It may not lead: nobody would, until it is back."""
+    """That broker may not lead, so the partition would have no leader until it is back."""
     assert create(cluster, 1, "t", PARTITIONS, 2) == 0
     decide = cluster.servers[cluster.controller].metadata_log.decide
     led = next(n for n in range(PARTITIONS) if state(cluster, n).leader == 1)

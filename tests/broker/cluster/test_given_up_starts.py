@@ -1,4 +1,4 @@
-"""Brokers of a cluster that wait for ZooKeeper or a controller at a start, and stop meanwhile."""
+"""Brokers of a cluster that wait for ZooKeeper or a controller at a start, and have to end then."""
 
 from __future__ import annotations
 
@@ -73,8 +73,9 @@ def test_a_start_that_waits_for_a_controller_ends_where_the_broker_has_to(
 def test_a_new_broker_whose_first_start_was_killed_raises_no_leader_epochs(
     cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its directories are the cluster's already, and it has not written how far it had read. It has
-    no logs that could be later than the metadata, as one has for which a backup is accepted."""
+    """The directories belong to the cluster already, but do not say how far the broker has read the
+    metadata. The same holds after an accepted backup, when logs may be later than the metadata.
+    This broker has no logs."""
     assert create(cluster, 1, "t", 3, 3) == 0
     log, at = cluster.servers[1].metadata_log, cluster.directory / "broker-4"
 

@@ -14,8 +14,8 @@ from tests.broker.cluster.running_cluster import RunningCluster, create
 def test_a_controller_that_is_busy_following_its_own_decisions_knows_who_asks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The broker has read of its new registration before the controller's partitions have followed
-    that, for instance as it places thousands of new ones."""
+    """The broker has read of its new registration, but the controller's own partitions have not
+    followed that decision yet, for instance because they follow thousands of new partitions."""
     with RunningCluster(tmp_path, 3) as cluster:
         assert create(cluster, 1, "t", 3, 3) == 0
         controller = cluster.controller

@@ -23,8 +23,8 @@ from tests.broker.cluster.running_cluster import RunningCluster
 from tests.broker.produce_fetch import fetch, values
 
 FIRST, OTHER, SOUND = 2, 3, 1
-"""The leader whose records an election gives up, the replica that is elected, and the broker that
-leads the topic which keeps everything."""
+"""The leader whose last records an election loses, the replica that is elected, and the leader of
+the topic WHOLE, which loses nothing."""
 LOSSY, WHOLE = "lossy", "whole"
 OK, KEY, READ_COMMITTED = ErrorCode.NONE, "x", 1
 AGAIN = (
@@ -70,14 +70,14 @@ def replica(cluster: RunningCluster, node_id: int) -> Partition:
 
 
 class Client:
-    """A transactional producer with a connection to each broker, of one protocol."""
+    """A transactional producer that uses one version of the transaction protocol."""
 
     def __init__(self, cluster: RunningCluster, version: int) -> None:
         self.cluster, self.version = cluster, version
         self.sequence: dict[str, int] = {}
 
     def ask(self, node_id: int, request: Any, *arguments: Any, **fields: Any) -> Any:
-        """The answer, retried as clients do."""
+        """Retry a request at a broker, as clients do; returns the last answer."""
         for _ in range(300):
             with self.cluster.client(node_id) as client:
                 answer = request(client, *arguments, **fields)
@@ -129,7 +129,7 @@ class Client:
 
 
 def leave_behind(cluster: RunningCluster) -> None:
-    """The other replica stops, and is out of sync."""
+    """Stop the other replica, and wait until it is out of sync."""
     cluster.until(
         lambda: replica(cluster, OTHER).log.log_end_offset
         == replica(cluster, FIRST).log.log_end_offset, "the follower has it",
@@ -139,7 +139,7 @@ def leave_behind(cluster: RunningCluster) -> None:
 
 
 def elect_uncleanly(cluster: RunningCluster) -> None:
-    """The leader stops, and the replica that lacks its last records is elected."""
+    """Stop the leader, and elect the replica that lacks the last records."""
     cluster.stop(FIRST)
     cluster.start(OTHER)
     made = ElectLeadersRequest.TopicPartition
@@ -161,7 +161,8 @@ def elect_uncleanly(cluster: RunningCluster) -> None:
 
 
 def committed(cluster: RunningCluster, topic: str = LOSSY) -> list[bytes]:
-    """What readers of committed records see: without those of aborted transactions."""
+    """The values that readers of committed records see. In these tests, the transactions in an
+    answer are either all committed or all aborted."""
     with cluster.client(state(cluster, topic).leader) as client:
         part = fetch(client, topic, isolation_level=READ_COMMITTED)
     assert part.error_code == OK
@@ -175,7 +176,8 @@ def hanging(cluster: RunningCluster) -> list[admin.Hanging]:
 
 
 def with_a_lost_marker(cluster: RunningCluster, version: int) -> Client:
-    """A transaction over two partitions, committed; one of them has lost that."""
+    """Commit a transaction over two partitions, one of which then loses the marker; returns its
+    producer."""
     client = Client(cluster, version)
     client.begin()
     assert client.write(LOSSY, b"in the one") is OK and client.write(WHOLE, b"in the other") is OK
@@ -243,7 +245,7 @@ def test_a_transaction_whose_start_is_lost_ends_and_holds_nobody_up(
     elect_uncleanly(cluster)
     led = replica(cluster, OTHER)
     assert led.log.log_end_offset == 0
-    # As in Apache Kafka: a partition that knows nothing of a producer takes any sequence.
+    # As in Apache Kafka, a partition without state of the producer accepts any sequence number.
     assert client.write(LOSSY, b"more of it") is OK and led.last_stable_offset() == 0
     assert hanging(cluster) == [], "its coordinator has it open there"
     client.end(commit)

@@ -19,11 +19,11 @@ SETTINGS = {
     "transaction_state_log_replication_factor": 3, "transaction_state_log_num_partitions": 2,
 }
 TOPICS = ("__consumer_offsets", "__transaction_state")
-"""By the type of their coordinators."""
+"""The index is the key type of the topic's coordinators."""
 
 
 def found(cluster: RunningCluster, node_id: int, kind: int) -> int:
-    """The error with which a broker is asked for a coordinator."""
+    """Ask a broker for a coordinator; returns the error code."""
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["x"])
     with cluster.client(node_id) as client:
         answer = client.call(request, 4).coordinators[0]
@@ -61,7 +61,8 @@ def test_internal_topics_wait_for_brokers_for_all_their_replicas(
 
 
 def test_all_who_wait_for_an_internal_topic_ask_the_controller_once(tmp_path: Path) -> None:
-    """They ask in the lane in which in-sync sets are changed, and again after each refusal."""
+    """Such requests share a lane with changes of in-sync sets, so there must be few. A call that
+    comes after a refusal asks again."""
     with RunningCluster(tmp_path, 2, **SETTINGS) as cluster:
         server = next(each for n, each in cluster.servers.items() if n != cluster.controller)
         role = clustered(server)

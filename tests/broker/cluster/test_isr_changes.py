@@ -1,4 +1,4 @@
-"""What a leader asks the controller for: who leaves an in-sync set, and who does not."""
+"""Which changes of in-sync sets a leader requests from the controller, and which it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.replication.fakes import LAG_MS, FakeClusterSide, batch, make_partiti
 
 
 class Refusing:
-    """A controller that writes down the sets that it is asked for, and refuses them."""
+    """A controller that notes the requested in-sync sets, and refuses them."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -46,7 +46,7 @@ class Refusing:
 def started(
     controller: Refusing, replicas: Iterable[Partition], lag_ms: int = LAG_MS
 ) -> IsrChanges:
-    """Of broker 1, which is the controller."""
+    """The IsrChanges of broker 1, which is the controller."""
     unused: Any = None
     changes = IsrChanges(
         1, lag_ms, cast(Any, controller), unused,
@@ -65,7 +65,7 @@ def asked_for(partition: Partition) -> list[list[int]]:
 
 
 def ask(controller: Refusing, partition: Partition) -> None:
-    """Have the leader request what is due, and hear the answer."""
+    """Have the leader request the change that is due, and wait for the answer."""
 
     async def asked() -> None:
         changes = started(controller, [partition])
@@ -90,9 +90,9 @@ def is_damaged(partition: Partition) -> None:
 def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
     tmp_path: Path, happens: Callable[[Partition], None]
 ) -> None:
-    """The followers lag as their fetches fail. While no controller hears of the failure the leader
-    would be left alone in sync, with a log that has less than theirs, or nothing, once it is
-    back."""
+    """The followers lag because their fetches fail. If they left before the controller hears of the
+    failure, the leader would be alone in sync. Once its log can be read again, the log may have
+    fewer records than theirs, or none."""
     clock = FakeClock()
     part = make_partition(tmp_path, clock, FakeClusterSide())
     assume(part, 1, 5, 1, (1, 2), (1, 2), 10)
@@ -107,7 +107,7 @@ def test_nobody_leaves_the_in_sync_set_of_a_leader_whose_log_nobody_can_read(
 
 
 def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
-    """So that it can lead, if it has everything that was committed."""
+    """The follower has everything that was committed, so it can lead once it is in sync."""
     part = make_partition(tmp_path, FakeClock(), FakeClusterSide())
     assume(part, 1, 5, 1, (1, 2), (1,), 10)
     part.append_bytes(batch())
@@ -119,7 +119,8 @@ def test_a_follower_may_join_a_damaged_only_copy(tmp_path: Path) -> None:
 
 
 def may_be_joined(tmp_path: Path, clock: FakeClock) -> Partition:
-    """A partition of leader 1 with replica 2 in sync; replica 3 has everything, and may join."""
+    """A partition that broker 1 leads with replica 2 in sync. Replica 3 has everything, and may
+    join."""
     part = make_partition(tmp_path, clock, FakeClusterSide())
     assume(part, 1, 5, 1, (1, 2, 3), (1, 2), 10)
     part.fetched_by(2, 102, 0)
@@ -138,7 +139,7 @@ def counts_replica_3(part: Partition, clock: FakeClock) -> None:
 
 
 class LosingAnswers(Refusing):
-    """A controller whose answers are lost: the leader cannot know what was decided."""
+    """A controller whose answers are lost, so that the leader cannot know what was decided."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +152,7 @@ class LosingAnswers(Refusing):
 
 
 def test_a_proposed_in_sync_set_counts_while_its_answer_is_lost(tmp_path: Path) -> None:
-    """The controller may have decided it: then the joining replica may lead next."""
+    """The controller may have decided it. Then the joining replica may be the next leader."""
     clock = FakeClock()
     part = may_be_joined(tmp_path, clock)
     controller = LosingAnswers()
@@ -168,8 +169,8 @@ def test_a_proposed_in_sync_set_counts_while_its_answer_is_lost(tmp_path: Path) 
 
 
 class Overtaken(Refusing):
-    """A controller that has decided what it is asked for already: its first answer was lost. The
-    leader's image does not show the decision yet."""
+    """A controller that has already made the requested decision, and whose first answer was lost.
+    The leader's image does not show the decision yet."""
 
     def __init__(self, code: ErrorCode) -> None:
         super().__init__()
@@ -201,12 +202,13 @@ def test_a_proposed_in_sync_set_counts_until_the_image_shows_what_overtook_it(
 def test_followers_that_lag_are_looked_for_again_after_an_error_that_nobody_has_foreseen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who is never removed from the in-sync set would hold up each acks=all until a restart."""
+    """A follower that is never removed from the in-sync set would hold up each acks=all until a
+    restart."""
     monkeypatch.setattr(continuity, "AGAIN_SECONDS", 0)
     partition = make_partition(tmp_path, FakeClock(), FakeClusterSide())
 
     class Unready:
-        """Replicas that cannot be looked through at first."""
+        """Replicas over which the first iteration fails."""
 
         def __init__(self) -> None:
             self.failed, self.looked_through = False, asyncio.Event()

@@ -1,4 +1,5 @@
-"""Decisions that do not fit into an entry of the metadata log: each item of the request fails."""
+"""Decisions that do not fit into one entry of the metadata log take several entries. If they cannot
+be divided, each item of the request fails."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def test_each_item_of_a_request_that_fits_into_no_entry_is_refused(
 def test_a_change_of_min_isr_takes_several_entries_where_many_are_eligible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves nobody eligible in any partition, and a client cannot ask for less than that."""
+    """The change removes the eligible replicas of all partitions, and no client can divide it."""
     settings: dict[str, object] = {"min.insync.replicas": 2}
     with RunningCluster(tmp_path, 2, **settings) as cluster:
         node_id = left_alone_with_many(cluster)
@@ -137,7 +138,7 @@ def test_unregistering_a_broker_that_many_partitions_wait_for_takes_several_entr
 def test_replicas_that_are_in_sync_again_at_once_join_in_several_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request of all of them was refused, and sent again unchanged, for ever."""
+    """One request for all of them would be refused, and sent again unchanged for ever."""
     settings: dict[str, object] = {"auto.leader.rebalance.enable": "false"}
     with RunningCluster(tmp_path, 2, **settings) as cluster:
         node_id = left_alone_with_many(cluster)
@@ -158,8 +159,8 @@ def test_replicas_that_are_in_sync_again_at_once_join_in_several_entries(
 def test_a_new_process_is_registered_once_the_end_of_the_former_one_is_dealt_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it led much that takes several decisions. What it went on to lead in the same leader
-    epoch nobody would compare with a log that may have become shorter."""
+    """If the former process led many partitions, its end takes several decisions. If a partition
+    kept its leader and leader epoch, followers would not notice that the log became shorter."""
     with RunningCluster(tmp_path, 2) as cluster:
         node_id = cluster.controller
         other = 3 - node_id
@@ -193,8 +194,8 @@ def test_a_new_process_is_registered_once_the_end_of_the_former_one_is_dealt_wit
 
 
 def left_alone_with_many(cluster: RunningCluster) -> int:
-    """The controller of two brokers, once it has created topics of 600 partitions on both, and the
-    other one has stopped."""
+    """Create topics with 600 partitions on both brokers, and stop the one that is not the
+    controller; returns the controller."""
     node_id = cluster.controller
     for name in "tu":
         assert create(cluster, node_id, name, 300, 2) == 0

@@ -1,5 +1,5 @@
-"""A batch of the first protocol that arrives after its transaction has ended, where neither the
-partition's leader nor the coordinator that it asks has heard of the coordinator that ended it."""
+"""A batch of the first protocol arrives after its transaction has ended. Neither the partition's
+leader nor the coordinator that the leader asks has heard of the new coordinator, which ended it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ CONTROLLER, FORMER, LEADER = 1, 2, 3
 LATER = (
     ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR
 )
-"""With these every client sends the same request again."""
+"""After these codes, every client sends the same request again."""
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    """Three brokers, and a topic whose partitions 2 and 3 are led by the brokers of these numbers.
+    """Three brokers, and a topic in which broker 2 leads partition 2, and broker 3 partition 3.
     Broker 1 is the controller."""
     with RunningCluster(
         tmp_path, 3, transaction_state_log_num_partitions=1,
@@ -59,7 +59,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         try:
             yield running
         finally:
-            joined(running)                     # without ZooKeeper a stop takes long
+            joined(running)                     # a stop without ZooKeeper takes long
 
 
 def led_by(cluster: RunningCluster, topic: str, node_id: int) -> None:
@@ -89,7 +89,7 @@ def reassign(cluster: RunningCluster, topic: str, replicas: list[int]) -> None:
 
 
 def ask(cluster: RunningCluster, node_id: int, request: Any, *arguments: Any) -> Any:
-    """The answer of a broker, retried as clients do."""
+    """Retry a request at a broker, as clients do; returns the last answer."""
     answers: list[Any] = []
 
     def answered() -> bool:
@@ -104,7 +104,7 @@ def ask(cluster: RunningCluster, node_id: int, request: Any, *arguments: Any) ->
 
 
 def replaced(cluster: RunningCluster) -> None:
-    """The coordinator's partition goes to broker 1, which the others do not hear."""
+    """Move the coordinator's partition to broker 1, while the others are cut off from ZooKeeper."""
 
     async def cut() -> None:
         for each in (FORMER, LEADER):
@@ -128,7 +128,7 @@ def joined(cluster: RunningCluster) -> None:
 def ended_by_the_new_one(
     cluster: RunningCluster, add: Callable[[Any, str, Producer], ErrorCode], commit: bool
 ) -> Producer:
-    """A producer whose transaction the former coordinator takes for open, and the new one ended."""
+    """A producer whose transaction the new coordinator has ended. For the former one it is open."""
     producer = ask(cluster, FORMER, transactions.init)
     assert ask(cluster, FORMER, add, producer) is OK
     replaced(cluster)
@@ -163,7 +163,7 @@ def test_a_late_batch_opens_no_transaction_that_nobody_ends(
 
 
 def test_a_batch_that_a_thread_prepares_meanwhile_is_as_late(cluster: RunningCluster) -> None:
-    """It was permitted before the marker came, and is appended after it."""
+    """The batch is permitted before the marker comes, and would be appended after it."""
     led_by(cluster, STATE, FORMER)
 
     def add(client: Any, key: str, producer: Producer) -> ErrorCode:

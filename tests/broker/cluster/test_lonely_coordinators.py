@@ -14,7 +14,7 @@ SETTINGS = {"min_insync_replicas": 2, "offsets_topic_num_partitions": 1,
 
 
 def coordinator(cluster: RunningCluster, asked: int) -> int:
-    """Who coordinates the group, once somebody does."""
+    """The group's coordinator, once there is one."""
     found: list[int] = []
 
     def known() -> bool:
@@ -41,7 +41,7 @@ def commit(cluster: RunningCluster, node: int, offset: int) -> int:
 
 
 def committed(cluster: RunningCluster, node: int) -> tuple[int, int]:
-    """The error code and the offset that a broker reports."""
+    """The error code and the committed offset that a broker returns."""
     made = OffsetFetchRequest.Topic
     request = OffsetFetchRequest(group_id="g", topics=[made(name="t", partition_indexes=[0])])
     with cluster.client(node) as client:
@@ -51,7 +51,7 @@ def committed(cluster: RunningCluster, node: int) -> tuple[int, int]:
 
 
 def until_committed(cluster: RunningCluster, node: int, offset: int) -> None:
-    """A commit that is retried, as clients do."""
+    """Retry a commit, as clients do, until it succeeds."""
     for _ in range(200):
         if commit(cluster, node, offset) == 0:
             return
@@ -82,7 +82,7 @@ def test_below_min_isr_offsets_are_read_and_not_written(tmp_path: Path) -> None:
 def test_a_commit_that_no_replica_takes_holds_its_connection_for_a_while_only(
     tmp_path: Path,
 ) -> None:
-    """On one connection a heartbeat is answered only after the request before it."""
+    """A heartbeat on the same connection is answered only after the commit."""
     with RunningCluster(tmp_path, **SETTINGS) as cluster:
         assert create(cluster, 1, "t", 1, 3) == 0
         node = coordinator(cluster, 1)
@@ -115,7 +115,7 @@ def test_without_zookeeper_a_coordinator_goes_on_until_another_one_leads(tmp_pat
             cluster.sessions[node].cut()
 
         cluster.run(cut())
-        until_committed(cluster, node, 6)           # its epoch is the partition's still
+        until_committed(cluster, node, 6)           # its leader epoch is still the partition's
         assert committed(cluster, node) == (0, 6)
         cluster.expire(node)
         seen = cluster.servers[witness].metadata_log
@@ -127,7 +127,7 @@ def test_without_zookeeper_a_coordinator_goes_on_until_another_one_leads(tmp_pat
         until_committed(cluster, after, 8)
         older(cluster, node, after)
         with ThreadPoolExecutor(1) as threads:
-            waiting = threads.submit(commit, cluster, node, 7)  # nobody copies it from here now
+            waiting = threads.submit(commit, cluster, node, 7)  # no replica copies it from here now
             joined(cluster, node)
             assert waiting.result() != 0
         log = cluster.servers[node].metadata_log
@@ -140,7 +140,7 @@ def test_without_zookeeper_a_coordinator_goes_on_until_another_one_leads(tmp_pat
 
 
 def older(cluster: RunningCluster, node: int, after: int) -> None:
-    """What the former coordinator reports may be older, and is nothing that was not committed."""
+    """Check that the former coordinator returns an error or an offset that was once committed."""
     code, offset = committed(cluster, node)
     assert code or offset in (6, 8)
     assert committed(cluster, after) == (0, 8)

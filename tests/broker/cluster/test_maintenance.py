@@ -1,5 +1,5 @@
-"""What docs/cluster_operations.md says of operating a cluster, step by step with the commands it
-names: a rolling restart under a producer, and a broker that is retired."""
+"""The steps of docs/cluster_operations.md, with the commands that it names: a rolling restart under
+a producer, the retirement of a broker, and what the checks report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def commands(cluster: RunningCluster) -> Ottla:
-    """The command line with all running brokers' addresses."""
+    """The command line with the addresses of all running brokers."""
     return Ottla(",".join(f"127.0.0.1:{cluster.ports[node]}" for node in cluster.servers))
 
 
@@ -60,8 +60,8 @@ async def calling(function: Callable[[], None]) -> None:
 
 
 class BusyProducer:
-    """Sends ascending numbers in a thread of its own, with a bounded number of them without an
-    acknowledgement, until its end."""
+    """Sends ascending numbers in a thread of its own until `end`. At most RECORDS_A_STEP of them
+    are unacknowledged at any time."""
 
     def __init__(self, addresses: str, topic: str) -> None:
         self.producer = Producer({
@@ -94,13 +94,13 @@ class BusyProducer:
             self.some.notify_all()
 
     def wait_for_more(self) -> None:
-        """Return once as many again have been acknowledged."""
+        """Return once RECORDS_A_STEP more records have been acknowledged."""
         with self.some:
             wanted = self.acknowledged + RECORDS_A_STEP
             assert self.some.wait_for(lambda: self.acknowledged >= wanted, 60)
 
     def end(self) -> int:
-        """How many records were sent, all of which have an answer now."""
+        """Stop, and wait for all answers; returns how many records were sent."""
         self.ended = True
         self.thread.join(90)
         assert not self.thread.is_alive() and self.acknowledged == self.sent
@@ -213,7 +213,7 @@ def test_a_broker_is_retired_by_the_documented_steps(
 def test_a_broker_that_is_dead_for_good_is_retired_with_a_throttle(
     cluster: RunningCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot be told its rate; those that copy instead of it are."""
+    """The dead broker gets no throttle rate, but the brokers that copy its partitions do."""
     monkeypatch.chdir(tmp_path)
     cluster.start(4)
     in_order(cluster)
@@ -245,7 +245,7 @@ def test_a_broker_that_is_dead_for_good_is_retired_with_a_throttle(
 def test_a_lower_min_insync_replicas_alone_completes_the_reassignment_that_it_held_up(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """The topic leaves broker 1 for 2, and stays on broker 4, which is down."""
+    """The topic moves from broker 1 to broker 2, and stays on broker 4, which is down."""
     cluster.start(4)
     in_order(cluster)
     commands(cluster).ok(
@@ -275,7 +275,7 @@ def test_a_lower_min_insync_replicas_alone_completes_the_reassignment_that_it_he
 def test_replicas_that_are_on_their_way_are_not_missing(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """As in Kafka's tool, and in the metric: a rolling restart need not wait for them."""
+    """This is as in Kafka's tool and in the metric. A rolling restart need not wait for them."""
     ottla = commands(cluster)
     topics = f"kafka-topics --bootstrap-server {ottla.address} --describe"
     ottla.ok("topic create orders --partitions 1 --replication-factor 1")
@@ -284,7 +284,7 @@ def test_replicas_that_are_on_their_way_are_not_missing(
     added = next(node for node in cluster.servers if node not in before)
     fetchers = clustered(cluster.servers[added]).fetchers
     assert fetchers is not None
-    cluster.run(calling(fetchers.close))            # it never comes in sync
+    cluster.run(calling(fetchers.close))            # so it never comes in sync
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [
         {"topic": "orders", "partition": 0, "replicas": [*before, added]}
@@ -319,7 +319,7 @@ def test_a_broker_that_is_cut_off_from_zookeeper_does_not_hide_what_is_not_in_or
 
 
 def test_nothing_is_in_order_while_no_broker_reaches_zookeeper(cluster: RunningCluster) -> None:
-    """A broker that stops then hands nothing over, and does not start again."""
+    """A broker that stops now could not hand over, and could not start again."""
     ottla = commands(cluster)
     ottla.ok("topic create orders --partitions 3")
     in_order(cluster)
@@ -341,7 +341,7 @@ def test_nothing_is_in_order_while_no_broker_reaches_zookeeper(cluster: RunningC
 
 
 def quorum(cluster: RunningCluster, node_id: int) -> DescribeQuorumResponse.Topic.Partition:
-    """What a broker says of the metadata log."""
+    """A broker's answer to DescribeQuorum for the metadata log."""
     topic = DescribeQuorumRequest.Topic
     asked = topic(
         topic_name="__cluster_metadata", partitions=[topic.Partition(partition_index=0)])
@@ -371,7 +371,8 @@ def test_every_broker_says_how_far_the_others_have_read_the_metadata(
 
 
 def test_it_is_said_since_when_a_broker_is_away(cluster: RunningCluster) -> None:
-    """Whoever is the controller by now; as long as a broker runs that has seen it leave."""
+    """This holds whichever broker is the controller by now, as long as one of the running brokers
+    has seen the absent broker leave."""
 
     def check() -> str:
         done = commands(cluster)("cluster check")

@@ -18,7 +18,7 @@ STATE, HELD, FREE, OK = "__transaction_state", "held", "free", ErrorCode.NONE
 
 
 def create(cluster: RunningCluster, replicas: dict[str, list[int]]) -> None:
-    """Topics with one partition each, on these brokers."""
+    """Create topics with one partition each, on these brokers."""
     made = CreateTopicsRequest.Topic
     topics = [
         made(name=name, num_partitions=-1, replication_factor=-1, configs=[],
@@ -35,8 +35,8 @@ def create(cluster: RunningCluster, replicas: dict[str, list[int]]) -> None:
 
 
 def test_a_transaction_ends_while_the_marker_of_another_one_is_not_taken(tmp_path: Path) -> None:
-    """Both are written by the same leader, one into a partition whose follower stands still and
-    stays in the in-sync set, as it does without ZooKeeper."""
+    """The same leader writes both markers. The follower of one partition does not fetch, but stays
+    in the in-sync set, as it does without ZooKeeper."""
     with RunningCluster(
         tmp_path, 3, transaction_state_log_num_partitions=1,
         transaction_state_log_replication_factor=1, replica_lag_time_max_ms=600_000,

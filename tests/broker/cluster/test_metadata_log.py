@@ -28,7 +28,7 @@ from tests.waiting import turn
 
 
 class ListWrite:
-    """A write that fails in its thread, or counts once it has finished."""
+    """A write that fails in its thread, or adds its records to the store when it finishes."""
 
     task = None
 
@@ -53,7 +53,7 @@ class ListStore:
         self.groups: list[list[MetadataRecord]] = []
         self.failure: Exception | None = None
         self.room_for: type[MetadataRecord] | None = None
-        """Only these records have room."""
+        """If set, only records of this type have room."""
         self.metadata_log: MetadataLog | None = None
 
     def load(self) -> MetadataImage:
@@ -257,7 +257,7 @@ async def test_the_error_of_a_decision_whose_client_is_gone_is_no_fault_of_the_l
     await later
     asked.cancel()
     await log.settle()
-    store.failure = None                    # its traceback, and the task's, refer to what waited
+    store.failure = None                    # its traceback and the task refer to what waited
     del asked
     gc.collect()
     assert faults == []

@@ -1,5 +1,5 @@
-"""With the metadata's disk full every API reports it for each item, and works again once there is
-room."""
+"""While the metadata's disk is full, every API reports this for each item. The same requests
+succeed once there is room."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def topics(*names: str) -> CreateTopicsRequest:
 
 
 def requests() -> list[tuple[Any, int, str]]:
-    """A request of each API without a top-level error: version, and the path of its items."""
+    """A request of each API without a top-level error code, its version, and the answer's field
+    that has the items."""
     configs, more = AlterConfigsRequest.Resource, IncrementalAlterConfigsRequest.Resource
     return [
         (topics("a", "b"), 5, "topics"),
@@ -81,7 +82,7 @@ def test_every_item_is_told_and_the_same_request_succeeds_once_there_is_room() -
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         assert client.call(topics("t"), 5).topics[0].error_code == 0
-        # The request that deletes the topic is last: the others need it.
+        # The request that deletes the topic is last, because the others need the topic.
         asked = sorted(requests(), key=lambda each: isinstance(each[0], DeleteTopicsRequest))
         for request, version, items in asked:
             disk.failing, disk.errors = "/a/__ottla_metadata-0", {"write": errno.ENOSPC}

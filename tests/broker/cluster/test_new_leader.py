@@ -1,4 +1,4 @@
-"""A broker that does not lead a partition names the one that does, and its address (KIP-951)."""
+"""A broker that does not lead a partition names the leader and its address (KIP-951)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_produce_names_the_leader(cluster: RunningCluster, topic: str, version: 
 
 @pytest.fixture
 def waiting(tmp_path: Path) -> Iterator[RunningCluster]:
-    """Three brokers that copy a topic, whose followers do not fetch any more: acks=all waits."""
+    """Three brokers with a replicated topic. Followers no longer fetch, so acks=all waits."""
     with RunningCluster(tmp_path, 3, broker_rack="r") as running:
         assert create(running, 1, "copied", 3, 3) == 0
         for server in running.servers.values():
@@ -85,12 +85,12 @@ def waiting(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 async def called(function: Any) -> Any:
-    """Something that has to happen on the brokers' loop."""
+    """Call a function on the brokers' loop."""
     return function()
 
 
 def declare_gone(cluster: RunningCluster, node_id: int) -> None:
-    """The controller takes a broker for gone that goes on running."""
+    """Have the controller remove a broker that goes on running."""
     member = cluster.servers[cluster.controller].member
     assert member is not None
     cluster.run(called(lambda: member.controller.refused(node_id)))
@@ -117,8 +117,8 @@ def test_a_produce_that_waits_names_the_new_leader_when_leadership_moves(
     partition = cluster.servers[leader].replicas.partition("copied", led)
     assert partition is not None
     with cluster.client(leader) as client:
-        # Two are refused at once, the third waits between or after them. A second request on the
-        # connection comes after the first one; its only partition is the one that waits.
+        # Two partitions are refused at once; the third, between or after them, waits. The second
+        # request on the connection has only the partition that waits.
         sent = [client.send(everywhere(topic, version, indexes), version)]
         cluster.until(lambda: partition.log.log_end_offset == 1, "it is appended")
         sent.append(client.send(everywhere(topic, version, (led,)), version))

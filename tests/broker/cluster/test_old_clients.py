@@ -10,7 +10,7 @@ from tests.broker.cluster.running_cluster import RunningCluster, create
 
 
 def test_metadata_0_names_no_replica_whose_broker_it_does_not_list(tmp_path: Path) -> None:
-    """The Scala clients of 0.8 look each replica up among the brokers of the answer, and fail."""
+    """The Scala clients of 0.8 fail if a replica is not among the brokers of the answer."""
     with RunningCluster(tmp_path, 3, ottla_unavailable_broker_listed_ms=0) as cluster:
         assert create(cluster, 1, "t", 1, 3) == 0
         server = cluster.servers[1]

@@ -1,4 +1,4 @@
-"""Producers that begin while the controller cannot be asked for producer ids.
+"""Producers start while the controller cannot be asked for producer ids.
 
 A producer without a transactional id has no coordinator. If Java's producers get NOT_COORDINATOR or
 COORDINATOR_NOT_AVAILABLE, they look for a coordinator, and fail permanently. After
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         try:
             yield running
         finally:
-            running.run(join(running, *running.sessions))   # without ZooKeeper a stop takes long
+            running.run(join(running, *running.sessions))   # a stop without ZooKeeper takes long
 
 
 def begin(cluster: RunningCluster, node_id: int) -> ErrorCode:
@@ -43,7 +43,7 @@ def begin(cluster: RunningCluster, node_id: int) -> ErrorCode:
 
 
 async def use_up(cluster: RunningCluster) -> None:
-    """No broker has an id left."""
+    """Take away all producer ids that the brokers have left."""
     for server in cluster.servers.values():
         ids = server.broker.producer_ids
         while ids.keeping is not None:
@@ -66,7 +66,7 @@ def begins_later(cluster: RunningCluster, node_id: int) -> None:
 
 
 def test_producers_begin_while_zookeeper_is_away(cluster: RunningCluster) -> None:
-    """More than the rest of a block: the next one was requested before."""
+    """They get more ids than are left of a block, because the next block was requested early."""
     begun = [begin(cluster, each) for each in cluster.sessions]
     assert begun == [OK] * 3
 
@@ -120,7 +120,8 @@ def test_there_is_no_controller(cluster: RunningCluster) -> None:
 
 
 def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() -> None:
-    """One after the other each would have asked for as long: longer than its client waits."""
+    """If they asked one after the other, each would also wait for those before it, which is longer
+    than its client waits."""
     refusal = RequestTimedOut("no controller")
     blocks = [
         AllocateProducerIdsResponse(error_code=0, producer_id_start=start, producer_id_len=2)

@@ -43,8 +43,8 @@ def replicas(ottla: Ottla, topic: str) -> list[list[int]]:
 
 
 def evenly_on_all_racks(placed: list[list[int]]) -> bool:
-    """Whether each partition is on all racks, and each broker has as many replicas, and leads as
-    many partitions."""
+    """Whether each partition is on all racks, and all brokers have equally many replicas and lead
+    equally many partitions."""
     held = Counter(node for each in placed for node in each)
     led = Counter(each[0] for each in placed)
     return (

@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def hear(cluster: RunningCluster, *nodes: int) -> None:
-    """Brokers reach ZooKeeper again."""
+    """Connect brokers to ZooKeeper again."""
 
     async def join() -> None:
         for node_id in nodes:
@@ -44,7 +44,7 @@ def hear(cluster: RunningCluster, *nodes: int) -> None:
 
 
 def falls_silent(cluster: RunningCluster, node_id: int) -> None:
-    """A broker that nobody hears any more, until its session has ended."""
+    """Cut a broker off from ZooKeeper, and end its session."""
 
     async def cut() -> None:
         cluster.sessions[node_id].cut()
@@ -54,7 +54,8 @@ def falls_silent(cluster: RunningCluster, node_id: int) -> None:
 
 
 def is_gone(cluster: RunningCluster, node_id: int) -> MetadataImage:
-    """The metadata once a broker has been removed, on all that hear ZooKeeper."""
+    """Wait until all brokers that are connected to ZooKeeper have read that a broker was removed;
+    returns the metadata."""
     there = [
         cluster.servers[n] for n, session in cluster.sessions.items()
         if session.state is SessionState.CONNECTED
@@ -130,7 +131,7 @@ def test_who_was_gone_long_before_is_not(cluster: RunningCluster) -> None:
 
 
 def test_what_is_noticed_late_may_have_happened_early(cluster: RunningCluster) -> None:
-    """The controller does not hear ZooKeeper for longer than a broker could live on."""
+    """The controller is cut off from ZooKeeper for longer than a removal stays recent."""
     one, other, _ = others(cluster)
     controller = cluster.controller
     falls_silent(cluster, one)
@@ -164,8 +165,8 @@ def test_the_next_controller_knows_it_as_well(cluster: RunningCluster) -> None:
 def test_a_controller_that_has_just_begun_knows_it_as_well(
     cluster: RunningCluster, later: bool
 ) -> None:
-    """Seed 11 of three brokers: one machine stopped, the controller removed it and stopped right
-    after it, and the next controller was a process that had begun since then."""
+    """Seed 11 of three brokers: a machine stopped, and the controller removed its broker and
+    stopped right afterwards. The next controller's process had started after the removal."""
     one, other, third = others(cluster)
     for node_id in (other, third):
         cluster.stop(node_id)
@@ -208,7 +209,7 @@ def test_a_removal_that_is_no_longer_recent_is_so_for_everybody(cluster: Running
 
 
 class Known:
-    """A broker's metadata whose images a test gives, and its session."""
+    """A RecentEnds with images and a session that a test controls."""
 
     def __init__(self) -> None:
         self.image, self.now = MetadataImage.empty("c"), 0.0
@@ -219,7 +220,7 @@ class Known:
         self.ends = RecentEnds(self.coordination, metadata, loop)
 
     def sees(self, now: float, *records: MetadataRecord) -> dict[int, float]:
-        """When each end was, once records have become visible together."""
+        """Make records visible together; returns `removed_at`."""
         old, self.image, self.now = self.image, self.image.apply(records), now
         self.follow(old, self.image, ())
         return self.ends.removed_at
@@ -243,7 +244,7 @@ def test_a_second_end_is_the_one_that_counts_even_if_its_return_was_not_seen() -
 
 
 def test_ends_are_counted_anew_after_each_new_connection() -> None:
-    """A new leader of ZooKeeper lets the sessions of dead brokers last for another timeout."""
+    """After an election in ZooKeeper, the sessions of dead brokers last for another timeout."""
     known = Known()
     known.sees(10, there(1), BrokerGone(1))
     known.now = 20

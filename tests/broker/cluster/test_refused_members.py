@@ -37,7 +37,7 @@ def test_of_two_brokers_with_one_id_the_second_is_refused(
 def test_a_broker_with_an_empty_disk_waits_for_the_end_of_its_former_session(
     cluster: RunningCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its former process was killed, and its session has not timed out yet."""
+    """The broker's former process was killed, and its session has not timed out yet."""
     assert create(cluster, 1, "t", 3, 3) == 0
     former = cluster.servers.pop(2)
     incarnation = former.session.incarnation if former.session is not None else ""
@@ -47,7 +47,7 @@ def test_a_broker_with_an_empty_disk_waits_for_the_end_of_its_former_session(
         await former.stop()
 
     async def nothing() -> None:
-        """The session stays."""
+        """Leave the session open."""
 
     async def expires_later() -> None:
         session_id = cluster.sessions[2].session_id

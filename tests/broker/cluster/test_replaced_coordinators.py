@@ -1,5 +1,5 @@
 """A transaction coordinator that has been replaced, and has not heard of it, gives producers no
-final answer: its state may be out of date."""
+final answer, because its state may be out of date."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_the_end_of_a_transaction_that_the_former_coordinator_has_not_seen(
 
 
 def verify(client: Any, key: str, producer: Producer) -> ErrorCode:
-    """What a partition's leader asks before it appends a batch of the first protocol."""
+    """Ask what a partition's leader asks before it appends a batch of the first protocol."""
     return transactions.add(client, key, producer, TOPIC, 0, version=4, verify_only=True)[0]
 
 
@@ -89,7 +89,7 @@ def test_a_batch_is_not_refused_for_what_the_former_coordinator_has_not_seen(
 
 
 def led_by(cluster: RunningCluster, node_id: int) -> int:
-    """A partition of a topic with one for each broker."""
+    """Create a topic with one partition for each broker; returns the one that this broker leads."""
     assert create(cluster, node_id, "wide", 3, 3) == 0
     return leaders(cluster.servers[node_id], "wide").index(node_id)
 

@@ -1,5 +1,5 @@
-"""A group coordinator that has been replaced, and has not heard of it, takes nothing away from a
-client: the members, epochs and offsets that it remembers may be out of date."""
+"""A group coordinator that has been replaced, and has not heard of it, gives clients no final
+refusal, because the members, epochs and offsets that it remembers may be out of date."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 class Member:
-    """A member of the classic protocol; each request returns its error."""
+    """A member of the classic protocol; each request returns its error code."""
 
     def __init__(self, instance_id: str | None = None) -> None:
         self.instance_id, self.member_id, self.generation = instance_id, "", -1
@@ -98,7 +98,7 @@ class Member:
 
 
 class Consumer:
-    """A member of KIP-848; each request returns its error."""
+    """A member of the KIP-848 protocol; each request returns its error code."""
 
     def __init__(self, member_id: str, instance_id: str | None = None) -> None:
         self.member_id, self.instance_id, self.epoch = member_id, instance_id, 0

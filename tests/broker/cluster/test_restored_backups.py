@@ -1,6 +1,6 @@
-"""A cluster goes on with a ZooKeeper that was restored from a backup, again and again: no producer
-id and no leader epoch of its logs is given a second time, and nothing is served before that is
-sure."""
+"""A cluster goes on with a ZooKeeper that was restored from a backup, even repeatedly. No producer
+id and no leader epoch in its logs is given a second time, and nothing is served before that is
+certain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stop_all(cluster: RunningCluster) -> None:
 
 
 def restored(cluster: RunningCluster, backup: Backup, nodes: Sequence[int] = ALL) -> None:
-    """All brokers stop, ZooKeeper is restored and accepted, these ones start."""
+    """Stop all brokers, restore ZooKeeper, accept the backup, and start the brokers `nodes`."""
     stop_all(cluster)
     backup.restore(cluster, [])
     accept_backup([cluster.directory / f"broker-{node}" for node in cluster.ports])
@@ -50,7 +50,8 @@ def restored(cluster: RunningCluster, backup: Backup, nodes: Sequence[int] = ALL
 
 
 def write_as_a_new_producer(cluster: RunningCluster) -> int:
-    """Its first batch is written to each partition, and not taken for a repeated one."""
+    """Write a new producer's first batch to each partition, and check that no partition takes it
+    for a duplicate; returns the producer id."""
     producer_id = new_producer_id(cluster)
     data = batch(b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
     for index, state in enumerate(states(cluster)):
@@ -80,13 +81,13 @@ def refused_id(cluster: RunningCluster, node: int) -> ErrorCode:
 
 
 async def a_turn() -> None:
-    """Nothing, on the brokers' loop."""
+    """Wait for a turn of the brokers' loop."""
 
 
 def test_a_broker_serves_while_it_reads_the_headers_of_its_logs(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There may be terabytes of them; it is asked about ZooKeeper and metadata meanwhile."""
+    """There may be terabytes of logs. Meanwhile the loop must serve ZooKeeper and clients."""
     backup, read = Backup(cluster), held_by_logs.producer_ids
     directories: list[str] = []
 
@@ -102,7 +103,7 @@ def test_a_broker_serves_while_it_reads_the_headers_of_its_logs(
 
 
 def test_the_same_backup_restored_again_gives_nothing_twice(cluster: RunningCluster) -> None:
-    """An election follows each time, so that no constant could be enough."""
+    """Elections raise the epochs after each restore, so no constant above the backup is enough."""
     backup = Backup(cluster)
     cluster.run(use_up(cluster))
     used, led = [write_as_a_new_producer(cluster)], [max(epochs(cluster))]
@@ -122,7 +123,7 @@ def test_the_same_backup_restored_again_gives_nothing_twice(cluster: RunningClus
 def test_a_restore_after_which_nobody_writes_gives_nothing_twice_either(
     cluster: RunningCluster,
 ) -> None:
-    """Clients know the epochs and ids that are in no log."""
+    """Clients may know epochs and ids that are in no log."""
     backup, used, led = Backup(cluster), list[int](), max(epochs(cluster))
     for _ in range(3):
         restored(cluster, backup)
@@ -167,7 +168,7 @@ def test_a_lone_broker_gives_no_id_before_it_knows_those_of_its_logs(tmp_path: P
 def test_nothing_is_served_before_a_broker_that_is_away_is_back_or_given_up(
     cluster: RunningCluster, comes: str
 ) -> None:
-    """It may have the latest epochs: it led alone after the others had stopped."""
+    """That broker may have the latest epochs: here it led alone after the others had stopped."""
     backup = Backup(cluster)
     for node in (1, 2):
         cluster.stop(node)
@@ -190,7 +191,7 @@ def test_nothing_is_served_before_a_broker_that_is_away_is_back_or_given_up(
             assert client.call(UnregisterBrokerRequest(broker_id=3), 0).error_code == 0
         gave_up = [server.metadata_log for server in cluster.servers.values()]
         cluster.until(lambda: not any(m.image.adopting for m in gave_up), "it is given up")
-        # It was in sync at the time of the backup.
+        # Broker 3 is in sync in the backup, so the others lead only after an unclean election.
         with cluster.client(cluster.controller) as client:
             elect = ElectLeadersRequest(election_type=1, topic_partitions=None, timeout_ms=10_000)
             assert client.call(elect, 2).error_code == 0

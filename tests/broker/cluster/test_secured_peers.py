@@ -1,4 +1,4 @@
-"""Brokers that connect to each other over TLS, SASL or both: they replicate, forward and decide. A
+"""Brokers connect to each other over TLS, SASL or both, to replicate and to forward requests. A
 broker that the others do not trust logs this, and keeps trying."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUBJECT = "CN=broker,O=Tests\\, Inc,C=SI"
 
 
 def plain(password: str = "b-secret") -> dict[str, str]:
-    """The broker's login by PLAIN, and its user as the others know it."""
+    """Settings for the broker's login by PLAIN, and for the user that its listener accepts."""
     return {
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         INSIDE + "sasl.enabled.mechanisms": "PLAIN",
@@ -71,10 +71,10 @@ def in_sync(cluster: RunningCluster, topic: str) -> set[int]:
 
 
 def writes(cluster: RunningCluster, topic: str) -> None:
-    """acks=all through the leader of the one partition."""
+    """Produce a record with acks=all to the topic's only partition."""
     (state,) = cluster.servers[1].metadata_log.image.topics[topic].partitions
     with cluster.client(state.leader) as client:
-        # The leader may not have heard of it yet.
+        # The leader may not have heard of the topic yet.
         until(lambda: produce(client, topic, batch(b"a record")).error_code == 0, "it is written")
 
 
@@ -94,9 +94,9 @@ def test_brokers_replicate_and_forward_over_every_protocol(
         "super.users": f"User:ANONYMOUS;{principal}", "min.insync.replicas": 3,
     }
     with RunningCluster(tmp_path, **overrides) as cluster:
-        for node_id in (1, 2, 3):           # two of them forward it
+        for node_id in (1, 2, 3):           # two of them forward the request
             assert create(cluster, node_id, f"t{node_id}", 1, 3) == 0
-        writes(cluster, "t1")               # with acks=all, which three have to have
+        writes(cluster, "t1")               # needs all three, by min.insync.replicas
         cluster.stop(2)
         cluster.until(lambda: in_sync(cluster, "t1") == {1, 3}, "it has left")
         cluster.start(2)
@@ -121,7 +121,7 @@ def test_the_brokers_principal_needs_cluster_action(
     }
     with RunningCluster(tmp_path, 2, **overrides) as cluster:
         controller = cluster.controller
-        # The Envelope is refused: the client may do this, its broker may not.
+        # The Envelope is refused: the client may create topics, but its broker may not forward.
         refused = create(cluster, 3 - controller, "refused", 1, 1)
         assert refused == ErrorCode.UNKNOWN_SERVER_ERROR
         assert "request forwarded by this broker: CLUSTER_AUTHORIZATION_FAILED" in caplog.text
@@ -168,7 +168,7 @@ def test_a_broker_that_is_not_trusted_says_why_and_comes_in_once_it_is(
         wrong = plain("wrong") if login else tls(Authority(tmp_path / "foreign", "foreign"))
         with caplog.at_level(logging.WARNING):
             wrong["controlled.shutdown.enable"] = "false"
-            cluster.start(2, **wrong)       # it starts, serves clients, and asks again
+            cluster.start(2, **wrong)       # it starts, and keeps trying
             port = cluster.servers[1].listeners[1].port
             found = f"cannot connect to broker 1 at 127.0.0.1:{port}"
             lines: list[str] = []
@@ -198,7 +198,7 @@ def test_logins_are_renewed_before_they_expire(tmp_path: Path) -> None:
             return [s.link for b in cluster.servers.values()
                     for s in clustered(b).fetchers.sources.values()]  # fmt: skip
 
-        # New topics are in sync before their followers have connected.
+        # The replicas of new topics are in sync even before their followers have connected.
         cluster.until(lambda: len(links()) == 2 and all(links()), "each fetches from the other")
         before = links()
         assert all(link.expires_at > 0 for link in before)
@@ -241,7 +241,7 @@ def test_brokers_that_would_not_trust_themselves_do_not_start(tmp_path: Path) ->
 def test_a_mechanism_by_which_brokers_could_not_log_in_is_refused_at_run_time(
     tmp_path: Path, mechanism: str
 ) -> None:
-    """Once it were set, the broker would renew none of its listeners any more."""
+    """With such a value, the broker could renew none of its listeners."""
     name = "sasl.mechanism.inter.broker.protocol"
     with RunningCluster(tmp_path, 1, **settings("SASL_PLAINTEXT", tmp_path, plain())) as cluster:
         with cluster.client(1) as client:

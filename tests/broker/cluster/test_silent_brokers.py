@@ -86,7 +86,7 @@ def test_the_quorum_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_broker_that_has_left_the_cluster_is_waited_for_no_more(tmp_path: Path) -> None:
-    """Markers of transactions, for instance, go to the new leaders then."""
+    """Requests such as transaction markers can then go to the new leaders."""
     with RunningCluster(tmp_path, 3) as cluster:
         silent, other = (node for node in (1, 2, 3) if node != cluster.controller)
         session, peers = cluster.sessions[silent], clustered(cluster.servers[other]).peers

@@ -116,7 +116,7 @@ def test_what_brokers_ask_of_the_controller_nobody_else_may(
         code = client.call(request_, version).error_code
         assert code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     with inside(cluster, controller, "broker") as client:
-        # Allowed to, but under an epoch that no broker has.
+        # This client has the right, but no broker has the request's epoch.
         assert client.call(request_, version).error_code == ErrorCode.STALE_BROKER_EPOCH
     with cluster.client(controller) as client, pytest.raises((Unreachable, ConnectionError)):
         client.call(request_, version)              # not served to clients' listeners at all
@@ -291,7 +291,7 @@ def test_a_marker_that_makes_no_sense_is_not_written(
 def test_a_marker_of_a_producer_that_nobody_knows_is_a_record_that_harms_nobody(
     tmp_path: Path, wrong: dict[str, object]
 ) -> None:
-    """As in Apache Kafka it is written for who has the right."""
+    """As in Apache Kafka, the marker is written if the client has the right."""
     with RunningCluster(tmp_path, 2) as cluster:
         assert create(cluster, 1, "t", 1, 2) == 0
         (leader,) = leaders(cluster.servers[1], "t")
@@ -332,7 +332,8 @@ def test_the_end_of_an_epoch_that_has_not_begun_is_not_invented(cluster: Running
 
 
 def enclosed(data: bytes | None = None, version: int = 5, **other: bytes) -> EnvelopeRequest:
-    """An envelope with a CreateTopics of nobody in particular."""
+    """An envelope with `data`, or else with a CreateTopics; `other` replaces the envelope's fields.
+    """
     made = CreateTopicsRequest.Topic
     body = CreateTopicsRequest(timeout_ms=1000, topics=[
         made(name="evil", num_partitions=1, replication_factor=1, assignments=[], configs=[])

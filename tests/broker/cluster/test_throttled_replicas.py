@@ -1,5 +1,5 @@
-"""Replication throttles (KIP-73): a replica that catches up waits for the rate; one in sync does
-not."""
+"""Replication throttles (KIP-73): a replica that catches up waits for the rate, but a replica that
+is in sync does not."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_replica_that_catches_up_waits_for_the_rate(side: str, tmp_path: Path)
             for _ in range(40):
                 assert produce(client, "t", batch(VALUE)).error_code == 0
         alter(cluster, TOPIC, "t", **{f"{side}_replication_throttled_replicas": "*"})
-        # For all brokers: the one that is away has to find it when it starts.
+        # The rate is set for all brokers, because the absent one has to find it when it starts.
         alter(cluster, BROKER, "", **{f"{side}_replication_throttled_rate": "100000"})
         cluster.start(away)
         third = end_of(cluster, away)
@@ -56,7 +56,7 @@ def test_a_replica_that_catches_up_waits_for_the_rate(side: str, tmp_path: Path)
         cluster.until(
             lambda: cluster.clock.monotonic() - begun > 2, "two seconds have passed"
         )
-        # 2 MB are due, at 100 kB a second: without the throttle that is done at once.
+        # 2 MB are due at 100 kB a second. Without the throttle they would arrive at once.
         assert end_of(cluster, away) < 20, at
         with cluster.client(leader) as client:
             assert produce(client, "t", batch(b"in sync")).error_code == 0, "the others go on"

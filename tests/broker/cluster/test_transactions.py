@@ -1,4 +1,4 @@
-"""Transactions over several brokers: verified with the coordinator, ended by its markers."""
+"""Transactions over several brokers are verified with the coordinator, and ended by its markers."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def marker(producer: Producer) -> bytes:
 
 
 def make_verifier(coordinator_epoch: int) -> TransactionVerifier:
-    """Of a broker that has heard of this epoch."""
+    """The verifier of a broker whose metadata have this coordinator epoch."""
     image = SimpleNamespace(
         topics={TRANSACTION_TOPIC: SimpleNamespace(partitions=[None])},
         leader_epoch=lambda topic, state: coordinator_epoch,
@@ -217,7 +217,7 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
         verifier.require(verdicts, partition, Producer(9, 1))
     partition.append_bytes(marker(Producer(8, 0)))          # of another producer
     verifier.require(verdicts, partition, producer)
-    partition.append_bytes(marker(producer))                # it overtook the answer
+    partition.append_bytes(marker(producer))                # as if it overtook the answer
     with pytest.raises(ProtocolError) as refused:
         verifier.require(verdicts, partition, producer)
     assert refused.value.retriable
@@ -230,7 +230,7 @@ def test_a_verdict_counts_only_while_nothing_has_happened(tmp_path: Path) -> Non
 def test_a_marker_that_comes_before_the_coordinators_answer_makes_the_answer_worthless(
     tmp_path: Path,
 ) -> None:
-    """The coordinator has permitted a batch, and has then ended the transaction."""
+    """The coordinator has permitted a batch, and ended the transaction before its answer came."""
     made = AddPartitionsToTxnResponse
     partition, producer = make_partition(tmp_path), Producer(9, 0)
     verifier = make_verifier(coordinator_epoch=1)
@@ -259,7 +259,7 @@ def test_a_marker_that_comes_before_the_coordinators_answer_makes_the_answer_wor
 def test_a_topic_of_which_the_coordinator_has_not_heard_fails_no_transaction(
     tmp_path: Path, version: int
 ) -> None:
-    """Of two batches, the other one is to be sent again, too: its producer would give up."""
+    """The batch for the known topic must be retriable as well, or the producer would give up."""
     made = AddPartitionsToTxnResponse
     new, known = make_partition(tmp_path / "new"), make_partition(tmp_path / "known", 1)
 

@@ -1,4 +1,4 @@
-"""Requests that only the controller decides, while no controller answers: each item fails."""
+"""While no controller answers, each item of a request that only the controller decides fails."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ REQUESTS: list[tuple[Any, int, int]] = [
     (UpdateFeaturesRequest(feature_updates=[]), 1, 1),
     (UnregisterBrokerRequest(broker_id=9), 0, 1),
 ]
-"""Each with its version, and how many codes its answer has."""
+"""Each request with its version, and with the number of error codes in its answer."""
 OF_ACLS: list[tuple[Any, int, int]] = [
     (CreateAclsRequest(creations=[CreateAclsRequest.Creation(
         resource_type=2, resource_name="t", principal="User:u", host="*", operation=3,
@@ -89,7 +89,7 @@ OF_ACLS: list[tuple[Any, int, int]] = [
 
 
 def codes(struct: Any) -> Iterator[tuple[int, str | None]]:
-    """Every error code of an answer, and its message."""
+    """Every error code of an answer, each with its message."""
     if hasattr(struct, "error_code"):
         yield struct.error_code, getattr(struct, "error_message", None)
     for name in type(struct).__slots__:
@@ -101,7 +101,7 @@ def codes(struct: Any) -> Iterator[tuple[int, str | None]]:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCluster]:
-    """A cluster whose broker 1 is not the controller, and knows of none."""
+    """A cluster in which broker 1 is not the controller, and knows of no controller."""
     settings = {
         "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super_users": "User:ANONYMOUS",
@@ -195,7 +195,7 @@ def test_the_answer_names_the_last_controller_and_whether_zookeeper_is_reached(
 def test_a_broker_that_forwards_answers_before_the_client_gives_up(
     asked: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client has lost a half of its time to the controller, which hangs."""
+    """The client has spent half of its time waiting for the controller, which hangs."""
     forwarding = clustered(asked.servers[1]).forwarding
 
     async def silent(*_: Any) -> None:

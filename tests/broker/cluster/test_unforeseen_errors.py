@@ -1,4 +1,4 @@
-"""An unexpected error ends none of the tasks on which the cluster depends."""
+"""An unexpected error does not end the tasks on which the cluster depends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.broker.cluster.running_cluster import RunningCluster
 def test_the_controller_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Otherwise a broker that is gone would lead on, in the eyes of all, until the next event."""
+    """Otherwise the metadata would show a dead broker as a leader until the next event."""
     monkeypatch.setattr(controller, "LOOK_AGAIN_SECONDS", 0)
     with RunningCluster(tmp_path, 3) as cluster:
         member = cluster.servers[cluster.controller].member

@@ -1,5 +1,5 @@
-"""A leader whose disk refuses to read what a client asks for hands over to a replica that has it,
-and is repaired from that."""
+"""A leader whose disk cannot read what a client asks for hands over to a replica that has it, and
+is repaired from that replica."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cluster(tmp_path: Path, disks: dict[int, FaultyDisk]) -> Iterator[RunningClu
 
 
 def state(cluster: RunningCluster) -> PartitionState:
-    """As the newest image has it, of the brokers that run."""
+    """The partition's state in the newest image of the running brokers."""
     images = [server.metadata_log.image for server in cluster.servers.values()]
     newest = max(images, key=lambda image: image.offset)
     return newest.topics["t"].partitions[0]
@@ -72,9 +72,9 @@ def test_what_the_leader_cannot_read_is_served_by_another_and_fetched_again(
         try:
             assert fetch(client, "t").error_code == ErrorCode.KAFKA_STORAGE_ERROR
         except EOFError:
-            assert size > 8192          # the reply was begun already
+            assert size > 8192          # the broker had already begun the reply
     cluster.until(lambda: state(cluster).leader != leader, "another one leads")
-    write(cluster, b"after")            # what came before it is committed then
+    write(cluster, b"after")            # then the records before it are committed
     with cluster.client(state(cluster).leader) as client:
         assert values(fetch(client, "t")) == [b"a" * size, b"b" * size, b"after"]
     cluster.until(lambda: set(state(cluster).isr) == {1, 2, 3}, "it is in sync again")
@@ -84,7 +84,7 @@ def test_what_the_leader_cannot_read_is_served_by_another_and_fetched_again(
 def test_the_only_replica_goes_on_trying(
     cluster: RunningCluster, disks: dict[int, FaultyDisk]
 ) -> None:
-    """Nobody else has the records, and the disk may recover."""
+    """No other broker has the records, and the disk may recover."""
     assert create(cluster, 1, "t", 1, 1) == 0
     leader = state(cluster).leader
     disk = disks[leader]
@@ -121,8 +121,8 @@ def test_what_a_start_cannot_read_is_fetched_again(
 def test_the_only_copy_is_offline_until_its_disk_reads_it_again(
     tmp_path: Path, disks: dict[int, FaultyDisk]
 ) -> None:
-    """Nothing is made of it: a log that is served as an empty one would give new records the old
-    ones' offsets."""
+    """The log is not replaced. If it were served as an empty log, new records would get the old
+    records' offsets."""
     with running(tmp_path, disks, 1) as cluster:
         assert create(cluster, 1, "t", 1, 2) == 0
         write(cluster, b"a")

@@ -42,7 +42,7 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
 
 
 def write(cluster: RunningCluster, *operations: Operation) -> None:
-    """What a stranger does in ZooKeeper."""
+    """Write to ZooKeeper, as a stranger could."""
 
     async def written() -> None:
         cluster.zookeeper.multi(0, operations)
@@ -51,7 +51,7 @@ def write(cluster: RunningCluster, *operations: Operation) -> None:
 
 
 def entry(cluster: RunningCluster, *lines: bytes, **header: Any) -> Operation:
-    """The next entry of the log, of lines that no controller writes."""
+    """The next entry of the log, with lines that no controller writes."""
     image = cluster.servers[1].metadata_log.decided
     first = {"format": 1, "controller": 1, "epoch": image.controller_epoch, "batch": "b",
              "offset": image.offset, "records": len(lines)} | header
@@ -116,7 +116,7 @@ def test_a_controller_that_nobody_can_read_ends_whoever_reads_it(
 def test_a_start_says_that_nobody_can_read_the_controller_where_it_replaces_its_former_self(
     cluster: RunningCluster,
 ) -> None:
-    """Its former process may have been the controller, whose office it would end."""
+    """The broker's former process may be the controller, which the start would then depose."""
     former = cluster.zookeeper.nodes[path_of(3)].data
     cluster.stop(3)
     write(cluster, Create(path_of(3), former), Delete(CONTROLLER), Create(CONTROLLER, b"?"))
@@ -135,7 +135,7 @@ def test_a_snapshot_that_nobody_can_read_is_refused_by_a_start_and_ends_who_read
     write(cluster, Create(NEWEST, newest))
     with pytest.raises(StorageRefused, match="newest in ZooKeeper is not readable"):
         cluster.start(4)
-    write(cluster, Create(entry_path(BIG)))         # nothing that anybody reads
+    write(cluster, Create(entry_path(BIG)))         # far ahead: no broker reads it
     for server in cluster.servers.values():
         cluster.loop.call_soon_threadsafe(server.metadata_log.read_on)
     all_end(cluster, "newest in ZooKeeper is not readable")
@@ -182,7 +182,7 @@ def test_a_registration_that_is_no_brokers_is_passed_over_and_the_cluster_goes_o
     image = cluster.servers[2].metadata_log.image
     assert sorted(image.brokers) == [1, 2, 3] and -1 not in leaders(cluster.servers[2], "u")
     cluster.stop(3)
-    cluster.start(3)                                # and brokers come and go
+    cluster.start(3)                                # brokers can still join
 
 
 def test_a_broker_whose_registration_was_overwritten_registers_again(
@@ -256,7 +256,7 @@ def test_brokers_that_run_while_zookeeper_is_restored_end_as_they_have_read_more
 def test_a_restored_zookeeper_that_has_gone_on_is_not_taken_for_the_former_one(
     cluster: RunningCluster, more: int
 ) -> None:
-    """Its entries have the numbers and the lengths of those that a running broker has read."""
+    """Its entries have the same numbers and lengths as those that the running brokers have read."""
     backup = Backup(cluster)
     for name in ("u", "v"):
         assert create(cluster, 1, name, 1, 3) == 0
@@ -297,8 +297,8 @@ def remove_by_hand(directories: list[Path]) -> None:
 def test_the_way_out_of_a_restored_backup_keeps_what_the_logs_have(
     cluster: RunningCluster, accept: Callable[[list[Path]], None]
 ) -> None:
-    """The logs have later leader epochs than the metadata then, and topics that the metadata have
-    not."""
+    """The logs have later leader epochs than the restored metadata, and topics that the metadata
+    lack."""
     write_to(cluster, b"first")
     backup = Backup(cluster)
     for node in (1, 2, 3, 1, 2, 3):
@@ -341,7 +341,7 @@ def test_the_way_out_of_a_restored_backup_keeps_what_the_logs_have(
 def test_who_was_in_sync_at_the_time_of_a_backup_does_not_lead_without_what_came_later(
     cluster: RunningCluster,
 ) -> None:
-    """It stopped after the backup, the others went on, and none has started since."""
+    """Broker 3 stopped after the backup. The others went on without it, and then stopped, too."""
     write_to(cluster, b"first")
     backup = Backup(cluster)
     cluster.stop(3)
@@ -360,14 +360,14 @@ def test_who_was_in_sync_at_the_time_of_a_backup_does_not_lead_without_what_came
 
 
 def write_to(cluster: RunningCluster, value: bytes) -> None:
-    """One record with acks=all in each partition."""
+    """Produce one record with acks=all to each partition."""
     for index in range(3):
         with cluster.client(states(cluster)[index].leader) as client:
             assert produce(client, "t", batch(value), partition=index).error_code == 0
 
 
 def test_a_connection_that_breaks_for_a_while_is_no_backup(cluster: RunningCluster) -> None:
-    """The others go on meanwhile; the one that comes back reads what they have decided."""
+    """The others go on meanwhile. The broker that comes back reads what they have decided."""
     node = cluster.controller % 3 + 1
 
     async def cut() -> None:

@@ -11,7 +11,7 @@ from ottla.broker.coordination.log_coordinator import LogCoordinator
 
 
 class Loop:
-    """Keeps the one timer that was set."""
+    """Keeps the last timer that was set, for the test to call."""
 
     def __init__(self) -> None:
         self.delay = 0.0

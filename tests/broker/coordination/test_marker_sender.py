@@ -1,4 +1,4 @@
-"""Markers into partitions of other brokers: the outcome of each is reported, once."""
+"""Markers for partitions that other brokers lead: the outcome of each marker is reported once."""
 
 from __future__ import annotations
 

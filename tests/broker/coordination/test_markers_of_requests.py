@@ -18,7 +18,8 @@ MANY = 120
 
 
 class Leader:
-    """The partitions of a broker; `written` are not committed yet. One fails."""
+    """The partitions of a broker, one of which fails. `written` has the markers that are not
+    committed yet."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure or NotLeaderOrFollower("elsewhere")
@@ -80,7 +81,7 @@ def test_a_marker_that_the_replicas_do_not_take_holds_no_other_one(
 
 
 def test_a_marker_whose_write_ends_unexpectedly_is_answered_as_the_others() -> None:
-    """Without an answer the coordinator sends all of them again, and the same happens."""
+    """Without an answer, the coordinator would send all markers again, with the same result."""
     said: list[str] = []
 
     async def serve() -> WriteTxnMarkersResponse:

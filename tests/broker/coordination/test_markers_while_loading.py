@@ -25,7 +25,7 @@ GROUP, KEY = "g", "x"
 
 
 def committed(client: WireClient, *topics: str) -> list[int]:
-    """The offsets of partition 0 of each topic, once the group is loaded."""
+    """The committed offsets of partition 0 of each topic, once the group is loaded."""
     made = OffsetFetchRequest.Topic
     request = OffsetFetchRequest(
         group_id=GROUP, topics=[made(name=topic, partition_indexes=[0]) for topic in topics]
@@ -43,7 +43,7 @@ def offset(client: WireClient, producer: Producer, topic: str, value: int) -> No
 
 @contextmanager
 def loading_stands_after_one_batch(broker: RunningBroker) -> Iterator[None]:
-    """The group is read again: its first batch, and the others at the end."""
+    """Load the group again: its first batch at once, and the others when the block ends."""
     stands, goes_on = threading.Event(), asyncio.Event()
 
     class Held(Slices):
@@ -71,7 +71,7 @@ def loading_stands_after_one_batch(broker: RunningBroker) -> Iterator[None]:
 def test_a_transaction_that_ends_while_its_group_is_loaded_ends_no_earlier_one(
     data: Path, commits: bool
 ) -> None:
-    """The earlier one has the other outcome, and its marker has not been read yet."""
+    """The earlier transaction has the other outcome, and its marker has not been read yet."""
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         create(client, "a")
         create(client, "b")

@@ -1,4 +1,4 @@
-"""A full disk cannot take the records of group requests: clients do not fail, but retry."""
+"""If a full disk cannot take the records of group requests, clients retry instead of failing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from tests.broker.topics import create
 from tests.log.faulty_disk import FaultyDisk
 
 AGAIN = ErrorCode.NOT_COORDINATOR
-"""Consumers look for the coordinator and go on. KAFKA_STORAGE_ERROR ends Java's, in `poll`."""
+"""After this code consumers look for the coordinator again, and go on. After KAFKA_STORAGE_ERROR,
+`poll` of Java's consumers fails."""
 CLASSIC, MODERN, EMPTY = "classic", "modern", "empty"
 
 

@@ -1,5 +1,5 @@
-"""Shards are loaded one after the other while clients are served, and again once a failed log
-works."""
+"""Shards are loaded one after the other while clients are served. They are loaded again once a
+failed log works."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fetched(client: WireClient) -> Any:
 
 
 def lose_an_append(broker: RunningBroker) -> None:
-    """The runtime's reaction to an append that is not committed."""
+    """Do what the runtime does after an append that is not committed."""
     groups = broker.server.coordinators.groups
 
     def lose() -> None:
@@ -71,7 +71,7 @@ def test_a_lost_append_has_the_groups_read_again(data: Path) -> None:
 def test_nothing_is_answered_from_records_that_are_not_committed(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next leader may lack them, and would give another answer."""
+    """The next leader may lack these records, and would give another answer."""
     held: list[Any] = []
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
@@ -107,7 +107,7 @@ def test_offsets_of_a_topic_that_was_made_again_at_once_are_removed(data: Path) 
 
 
 def test_a_topic_that_was_made_again_at_once_has_nothing_of_its_predecessor(data: Path) -> None:
-    """It begins with the same leader epoch."""
+    """The new topic begins with the same leader epoch."""
     name = "__consumer_offsets"
     with RunningBroker(data) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
@@ -246,7 +246,7 @@ def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_sa
     disk, data = FaultyDisk(), Path("/a")
 
     def offsets_of(client: WireClient) -> list[list[int]]:
-        """Offsets of all topics, and of this one by its name."""
+        """The group's offsets, and those that the broker returns for the topic `t` by its name."""
         asked = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
         found = [fetched(client)]
         found.append(client.call(OffsetFetchRequest(group_id=GROUP, topics=[asked]), 5))
@@ -255,7 +255,7 @@ def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_sa
     with RunningBroker(data, disk) as broker, WireClient(broker.address) as client:
         with_a_commit(broker, client)
         assert offsets_of(client) == [[7], [7]]
-        # The deletion is recorded, the tombstones are not: there is no room for them.
+        # The deletion is recorded, but the tombstones are not, because there is no room for them.
         disk.failing, disk.errors = "/a/__consumer_offsets-", {"write": errno.ENOSPC}
         answer = client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=10_000), 5)
         assert answer.responses[0].error_code == 0

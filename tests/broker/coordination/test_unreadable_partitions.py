@@ -23,7 +23,7 @@ KEY, PARTITIONS = "x", 2
 
 
 def produce(client: WireClient, producer: Producer) -> list[ErrorCode]:
-    """One transactional request for all partitions; a code for each."""
+    """Send one transactional request for all partitions; returns the error code of each."""
     made = ProduceRequest.TopicData
     records = build_batch(
         [Record(timestamp=int(time.time() * 1000), value=b"v")], producer_id=producer.producer_id,

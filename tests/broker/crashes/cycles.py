@@ -1,7 +1,7 @@
 """Cycles of a broker: load, an unannounced end, a start, and a check of what was promised.
 
-The broker is a process of its own. The promises that it had made when it ended are compared with
-what the next process serves; then the load continues against the next process.
+The broker is a process of its own. The promises that it made before its end are compared with what
+the next process serves. Then the load continues against the next process.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BrokerProcess:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> tuple[str, int]:
-        """Its address once it serves."""
+        """Start the broker; returns its address once it serves."""
         settings = {
             "log.dirs": self.data,
             "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -74,7 +74,7 @@ class BrokerProcess:
         ready = self.process.stdout.readline()
         if not ready:
             raise AssertionError(f"the broker does not start: {self.process.communicate()[1]}")
-        # Its log output is read from here on, so that it never blocks.
+        # A thread reads the log output from here on, so that the broker never waits for the pipe.
         self.drain = threading.Thread(target=self._drain, args=(self.process,), daemon=True)
         self.drain.start()
         return "127.0.0.1", int(ready.partition("127.0.0.1:")[2].partition(",")[0])
@@ -84,7 +84,7 @@ class BrokerProcess:
         self.said.extend(process.stderr)
 
     def ended(self) -> int:
-        """Its exit status once it has ended by itself."""
+        """Wait until the broker has ended by itself; returns its exit status."""
         assert self.process is not None
         status = self.process.wait(TIMEOUT_SECONDS)
         self.drain.join(TIMEOUT_SECONDS)
@@ -110,7 +110,8 @@ class Promises:
 
 
 class Cycles:
-    """A broker under the whole load. `checks_plain`: whether acks=1 must survive, too."""
+    """A broker under the whole load. `checks_plain`: whether records with acks=1 must survive, too.
+    """
 
     def __init__(self, broker: BrokerProcess, seed: int, checks_plain: bool = True) -> None:
         self.broker, self.random, self.checks_plain = broker, random.Random(seed), checks_plain
@@ -167,7 +168,7 @@ class Cycles:
             raise error
 
     def cycle(self, end: Callable[[], None]) -> None:
-        """Load, an `end` of the broker, a start, and a check of everything before the load
+        """Load the broker, let `end` end it, start it, and check everything before the load
         continues."""
         self.let_them_work()
         end()
@@ -211,7 +212,8 @@ class Cycles:
             assert moved >= last
 
     def money(self, client: WireClient) -> list[list[int]]:
-        """Check the transactions in both partitions; the last may have reached only one of them."""
+        """The transactions in each of the two partitions, without the last ones if these have
+        reached only one partition."""
         found = [read_committed(client, at) for at in (0, 1)]
         shorter = min(map(len, found))
         return [each[:shorter] for each in found]
@@ -236,10 +238,11 @@ class Cycles:
 
 
 def in_time(read: Callable[[], T], good: Callable[[T], bool]) -> T:
-    """What `read` returns once it is as expected, or when the time is up.
+    """What `read` returns once that is `good`, or when the time is up.
 
-    A commit is promised when the coordinator's decision is safe (KIP-98); the markers that show it,
-    in each partition and for the offsets, may be written by the next broker, once it has loaded.
+    A commit is promised when the coordinator's decision is safe (KIP-98). The next broker process
+    may write the markers that show the commit, in each partition and for the offsets, once it has
+    loaded.
     """
     for _ in range(int(TIMEOUT_SECONDS / READ_AGAIN_SECONDS)):
         found = read()
@@ -268,7 +271,7 @@ def read_committed(client: WireClient, partition: int) -> list[int]:
 
 
 def committed_in(answer: Any, offset: int) -> list[int]:
-    """The batches that a client keeps of one answer: those of aborted transactions are dropped."""
+    """The transactions that a client finds in one answer: it drops batches of aborted ones."""
     found = []
     waiting = sorted(
         (each.first_offset, each.producer_id) for each in answer.aborted_transactions or ()

@@ -1,7 +1,7 @@
-"""A load with every kind of promise against a broker that is killed, and the promises received.
+"""A load on a broker that is killed, with every kind of promise. The promises are recorded.
 
-Each worker is a thread with one connection; a connection that ends is opened again, at the address
-that the broker has then. A worker records a promise after the answer.
+Each worker is a thread with one connection. If the connection ends, the worker opens another one,
+to the address that the broker has then. A worker records a promise when it gets the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tests.waiting import pause
 TOPIC, MONEY = "survivors", "money"
 PARTITIONS = 4
 IDEMPOTENT, PLAIN = (0, 1), 2
-"""Two partitions have an idempotent producer with acks=all each, one has acks=1, one is spare."""
+"""Each of two partitions has an idempotent producer with acks=all. One partition has a producer
+with acks=1, and one has none."""
 IN_FLIGHT = 5
 RECORDS_MAX = 4
 PAUSE_SECONDS = 0.01
@@ -139,11 +140,12 @@ class IdempotentProducer(Worker):
 
     @property
     def promised(self) -> int:
-        """Records that are acknowledged, which have the offsets from 0 on."""
+        """The number of acknowledged records. They have the offsets from 0 on."""
         return self.firsts[len(self.acknowledged)]
 
     def check(self, found: list[bytes | None], promised: int) -> None:
-        """Check for every record once, in order, from the first on, including all promised ones."""
+        """Check that the records are there once and in order, from the first one on, and that no
+        promised one is missing."""
         assert len(found) >= promised, f"{promised} acknowledged, {len(found)} are there"
         for number, value in enumerate(found):
             assert value == self.value(number), f"{self.partition}: record {number} is {value!r}"
@@ -152,7 +154,7 @@ class IdempotentProducer(Worker):
 
 
 class PlainProducer(Worker):
-    """Records with acks=1, each sent once: an unanswered one may be there or not."""
+    """Records with acks=1, each sent once. An unanswered record may be there or not."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -176,7 +178,8 @@ class PlainProducer(Worker):
                 self.kept += 1
 
     def check(self, found: list[bytes | None], promised: dict[int, int]) -> None:
-        """Check for no duplicates, the right order, and promised records at their offsets."""
+        """Check that no record is there twice or out of order, and that promised records are at
+        their offsets."""
         numbers = [int(value or b"") for value in found]
         assert numbers == sorted(set(numbers)), "a record is there twice, or out of order"
         for offset, number in promised.items():
@@ -227,7 +230,7 @@ class Mover(Worker):
         sequence = 0
         while not self.stopping:
             self.number += 1
-            # Until its end is requested, a new InitProducerId aborts it.
+            # Until the worker requests the end, a new InitProducerId would abort the transaction.
             self.aborted.append(self.number)
             self.fill(client, producer, sequence)
             sequence += 1
@@ -241,7 +244,7 @@ class Mover(Worker):
             self.kept += 1
 
     def fill(self, client: WireClient, producer: Producer, sequence: int) -> None:
-        """Run one transaction up to its end."""
+        """Run one transaction, except for the request that ends it."""
         while True:
             codes = add(client, KEY, producer, MONEY, 0, 1)
             if ErrorCode.CONCURRENT_TRANSACTIONS not in codes:
@@ -257,8 +260,8 @@ class Mover(Worker):
         settle(commit_offset(client, KEY, producer, MOVERS, MONEY, self.number, 3))
 
     def check(self, found: list[list[int]], committed: list[int]) -> None:
-        """Check that each transaction is there whole or not at all, once, and all committed ones
-        are."""
+        """Check that each transaction is there as a whole and once, or not at all, and that all
+        committed ones are there."""
         assert found[0] == found[1], "a transaction is torn"
         assert found[0] == sorted(set(found[0])), "a transaction is there twice, or out of order"
         lost = set(committed) - set(found[0])
@@ -267,7 +270,7 @@ class Mover(Worker):
 
 
 def create_topics(client: WireClient) -> None:
-    """The topics that the workers write to."""
+    """Create the topics that the workers write to."""
     made = CreateTopicsRequest.Topic
     topics = [
         made(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1),

@@ -1,7 +1,7 @@
-"""A real file system of its own, in a file, whose power can be cut: ext4 on a loop device.
+"""A real file system whose power can be cut: ext4 on a loop device, in a file.
 
-The cut is ext4's shutdown ioctl without a flush of its journal: from then on every write and sync
-fails, and after the next mount only what had been synced is certain to be there.
+The cut is ext4's shutdown ioctl, without a flush of the journal. From then on every write and sync
+fails. After the next mount, only what had been synced is certain to be there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_LOG_FLUSH = 2
 
 
 def run(*command: str | Path) -> None:
-    """Run a command; its output becomes the error's text."""
+    """Run a command. If it fails, raise an OSError with its error output."""
     words = [str(word) for word in command]
     ended = subprocess.run(words, capture_output=True, text=True)
     if ended.returncode:
@@ -31,8 +31,7 @@ def run(*command: str | Path) -> None:
 
 
 def cut_power(mount_point: Path) -> None:
-    """Nothing reaches the medium any more, and what was not written is lost; every access fails
-    until the next mount."""
+    """Cut the power: unwritten data are lost, and every access fails until the next mount."""
     handle = os.open(mount_point, os.O_RDONLY)
     try:
         fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("=I", NO_LOG_FLUSH))
@@ -56,7 +55,7 @@ class Mounted:
 
 
 class LoopDisk(Mounted):
-    """Skips the test, with the reason, if the machine does not allow it."""
+    """An ext4 file system on a loop device. Skips the test if the machine does not allow it."""
 
     def __init__(self, directory: Path, size_bytes: int) -> None:
         if sys.platform != "linux" or os.geteuid() != 0:
@@ -74,11 +73,11 @@ class LoopDisk(Mounted):
             pytest.skip(f"no loop mount here: {error}")
 
     def mount(self) -> None:
-        """Mount it, which replays its journal."""
+        """Mount the file system, which replays its journal."""
         run("mount", "-o", "loop", str(self.image), str(self.mount_point))
 
     def unmount(self) -> None:
-        """Unmount it; no process may have files open in it."""
+        """Unmount the file system; no process may have files open in it."""
         run("umount", str(self.mount_point))
 
     def cut_power(self) -> None:
@@ -87,7 +86,7 @@ class LoopDisk(Mounted):
 
 
 class MemoryDisk(Mounted):
-    """A file system in memory with a fixed size, which is full at once."""
+    """A file system in memory with a fixed size. Once that is used up, writes fail at once."""
 
     def __init__(self, mount_point: Path, size_bytes: int) -> None:
         if sys.platform != "linux" or os.geteuid() != 0:

@@ -2,8 +2,8 @@
 
 A program runs unchanged in a process of its own, but its client's calls are counted. At the call
 that the test has named, the program reports the call and waits. The test then kills the program or
-the broker, or lets the program continue and kills it a moment later. This file has both sides:
-`Program` is the test's, `main` the program's.
+the broker, or lets the program continue and kills it a moment later. `Program` is the test's side
+of this, and `main` is the program's side.
 """
 
 from __future__ import annotations
@@ -51,16 +51,17 @@ class Program(Process):
         super().__init__("-m", "tests.broker.crashes.programs", stop_at, *command)
 
     def stopped(self) -> bool:
-        """Wait for that call; False if the program ended before it."""
+        """Wait until the program stops at its call; False if it ended before."""
         return self.line() == "stopped\n"
 
     def let_call(self) -> None:
-        """Let it make the call."""
+        """Let the program make the call."""
         self._input.write("go on\n")
         self._input.flush()
 
     def kill_within(self, seconds: float) -> None:
-        """Let it make the call, and kill it `seconds` later, most likely during the call."""
+        """Let the program make the call, and kill it at most `seconds` later, probably during the
+        call."""
         self.let_call()
         try:
             self._process.wait(seconds)
@@ -69,15 +70,15 @@ class Program(Process):
         self.kill()
 
     def ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether the program has ended by itself."""
         return self._process.poll() is not None
 
     def status(self) -> int:
-        """The exit status, once it has ended by itself."""
+        """The exit status, once the program has ended by itself."""
         return self._process.wait(TIMEOUT_SECONDS)
 
     def end(self) -> None:
-        """Send SIGTERM: the program ends after its round, or at once before its first one."""
+        """Send SIGTERM and wait: the program ends after its round, or at once before the first."""
         self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(TIMEOUT_SECONDS) in (0, -signal.SIGTERM)
         self.kill()

@@ -1,7 +1,8 @@
-"""The programs of `examples/delivery`, killed at each of their steps, and the broker with them.
+"""The programs of `examples/delivery` keep their promises when they are killed at each of their
+steps, and when they or the broker are killed at random.
 
-At most once never writes a record twice, at least once never loses one, exactly once does neither.
-`OTTLA_CRASHES=100` kills that often at random; the default is a few times with a fixed seed.
+At most once never writes a record twice, at least once never loses one, and exactly once never does
+either. `OTTLA_CRASHES=100` kills 100 times at random; the default is a few times. Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -58,22 +59,22 @@ class Pipe:
         self.filled += records
 
     def start(self, stop_at: str = "nothing:0") -> Program:
-        """Start the program, which stops at this call of its client, or at none."""
+        """Start the program. It stops at the call `stop_at` of its client, by default at none."""
         script = str(ROOT / "examples" / "delivery" / f"{self.name}.py")
         command = (script, self.broker.bootstrap, self.source, self.sink)
         self.running.append(Program(stop_at, *command))
         return self.running[-1]
 
     def run_dry(self, program: Program) -> Program:
-        """Wait until everything is read; a program that ends is started again, as a service manager
-        would."""
+        """Wait until everything is read. If the program ends, start it again, as a service manager
+        would. Returns the program that was started last."""
         while self.left():
             if program.ended():
                 program = self.start()
         return program
 
     def left(self) -> int:
-        """How many records are not committed as read."""
+        """How many records of the source the program has not committed as read."""
         consumer = reader(self.broker, f"{self.source}-to-{self.sink}")
         wanted = [TopicPartition(self.source, index) for index in range(PARTITIONS)]
         at = sum(max(each.offset, 0) for each in consumer.committed(wanted, SECONDS))
@@ -149,15 +150,15 @@ def test_a_program_killed_at_each_of_its_steps_keeps_its_promise(pipe: Pipe) -> 
         program = pipe.start(f"{step}:1")
         assert program.stopped()
         if step == "commit_transaction":
-            pipe.wait_for_records()         # the client's own thread sends them
+            pipe.wait_for_records()         # a thread of the client sends them
         program.kill()
     pipe.run_dry(pipe.start()).end()
     check(pipe)
-    # The kills had an effect: what each promise does not exclude did happen.
+    # The kills had an effect: what the promise does not exclude has happened.
     committed, all_written = pipe.written(), pipe.written("read_uncommitted")
     match pipe.name:
         case "at_most_once":
-            # A batch before `produce`; of the one before `flush`, what the client has not sent yet.
+            # The kill at `produce` loses a batch. The kill at `flush` loses unsent records.
             assert BATCH <= pipe.filled - committed.total() <= 2 * BATCH
         case "at_least_once":
             assert committed.total() > pipe.filled

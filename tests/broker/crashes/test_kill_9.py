@@ -1,6 +1,6 @@
 """kill -9 at random instants under every kind of load: no promise is broken.
 
-`OTTLA_KILLS=100` makes it the long form.
+`OTTLA_KILLS=100` sets the number of kills.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A power cut while all clients write: what was acknowledged with acks=all is there afterwards.
 
-It uses a real ext4, whose shutdown ioctl is the power cut; without one the test is skipped.
-`OTTLA_POWER_CUTS=30` makes it the long form.
+The tests use a real ext4, whose shutdown ioctl is the power cut. Without ext4 they are skipped.
+`OTTLA_POWER_CUTS=30` sets the number of power cuts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_power_cuts_take_back_nothing_that_was_promised_with_acks_all(tmp_path: 
             disk.unmount()
             disk.mount()
 
-        # acks=1 may lose records in a power cut; its concurrent writes must not affect the others.
+        # Records with acks=1 may be lost in a power cut, but must not affect the other records.
         with Cycles(broker, seed=POWER_CUTS, checks_plain=False) as cycles:
             for _ in range(POWER_CUTS):
                 cycles.cycle(cut)
@@ -88,7 +88,7 @@ def test_a_broker_whose_only_disk_dies_ends_and_says_why(tmp_path: Path) -> None
 
 
 def test_what_was_not_promised_a_cut_does_take(tmp_path: Path) -> None:
-    """The cut is a real one: without it the test above would show nothing."""
+    """The cut is real. Otherwise the tests above would show nothing."""
     with LoopDisk(tmp_path, 64 << 20) as disk:
         synced, written = disk.mount_point / "synced", disk.mount_point / "written"
         for path in (synced, written):

@@ -1,8 +1,9 @@
 """kill -9 with transactions in flight: the first read after the start sees every acknowledged
 commit, all other transactions are completed or aborted, and the last stable offsets move on.
 
-Four producers, of the protocol before KIP-890 and of KIP-890, and one that leaves its transactions
-open. `OTTLA_KILLS=100` makes it the long form; with `-s` it prints how soon the commits were read.
+Two producers use the protocol before KIP-890, two use the protocol of KIP-890, and another one
+leaves its transactions open. `OTTLA_KILLS=100` sets the number of kills. With `-s` the test prints
+how soon the commits were read.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Mover(Worker):
             self.kept += 1
 
     def fill(self, client: WireClient, producer: Producer, sequence: int) -> None:
-        """Run one transaction up to its end."""
+        """Run one transaction, except for the request that ends it."""
         value = b"%d" % (self.number * MOVERS + int(self.name[-1]))
         where = [(self.topic, 0), (self.topic, 1), (SHARED, 0)]
         if not self.implicit:
@@ -131,7 +132,7 @@ class Reader:
         self.found: list[int] = []
 
     def read(self, client: WireClient) -> list[int]:
-        """All numbers that are visible now."""
+        """Read on; returns all numbers that have been visible so far."""
         while True:
             answer = fetch(
                 client, self.topic, self.offset, partition=self.partition,
@@ -171,7 +172,7 @@ class Bank:
         self.shared = Reader(SHARED)
 
     def keep_promises(self) -> None:
-        """Wait until every producer has a promise, and for a random time more."""
+        """Wait until every producer has some more promises, and for a random time more."""
         wanted = [worker.kept + UNDER_WAY for worker in self.workers]
 
         def all_have_one() -> bool:
@@ -187,8 +188,8 @@ class Bank:
         pause(self.random.uniform(0, 0.05))
 
     def check(self, client: WireClient, told: dict[Mover, list[int]]) -> None:
-        """Check that acknowledged transactions are visible as a whole in the first read, and
-        nothing else."""
+        """Check that the first read shows acknowledged transactions as a whole, each once, and no
+        aborted ones."""
         for mover, numbers in told.items():
             first, second = ([n // MOVERS for n in r.read(client)] for r in self.readers[mover])
             for found in (first, second):
@@ -243,8 +244,8 @@ def test_kill_9_hides_no_acknowledged_commit_and_leaves_no_transaction_open(
 
 
 def see_that_all_has_ended(client: WireClient, bank: Bank) -> None:
-    """Check that every last stable offset advances, and everything is there, in the shared topic,
-    too."""
+    """Check that all transactions end, and that every acknowledged one is there, also in the shared
+    topic."""
     where = [(mover.topic, at) for mover in bank.movers for at in (0, 1)]
     for topic, partition in [*where, (SHARED, 0), ("left", 0)]:
         until(

@@ -1,4 +1,4 @@
-"""What an answer about a group says only if it is known."""
+"""An answer about a group says only what the broker knows for certain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def left(at_ms: int, **fields: Any) -> Event:
 
 @pytest.mark.parametrize(("events", "connected", "named"), [
     ([left(0)], {("c", "h"): LEFT_MS + 1.0}, True),
-    ([left(0)], {("c", "h"): LEFT_MS - 1.0}, False),                        # connected since then
+    ([left(0)], {("c", "h"): LEFT_MS - 1.0}, False),                        # connected afterwards
     ([left(0)], {("c", "elsewhere"): LEFT_MS + 1.0}, False),
     ([left(0, by_administrator=True)], {("c", "h"): LEFT_MS + 1.0}, False),
     ([left(0), left(0, by_administrator=True)], {("c", "h"): LEFT_MS + 1.0}, False),

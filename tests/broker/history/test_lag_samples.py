@@ -1,4 +1,4 @@
-"""Whether lag grows is known from samples that are taken when somebody asks."""
+"""Samples that are taken at each request show whether lag grows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who left the in-sync set and why, who leads and why."""
+"""The history says which replica left the in-sync set, which one leads, and why."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def state(
 
 
 class Told:
-    """A history with what it said last."""
+    """A history; `becomes` returns what it says about a new state of the partition."""
 
     def __init__(self, node_id: int = 1) -> None:
         self.clock = FakeClock()

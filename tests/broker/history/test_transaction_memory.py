@@ -1,4 +1,4 @@
-"""What a broker remembers of transactions is bounded, and ends."""
+"""A broker's memory of transactions is bounded, and expires."""
 
 from __future__ import annotations
 

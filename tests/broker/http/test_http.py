@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 
 def http(broker: RunningBroker, request: str) -> tuple[int, dict[str, str], str]:
-    """Status, headers and body of the answer to raw bytes."""
+    """Send a raw request; returns the answer's status, headers and body."""
     assert broker.server.http is not None
     with socket.create_connection(("127.0.0.1", broker.server.http.port), 20) as client:
         client.sendall(request.encode())
@@ -75,7 +75,7 @@ def value(found: Any, name: str, **labels: object) -> float:
 
 @pytest.fixture
 def used(broker: RunningBroker, topic: str) -> str:
-    """A topic with three records, two of them fetched once, one committed by a group."""
+    """A topic with three records, which were fetched once. A group has committed the first one."""
     with WireClient(broker.address) as client:
         for text in (b"a", b"b", b"c"):
             assert produce(client, topic, batch(text)).error_code == 0
@@ -190,7 +190,7 @@ def test_sums_over_all_topics_never_go_back(broker: RunningBroker, used: str) ->
     with WireClient(broker.address) as client:
         client.call(DeleteTopicsRequest(topic_names=[used], timeout_ms=10_000), 5)
     after = samples(broker)
-    assert value(after, name) >= before     # groups delete its offsets, which writes records too
+    assert value(after, name) >= before     # groups write records to delete its offsets
     assert (name, frozenset({("topic", used)})) not in after
 
 
@@ -205,7 +205,8 @@ def test_each_metric_is_one_group_with_help_and_type(broker: RunningBroker, used
 
 
 def test_what_dashboards_ask_for_is_there(broker: RunningBroker, used: str) -> None:
-    """The names in Grafana's 7589 and in the Kafka rows of Strimzi's strimzi-kafka.json."""
+    """The names in Grafana's dashboard 7589, and in the Kafka rows of Strimzi's strimzi-kafka.json.
+    """
     names = {name for name, _ in samples(broker)}
     assert {
         "kafka_topic_partition_current_offset", "kafka_consumergroup_lag",
@@ -256,7 +257,7 @@ def test_rates_idle_time_and_fetch_sessions_are_measured(tmp_path: Path) -> None
             return {name.removeprefix("kafka_").partition("_")[2]: value
                     for name, value in found.items()}
 
-        pass_time(broker, 5)                    # the rates are those of five seconds
+        pass_time(broker, 5)                    # rates are averages over five seconds
         first = measured()
         client.close()
         until(lambda: broker.server.broker.counts.closed_connections == 1, "its end")
@@ -325,7 +326,8 @@ def test_who_is_connected_is_said_with_software_and_address(broker: RunningBroke
 
 
 def test_what_each_client_writes_and_reads_is_sampled(broker: RunningBroker, topic: str) -> None:
-    """Of each kind the next request after a sample began is noted, and no other."""
+    """After a sample has begun, the topics of the next Produce and of the next Fetch are noted, and
+    no others."""
     assert broker.server.http is not None
     monitor = broker.server.http.monitor
     topics = [topic, f"{topic}-other"]

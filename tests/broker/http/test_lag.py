@@ -60,7 +60,8 @@ def value(found: Samples, name: str, **labels: object) -> float:
 def fill(
     broker: RunningBroker, cluster: ClusterClient, topic: str, ages_seconds: list[int]
 ) -> list[int]:
-    """A topic with a record of 400 kB for each age, two to a segment; the batches' sizes."""
+    """Create a topic with a record of 400 kB for each age, two to a segment; returns the batches'
+    sizes."""
     topics.create(cluster, topic, partitions=1, configs=SMALL)
     now_ms = broker.server.clock.now_ms()
     sizes = []
@@ -79,7 +80,7 @@ def size_of(broker: RunningBroker, topic: str) -> int:
 
 
 def lag_of(broker: RunningBroker, group: str, topic: str) -> tuple[float, float, float]:
-    """Records, bytes and seconds."""
+    """A group's lag in records, bytes and seconds."""
     found, where = samples(broker), {"consumergroup": group, "topic": topic, "partition": 0}
     records = value(found, "kafka_consumergroup_lag", **where)
     size = value(found, "ottla_consumergroup_lag_bytes", **where)
@@ -95,7 +96,7 @@ def test_the_lag_is_what_is_behind_the_committed_offset(
     assert partition is not None and partition.log.segment_count > 1
     for committed in (0, 2, 4, 3, 6):
         groups.commit(cluster, "slow", {("behind", 0): committed})
-        for _ in range(2):                      # looked up, then cached
+        for _ in range(2):                      # the first is looked up, the second cached
             records, size, seconds = lag_of(broker, "slow", "behind")
             assert (records, size) == (7 - committed, sum(sizes[committed:]))
             assert ages[committed] <= seconds < ages[committed] + 90

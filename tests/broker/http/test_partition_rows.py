@@ -117,13 +117,13 @@ def test_a_partition_of_a_cluster_is_reported_by_its_leader(tmp_path: Path) -> N
 
 
 def test_what_a_reassignment_adds_is_not_missing(tmp_path: Path) -> None:
-    """As in Apache Kafka: nobody is to be woken because replicas move as they were told to."""
+    """As in Apache Kafka, a reassignment that an operator started must not cause an alarm."""
     cluster = NodeCluster(tmp_path)
     try:
         state = cluster.image.topics[TOPIC].partitions[0]
 
         def under_replicated(isr: tuple[int, ...]) -> int:
-            """While replica 3 is being added to 1 and 2."""
+            """The number of under-replicated partitions while replica 3 is added to 1 and 2."""
             nonlocal state
             state = state._replace(
                 isr=isr, leader_epoch=state.leader_epoch + 1,

@@ -1,4 +1,4 @@
-"""The HTTP port asks for no login: who may read what there, and under which names."""
+"""The HTTP port has no login. The client's address and the host name decide what may be read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMING = [
     *sorted({*JSON} - {"/api/v1/status"}), "/api/v1/groups/billing/lag",
     "/api/v1/groups/billing/why", "/api/v1/topics/orders/why",
 ]
-"""What names users, clients or groups."""
+"""Paths whose answers name users, clients or groups."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 class FarConnection(asyncio.Transport):
-    """A connection between this machine and another one; keeps what is written."""
+    """A connection from the address `client`; keeps what the server writes."""
 
     def __init__(self, client: str) -> None:
         super().__init__({"peername": (client, 40_000), "sockname": (HERE, 9308)})
@@ -60,7 +60,7 @@ class FarConnection(asyncio.Transport):
 async def asked(
     server: HttpServer, client: str, path: str, host: str | None = "localhost:9308"
 ) -> tuple[int, str]:
-    """The status and the body that a client of another machine gets."""
+    """The status and the body that a client at the address `client` gets."""
     loop = asyncio.get_running_loop()
     reader, connection = asyncio.StreamReader(), FarConnection(client)
     header = "" if host is None else f"Host: {host}\r\n"
@@ -154,7 +154,7 @@ def test_the_console_says_which_broker_does_not_report_to_it(
     memory: dict[Any, Any] = {}
     with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
         assert connection_rows(cluster, memory) and not refusals(memory)
-        server.readers.names.clear()                # so that this machine is refused, as others are
+        server.readers.names.clear()                # so that this machine is refused, too
         memory["http"] = (memory["http"][0], {4: f"http://localhost:{server.port}"})
         assert connection_rows(cluster, memory) == []
         [said] = refusals(memory)

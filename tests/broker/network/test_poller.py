@@ -150,7 +150,7 @@ def test_an_error_in_what_was_left_for_later_is_reported_and_ends_nothing() -> N
 
 
 class TimerLoop(BrokerLoop):
-    """Keeps the timers that are set; the test lets them fire."""
+    """Keeps the times for which timers are set, and the last timer."""
 
     def __init__(self) -> None:
         super().__init__()

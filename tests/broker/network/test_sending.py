@@ -14,7 +14,7 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 
 SIZES = (1, 5_000, 8_150, 20_000, 60_000, 130_900, 131_072, 190_000, 400_000)
-"""Around each size from which on a range is sent in another way."""
+"""Sizes below and above each limit at which the way of sending a range changes."""
 PARTITIONS = 3
 
 
@@ -31,7 +31,7 @@ def all_partitions(offsets: list[int], partition_max_bytes: int) -> FetchRequest
 
 
 def written(client: WireClient, chance: random.Random) -> list[list[bytes | None]]:
-    """The values of each partition, one batch each."""
+    """Produce a batch for each value; returns the values of each partition."""
     create(client, "t", PARTITIONS)
     sizes = [size for size in SIZES for _ in range(2)]
     partitions: list[list[bytes | None]] = []

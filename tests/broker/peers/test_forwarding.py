@@ -49,7 +49,7 @@ LISTENER = "PLAINTEXT"
 
 
 class Forwards(Alone):
-    """A broker that knows nothing of its cluster but the controller."""
+    """The role of a broker that knows only the controller of its cluster."""
 
     def __init__(self, node_id: int, forwarding: Forwarding) -> None:
         super().__init__(node_id)
@@ -60,7 +60,7 @@ class Forwards(Alone):
 
 
 class Pair:
-    """Three brokers, the first of which takes the second or the third for its controller."""
+    """Three brokers. For the first one, the second or the third is the controller."""
 
     def __init__(self, path: Path, **settings: object) -> None:
         self.brokers = [
@@ -194,7 +194,8 @@ def test_producer_ids_come_from_the_controllers_blocks(pair: Pair) -> None:
     epoch = there.server.metadata_log.image.brokers[2].epoch
     with WireClient(there.address) as client:
         first = client.call(AllocateProducerIdsRequest(broker_id=2, broker_epoch=epoch), 0)
-    # The requesting broker is registered only with itself, under the epoch that node 2 has there.
+    # The requesting broker is registered only in its own metadata, so it pretends to be node 2,
+    # which has the same broker epoch at the controller.
     context = pair.asked.server.broker
     assert context.image.brokers[1].epoch == epoch
     context.producer_ids.node_id = 2
@@ -318,7 +319,7 @@ def test_a_code_is_found_wherever_it_stands() -> None:
 
 
 def test_a_long_answer_of_a_forwarded_request_holds_the_loop_for_a_slice_at_a_time() -> None:
-    """An answer about 10,000 topics has 400,000 structs, and took a second of the controller's."""
+    """An answer about 10,000 topics has 400,000 structs, and once took the controller a second."""
     made = CreateTopicsResponse.Topic
     configs = [made.Config(name=f"setting-{number}", value="v") for number in range(40)]
     response = CreateTopicsResponse(
@@ -333,7 +334,7 @@ def test_a_long_answer_of_a_forwarded_request_holds_the_loop_for_a_slice_at_a_ti
                 turns[place] += 1
                 await Slices().pause()
 
-        slices = Slices(0)                      # as if each step took all of it
+        slices = Slices(0)                      # as if each step used up its slice
         beside = asyncio.ensure_future(others(0))
         assert not await names_code(response, 41, slices)
         ended = True
@@ -359,7 +360,7 @@ def test_principals_and_addresses_come_back_as_they_were(principal: str, host: s
 
 
 def test_a_request_that_fails_as_it_is_given_up_is_no_error_of_the_loop() -> None:
-    """Seed 121727: the broker that was asked left the cluster in that turn."""
+    """Seed 121727: the broker that was asked left the cluster in the same turn of the loop."""
     errors = []
 
     async def given_up() -> None:

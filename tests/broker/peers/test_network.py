@@ -11,9 +11,9 @@ from ottla.broker.peers.network import connected
 
 
 def test_what_was_not_sent_when_a_connection_is_given_up_does_not_arrive_later() -> None:
-    """It was sent again on another one, and may have been served there."""
+    """The request was sent again on another connection, and may have been served there."""
     with socket.socket() as listener:
-        # So little that most of it waits at the sender until the other end reads.
+        # The buffer is so small that most data wait at the sender until the other end reads.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -256,7 +256,7 @@ def test_whoever_ends_and_refuses_two_connections_is_reported(loop: BrokerLoop) 
         peers.on_refused = ended.set_result
         peers.keep([1, THERE])
         await peers.ask(THERE, asking("x"), 12)
-        other.writer.close()                        # alive: it accepts the next one
+        other.writer.close()                        # alive: it accepts the next connection
         await other.greeted_again.wait()
         assert not ended.done()
         other.server.close()
@@ -268,7 +268,7 @@ def test_whoever_ends_and_refuses_two_connections_is_reported(loop: BrokerLoop) 
 
 
 class Ending(TcpNetwork):
-    """The other process ends: its socket accepts one more connection, which is reset."""
+    """Connections to a process that ends: its socket accepts one more, which is then reset."""
 
     resets = 0
 
@@ -300,7 +300,7 @@ def test_a_reset_while_the_process_ends_does_not_hide_that_it_has_ended(loop: Br
 
 
 class Distrusted(TcpNetwork):
-    """Connections that the other broker refuses after it has seen a login; `at` are their times."""
+    """Connections whose login the other broker refuses; `at` has the times of the attempts."""
 
     def __init__(self, loop: BrokerLoop) -> None:
         self.loop = loop
@@ -312,7 +312,7 @@ class Distrusted(TcpNetwork):
 
 
 def test_a_broker_that_refuses_the_login_is_not_hammered() -> None:
-    """However much is asked of it, a lane tries after 0.1, 0.2, 0.4, 0.8 s and then each second."""
+    """However many requests wait, a lane retries after 0.1, 0.2, 0.4, 0.8 s, then every second."""
     clock = LeapingClock()
     loop = BrokerLoop(clock)
 

@@ -1,4 +1,4 @@
-"""A follower copies everything from a real leader over a real connection, through broken links and
+"""A follower copies everything from a real leader over a real connection, despite broken links and
 deletions."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECONDS = 20.0
 
 
 class FullDisk(Disk):
-    """Takes no checkpoint below a path."""
+    """A disk that takes no checkpoint below the path `full`."""
 
     full = "nowhere"
 
@@ -48,7 +48,7 @@ class FullDisk(Disk):
 
 
 class Following:
-    """Node 1 in the test's own loop; node 2 leads, and is a complete broker."""
+    """Node 1, which follows, on the test's own loop. Node 2 leads, and is a complete broker."""
 
     def __init__(self, path: Path, leader: RunningBroker) -> None:
         self.leader, self.loop = leader, BrokerLoop()
@@ -129,7 +129,7 @@ def same(leader: RunningBroker, partition: Partition) -> bool:
 
 
 def create_shared(leader: RunningBroker, topic: str) -> None:
-    """A topic of the leader's with a second replica on node 1."""
+    """Create a topic on the leader, with a second replica on node 1."""
     with WireClient(leader.address) as client:
         create(client, topic)
     leader.call(share, leader, topic)
@@ -262,7 +262,8 @@ def test_a_full_log_directory_holds_up_what_was_cut_in_it_and_nothing_else(
 def test_a_cut_log_waits_for_its_checkpoint_whoever_leads_it_meanwhile(
     leader: RunningBroker, following: Following
 ) -> None:
-    """What is appended below the recovery point on the disk would be trusted after a power cut."""
+    """Records that were appended below the recovery point on the disk would be trusted after a
+    power cut."""
     for topic in ("t", "u"):
         create_shared(leader, topic)
         with WireClient(leader.address) as client:
@@ -289,7 +290,8 @@ def test_a_cut_log_waits_for_its_checkpoint_whoever_leads_it_meanwhile(
 def test_after_a_cut_no_high_watermark_on_the_disk_is_above_it(
     leader: RunningBroker, following: Following
 ) -> None:
-    """After a restart it would be of the records that came instead, committed or not."""
+    """After a restart, that high watermark would cover the records that came instead, whether they
+    are committed or not."""
     create_shared(leader, "t")
     with WireClient(leader.address) as client:
         fill(client, "t", [100, 200])
@@ -339,7 +341,8 @@ def test_an_epoch_that_ends_without_records_is_dropped_without_a_word_of_truncat
 def test_a_leader_hears_of_a_deletion_once_a_restart_of_the_follower_finds_it(
     leader: RunningBroker, following: Following
 ) -> None:
-    """It answers DeleteRecords by that: after kill -9 of all replicas any of them may lead."""
+    """The leader answers DeleteRecords only then, because after kill -9 of all replicas any of them
+    may lead."""
     create_shared(leader, "t")
     part, home = following.partition("t"), following.storage.homes["t", 0]
     part.cluster.keep_start = following.fetchers.keep_start         # type: ignore[union-attr]

@@ -16,7 +16,7 @@ from tests.broker.running import RunningBroker, WireClient, pass_time
 
 HERE = "127.0.0.1"
 WINDOWS_SECONDS = 10
-"""What a rate may be exceeded by at first: ten seconds' worth at once, as in Kafka."""
+"""As in Kafka, ten seconds' worth of connections may come at once before the rate is enforced."""
 
 
 def rates(*overrides: str, **by_address: float) -> ConnectionRates:
@@ -60,7 +60,7 @@ def test_brokers_with_a_listener_of_their_own_do_not_wait() -> None:
 
 
 def test_a_listener_may_have_a_lower_rate_of_its_own() -> None:
-    """It was accepted and ignored (KIP-612)."""
+    """The setting was once accepted and ignored (KIP-612)."""
     limited = rates(
         "listeners=A://:1,B://:2,C://:3", "inter.broker.listener.name=B",
         "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
@@ -70,7 +70,7 @@ def test_a_listener_may_have_a_lower_rate_of_its_own() -> None:
     without = {
         name: sum(limited.accepted(name, 0.0) == 0 for _ in range(500)) for name in "ABC"
     }
-    # A's five hundred count for the broker, too; B is of brokers alone.
+    # All 500 of A count toward the broker's limit, but those of B do not: only brokers use B.
     assert without == {"A": 10, "B": 20, "C": 500}
 
 

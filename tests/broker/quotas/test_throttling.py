@@ -51,7 +51,7 @@ def set_quota(
 
 
 def muted(broker: RunningBroker) -> int:
-    """Connections that are held for a reason other than an open request."""
+    """How many connections are held for a reason other than an open request."""
     return int(broker.call(lambda: sum(c.held() for c in broker.server.listeners[0].connections)))
 
 
@@ -72,7 +72,7 @@ def test_a_produce_over_its_quota_names_the_time(
         set_quota(broker, "producer_byte_rate", QUOTA)
         answer = client.call(produce_request(topic, LARGE, acks=acks), version)
         assert answer.responses[0].partition_responses[0].error_code == 0
-        # A little over 20,000 bytes, in a window that counts as ten seconds.
+        # A little over 20,000 bytes, in a window that is treated as ten seconds long.
         assert 10_000 <= answer.throttle_time_ms <= 10_400
         assert muted(broker) == 1
 
@@ -149,7 +149,8 @@ def test_a_throttled_fetch_takes_no_records_and_is_not_charged(broker: RunningBr
         assert 2_000 < throttled.throttle_time_ms < 3_000
         waited = 0.0
         while throttled.throttle_time_ms:
-            # The window begins with ten seconds, so a wait may be too short, as in Kafka.
+            # The first window is treated as ten seconds long, so a wait may be too short, as in
+            # Kafka.
             waited += throttled.throttle_time_ms / 1000
             assert waited < 15
             pass_time(broker, throttled.throttle_time_ms / 1000)

@@ -24,7 +24,7 @@ def test_who_took_twice_the_window_waits_for_as_long_as_that_takes() -> None:
 @pytest.mark.parametrize("size", [100, 700, 3000, 9000])
 def test_a_client_that_waits_as_told_keeps_its_rate(size: int) -> None:
     rate, now, total = Rate(11, 1, QUOTA), 0.0, 0
-    rate.record(10 * QUOTA, now)                # the burst of the start
+    rate.record(10 * QUOTA, now)                # the initial burst
     began, chance = 10.0, random.Random(size)
     now = began
     while now < began + 100:

@@ -1,7 +1,6 @@
-"""Brokers in one process that replicate partitions from one another: real logs, real Replicas, the
-real leader's side of Fetch on a real ClientConnection, and a Fetcher for each pair. A test decides
-the order of events: which node sees which image, which bytes arrive, which process dies.
-"""
+"""Brokers in one process that replicate partitions from one another. Their logs, Replicas, Fetchers
+and ClientConnections, and the leader's side of Fetch, are the broker's own code. A test decides the
+order of events: which node sees which image, which bytes arrive, and which process dies."""
 
 from __future__ import annotations
 
@@ -60,17 +59,18 @@ LAG_MS = 10_000
 
 
 class TestDisk(Disk):
-    """A disk whose syncs do nothing: what a kill leaves does not depend on them."""
+    """A disk that does not sync directories, because a kill of the process loses nothing that it
+    wrote."""
 
     __test__ = False
 
     def sync_directory(self, path: str) -> None:
-        """The page cache survives a kill."""
+        """Do nothing: the page cache survives a kill."""
 
 
 @dataclass
 class Time:
-    """The world that a SimLoop needs."""
+    """The clock of all nodes, in place of the simulation's World."""
 
     now: float = 100.0
     turned: object = None
@@ -83,7 +83,7 @@ class Time:
 
 
 def connected(node: Node, name: str) -> tuple[socket.socket, ClientConnection]:
-    """The near end of a connection to a node, and the node's own."""
+    """Connect to a node; returns the test's end of the connection and the node's end."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
@@ -103,7 +103,7 @@ class Link:
         fetcher.reset()
 
     def ask(self) -> bool:
-        """Send the next request, if there is one."""
+        """Send the fetcher's next request; returns False if there is none."""
         request = self.fetcher.plan.request()
         if request is None:
             return False
@@ -112,7 +112,8 @@ class Link:
         return True
 
     def receive(self, size: int = 1 << 20) -> int:
-        """Receive that many bytes of what the leader has sent."""
+        """Receive at most `size` bytes of what the leader has sent; returns how many have
+        arrived."""
         self.leader.turn()
         try:
             data = self.near.recv(size)
@@ -140,7 +141,8 @@ class Reader:
         self, offset: int, *, epoch: int = -1, wait_ms: int = 0, committed: bool = False,
         last_epoch: int = -1, session: tuple[int, int] = (0, -1), named: bool = True,
     ) -> None:
-        """Send a fetch of the first partition."""
+        """Send a fetch of the first partition. If `named` is false, the request names no partition:
+        the fetch session knows it already."""
         made = FetchRequest.Topic
         request = FetchRequest(
             max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, isolation_level=int(committed),
@@ -156,7 +158,7 @@ class Reader:
         self.node.turn()
 
     def response(self) -> FetchResponse | None:
-        """The answer, None if there is none yet."""
+        """The answer to the fetch; None if there is none yet."""
         self.node.turn()
         try:
             data = self.near.recv(1 << 20)
@@ -167,12 +169,12 @@ class Reader:
         return response
 
     def answer(self) -> Any:
-        """What it says about the partition, None if there is no answer yet."""
+        """The partition's part of the answer; None if there is no answer yet."""
         response = self.response()
         return None if response is None else response.responses[0].partitions[0]
 
     def fetch(self, offset: int, **fields: Any) -> Any:
-        """Ask, and be answered at once."""
+        """Send a fetch that is answered at once; returns the partition's part of the answer."""
         self.ask(offset, **fields)
         return self.answer()
 
@@ -182,7 +184,7 @@ class Reader:
 
 @dataclass
 class Side:
-    """A ClusterSide of one node."""
+    """The ClusterSide of one node."""
 
     lag_ms: int = LAG_MS
     image: MetadataImage = field(default_factory=MetadataImage.empty)
@@ -303,7 +305,8 @@ class Node:
         self.loop.world.turned = None
 
     def checkpoint(self) -> None:
-        """The checkpoints of housekeeping, and those that must follow a truncation."""
+        """Write the checkpoints, as housekeeping does. Then resume fetching the partitions that
+        were truncated."""
         self.storage.checkpoint(
             [((TOPIC, each.index), each.high_watermark) for each in self.replicas]
         )
@@ -312,7 +315,7 @@ class Node:
             fetcher.plan.checkpointed(cut)
 
     def kill(self) -> None:
-        """The process dies; what it wrote is in the page cache."""
+        """Kill the process. What it wrote stays in the page cache."""
         for link in (*self.links, *self.connections.values()):
             link.close()
         for directory in self.storage.directories:
@@ -362,8 +365,9 @@ class NodeCluster:
     # Brokers
 
     def start(self, node_id: int, stop: str = "") -> None:
-        """Start a process: it reads the log, then registers under a new epoch. `stop` is how the
-        last run ended, by default as `kill` and `cut_power` left it."""
+        """Start a process: it reads the metadata log, then registers under a new broker epoch.
+        `stop` is how the last run ended; the default is "machine" after `cut_power`, and "crash"
+        otherwise."""
         self.starts += 1
         incarnation = f"{node_id}-{self.starts}"
         self.gone(node_id)
@@ -378,12 +382,12 @@ class NodeCluster:
         self.decide(broker_registered(self.image, broker, stop).records)
 
     def registration(self, node_id: int, incarnation: str) -> BrokerImage:
-        """A registration under a new broker epoch."""
+        """The registration of a node under a new broker epoch."""
         address = Endpoint("PLAINTEXT", "127.0.0.1", 9090 + node_id)
         return BrokerImage(node_id, self.starts, (address,), RACKS[node_id - 1], incarnation)
 
     def cut_power(self, node_id: int) -> None:
-        """A node's machine loses power, and its logs what was not flushed."""
+        """A node's machine loses power. The node's logs lose what was not flushed."""
         for partition in self.nodes[node_id].replicas:
             flushed = max(partition.log.recovery_point, partition.log.log_start_offset)
             if flushed < partition.log.log_end_offset:
@@ -393,7 +397,8 @@ class NodeCluster:
         self.stops[node_id] = "machine"
 
     def elect_longest(self) -> None:
-        """The controller asks all live replicas of leaderless partitions for their logs' ends."""
+        """The controller asks all live replicas of leaderless partitions for the ends of their
+        logs, and elects the replica with the longest log."""
         asked = []
         for topic, index, nodes, unclean in leaderless(self.image, otherwise=False):
             ends = {}
@@ -414,7 +419,7 @@ class NodeCluster:
                 link.close()
 
     def stop(self, node_id: int) -> None:
-        """A clean stop, of which the others hear when `gone` says so."""
+        """Stop a node cleanly. The other nodes learn of this only through `gone`."""
         node = self.nodes[node_id]
         node.storage.close({
             (TOPIC, each.index): each.high_watermark for each in node.replicas
@@ -428,7 +433,8 @@ class NodeCluster:
             self.decide(brokers_gone(self.image, {node_id: broker.epoch}).records)
 
     def register_again(self, node_id: int) -> None:
-        """A process loses its session with ZooKeeper, and begins another one."""
+        """A process loses its ZooKeeper session, begins another one, and registers under a new
+        broker epoch."""
         self.gone(node_id)
         self.starts += 1
         node = self.nodes[node_id]
@@ -438,7 +444,7 @@ class NodeCluster:
     # Metadata
 
     def see(self, node_id: int) -> bool:
-        """One node reads one more entry."""
+        """A node reads the next metadata entry; returns whether there was one."""
         at = self.seen[node_id] + 1
         if at == len(self.images):
             return False
@@ -450,7 +456,8 @@ class NodeCluster:
         exhaust(lambda: self.see(node_id))
 
     def propose(self, node_id: int, lost: bool = False) -> None:
-        """A node proposes changes of in-sync sets; the answer may get lost."""
+        """A node proposes changes of in-sync sets. With `lost`, the controller's answer does not
+        reach it."""
         node = self.nodes[node_id]
         made = AlterPartitionRequest.Topic
         epoch = node.side.broker_epoch_of(node_id)
@@ -491,7 +498,7 @@ class NodeCluster:
     # Records
 
     def append(self, node_id: int, index: int = 0, padding: int = 0) -> bool:
-        """A produce with acks=all of one record; returns whether the node accepts it."""
+        """Produce one record with acks=all; returns whether the node accepts it."""
         partition = self.nodes[node_id].partition(index)
         if partition is None or not partition.led_here or partition.role.under_min_isr:
             return False
@@ -521,7 +528,8 @@ class NodeCluster:
         node.side.synced_logs = {}
 
     def link(self, follower: int, leader: int) -> Link | None:
-        """The connection on which one node fetches from another, made if it is missing."""
+        """The connection on which one node fetches from another; it is made if it is missing. None
+        if the leader's process is dead, or the follower does not fetch from it."""
         node, source = self.nodes[follower], self.nodes.get(leader)
         if source is None or leader not in node.fetchers:
             return None
@@ -531,8 +539,8 @@ class NodeCluster:
         return node.connections[leader]
 
     def fetch(self, follower: int, leader: int, bytes_max: int = 1 << 20) -> bool:
-        """One exchange, of which that many bytes arrive for now; returns whether anything
-        arrived."""
+        """Send a fetch unless one is outstanding, and receive at most `bytes_max` bytes of the
+        answer; returns whether anything has arrived."""
         link = self.link(follower, leader)
         if link is None:
             return False
@@ -547,7 +555,8 @@ class NodeCluster:
             link.close()
 
     def settle(self) -> None:
-        """Process everything that is due, until nothing changes."""
+        """Let time pass in 40 steps and process everything that is due. After them, the nodes are
+        at rest."""
         for _ in range(40):
             self.time.now += 0.3
             for node_id in list(self.nodes):
@@ -579,7 +588,7 @@ def records_of(cluster: NodeCluster, node_id: int, index: int = 0) -> bytes:
 
 
 def elected(state: PartitionState, leader: int) -> PartitionState:
-    """A state with another leader, as an election makes it."""
+    """The state of a partition after the election of this leader."""
     return state._replace(
         leader=leader, leader_epoch=state.leader_epoch + 1,
         partition_epoch=state.partition_epoch + 1,

@@ -17,8 +17,9 @@ PRODUCER_ID, VERSION, LENGTH_SIZE = 5, 9, 4
 
 
 class Sender:
-    """An idempotent producer with acks=all, or one with a transactional id: `check` is what the
-    coordinator says about a batch that begins its transaction in the partition."""
+    """An idempotent producer with acks=all, or a transactional producer if it has a transactional
+    id. `check` takes the place of the transaction coordinator: it gets the first batch of a
+    transaction in the partition, and raises an error to refuse the batch."""
 
     def __init__(
         self, node: Node, transactional_id: str | None = None,
@@ -61,7 +62,7 @@ class Sender:
         return ErrorCode(found.error_code), found.base_offset
 
     def send(self, sequence: int) -> ErrorCode:
-        """Send a batch, and be answered at once."""
+        """Send a batch that is answered at once; returns the error code."""
         self.ask(sequence)
         answer = self.answer()
         assert answer is not None, "no answer yet"

@@ -1,4 +1,5 @@
-"""Followers whose logs are at rest after a clean stop, and whose disk refuses to open them."""
+"""Followers that have not opened their logs since a clean stop, and whose disk refuses to open
+them."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 def test_a_cut_that_lacks_descriptors_for_now_is_tried_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files of a log at rest are opened by what cuts it."""
+    """The truncation is the first operation that needs the log's files, so it has to open them."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.settle()
@@ -66,7 +67,9 @@ def test_a_cut_that_lacks_descriptors_for_now_is_tried_again(
 def test_a_log_that_cannot_be_opened_holds_up_no_other_partition(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log start that an answer has for it comes again after each new connection."""
+    """Applying the leader's log start to the partition opens its log, which fails. An earlier
+    version closed the connection because of the error. Each new connection got the same answer, so
+    the follower never fetched what came after that partition."""
     cluster = make(nodes=2, partitions=2)
     for index in (0, 1):
         cluster.append(1, index)

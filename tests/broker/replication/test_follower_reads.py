@@ -43,13 +43,13 @@ def part(cluster: NodeCluster, node_id: int) -> Partition:
 
 
 def elect(cluster: NodeCluster, leader: int) -> None:
-    """Another leader epoch, which nobody has seen yet."""
+    """Elect a leader. No node has seen the new leader epoch yet."""
     state = cluster.image.topics[TOPIC].partitions[0]
     cluster.decide([PartitionChanged(TOPIC, 0, elected(state, leader))])
 
 
 def committed(cluster: NodeCluster, count: int) -> None:
-    """Records that every replica knows to be committed."""
+    """Append records, and replicate them until every replica knows that they are committed."""
     for _ in range(count):
         assert cluster.append(1)
     cluster.settle()
@@ -164,7 +164,7 @@ def test_a_wait_at_a_follower_ends_when_leadership_changes(make: Make, leader: i
 
 
 def test_a_new_leaders_follower_shows_nothing_before_it_has_compared_its_log(make: Make) -> None:
-    """Its high watermark may be of records that were lost by an unclean election."""
+    """An unclean election may have lost records below the follower's high watermark."""
     cluster = make(selector=None)
     committed(cluster, 1)
     reader = Reader(cluster.nodes[2])
@@ -196,7 +196,9 @@ def test_a_consumer_goes_back_to_the_leader_from_a_follower_that_does_not_hear_i
 def test_a_consumer_in_a_session_goes_back_from_a_follower_that_does_not_hear_its_leader(
     make: Make,
 ) -> None:
-    """It has read all that there was, so that no answer before had news of the partition."""
+    """The consumer has read everything, so the session has no news of the partition. The partition
+    must stay listed in the session all the same: at the end of the wait, its entry in the answer
+    has the error."""
     cluster = make(selector=None)
     committed(cluster, 1)
     reader = Reader(cluster.nodes[2])
@@ -227,14 +229,15 @@ def test_records_that_a_follower_gives_up_are_shown_to_nobody(make: Make) -> Non
     cluster.catch_up(3)
     cluster.fetch(2, 3)
     assert part(cluster, 2).log.log_end_offset == 1
-    assert behind.answer().error_code == OUT_OF_RANGE       # it asks the leader
+    assert behind.answer().error_code == OUT_OF_RANGE       # the consumer then asks the leader
     cluster.append(3)
     cluster.settle()
     assert values(reader.answer()) == [b"3"]
 
 
 def test_only_a_committed_record_of_a_later_epoch_proves_a_divergence(make: Make) -> None:
-    """A follower may lack what others have, so it does not make consumers truncate."""
+    """A follower may lack records that other replicas have, so the end of its log alone is no
+    reason for consumers to truncate."""
     cluster = make(selector=None)
     committed(cluster, 2)
     reader = Reader(cluster.nodes[2])
@@ -302,8 +305,9 @@ def test_a_leader_sends_nobody_to_a_replica_without_the_offset_or_out_of_sync_or
 def test_a_leader_sends_nobody_to_a_replica_whose_retention_has_removed_the_offset(
     make: Make,
 ) -> None:
-    """Its segments end elsewhere than the leader's, so that it may remove more. It refuses the
-    offset, and the leader would name it again, for ever."""
+    """The follower's segments end at other offsets than the leader's, so its retention may have
+    removed more. The follower would refuse the offset, and the leader would name it again, for
+    ever."""
     cluster = make(nodes=2, retention_bytes=0)
     committed(cluster, 3)
     follower = part(cluster, 2)
@@ -323,7 +327,7 @@ def test_of_several_replicas_in_a_rack_the_one_with_most_records_is_named(make: 
     assert reader.fetch(0).preferred_read_replica == 4
     cluster.append(1)
     for _ in range(2):
-        cluster.fetch(3, 1)                     # and acknowledges it with the next request
+        cluster.fetch(3, 1)                     # 3 gets the record, then acknowledges it
     cluster.link(3, 1).ask()                    # type: ignore[union-attr]
     assert reader.fetch(0).preferred_read_replica == 3
 
@@ -344,7 +348,7 @@ def test_every_answer_in_a_session_has_the_replica_to_read_from(make: Make) -> N
 
 
 def moves_while_it_waits(cluster: NodeCluster) -> bool:
-    """Whether a follower's fetch that waits is answered once the high watermark has moved."""
+    """Whether a waiting fetch of a follower is answered as soon as the high watermark has moved."""
     committed(cluster, 1)
     for _ in range(4):
         cluster.fetch(2, 1)
@@ -369,7 +373,8 @@ def test_without_a_selector_a_high_watermark_alone_ends_no_wait(make: Make) -> N
 
 
 def test_a_follower_that_knows_what_is_committed_waits(make: Make) -> None:
-    """It names its high watermark (Fetch 18), so that no answer is needed to tell it that."""
+    """The follower reports its high watermark (Fetch 18), so the leader sees that the follower
+    knows it, and lets the fetch wait."""
     cluster = make(nodes=2, wait_ms=60_000)
     committed(cluster, 1)
     link = cluster.link(2, 1)
@@ -378,14 +383,14 @@ def test_a_follower_that_knows_what_is_committed_waits(make: Make) -> None:
     cluster.append(1)
     assert link.receive()                       # the record; the next request commits it
     link.ask()
-    assert link.receive()                       # that it is committed
+    assert link.receive()                       # the news that the record is committed
     link.ask()
     assert link.fetcher.plan.outstanding == 1 and not link.receive()
     assert part(cluster, 2).high_watermark == 2
 
 
 class UsedUp:
-    """A quota of replication, with nothing left for one replica."""
+    """A replication quota that is used up for one replica."""
 
     def __init__(self, replica_id: int) -> None:
         self.replica_id = replica_id
@@ -394,13 +399,14 @@ class UsedUp:
         return 1.0 if replica_id == self.replica_id else 0.0
 
     def record(self, topic: str, index: int, size: int) -> None:
-        """What the others get is counted nowhere."""
+        """Do nothing: the other replicas have no limit."""
 
 
 def test_a_follower_is_told_of_no_high_watermark_beyond_what_it_has(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While replication is throttled it would ask again for each, and learn nothing by that."""
+    """A throttled follower could not use the high watermark. Otherwise the leader would answer it
+    at each move of the high watermark, and it would fetch again at once."""
     monkeypatch.setattr(Node, "leader_throttle", UsedUp(3))
     cluster = make(wait_ms=60_000)
     committed(cluster, 0)

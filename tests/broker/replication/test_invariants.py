@@ -1,15 +1,13 @@
 """Invariants that hold at every moment, whatever happens in whatever order: late images, truncated
 answers, processes that die, elections, changes of in-sync sets, checkpoints.
 
-The numbers are those of the invariants that replication rests on:
-
-- I1 one leader for each leader epoch
-- I2 where two logs have a batch of the same offset and epoch, it is the same, and so is all before
-- I3 what was acknowledged is in the log of every in-sync or eligible replica that is trusted
-- I4 the high watermark lies within the log, and a leader's never goes back in an epoch
-- I6 the in-sync set is part of the assignment, and never empty
-- I7 epochs never go back
-- I8 the leader epochs that a log knows are those of its batches
+- Each leader epoch has one leader.
+- If two logs have a batch with the same offset and epoch, this batch is the same in both logs,
+  and so is everything before it.
+- An acknowledged record is in the log of every trusted replica that is in sync or eligible.
+- The high watermark lies within the log. A leader's high watermark never goes back in an epoch.
+- The in-sync set is part of the assignment, and never empty.
+- A log knows the leader epoch of each of its batches.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ SIZES = st.sampled_from([1 << 20, 1 << 20, 1 << 20, 40, 90, 150])
 
 
 def batches(cluster: NodeCluster, node_id: int) -> dict[int, tuple[int, bytes]]:
-    """A log's batches by base offset: leader epoch, and the bytes."""
+    """The batches of a log by base offset, each with its leader epoch and its bytes."""
     partition = cluster.nodes[node_id].partition()
     assert partition is not None
     log, found = partition.log, {}
@@ -136,15 +134,17 @@ class Replication(RuleBasedStateMachine):
 
     @rule(node=NODES)
     def cut_power(self, node: int) -> None:
-        """One machine at a time, while another has everything: two at once lose what only memories
-        have."""
+        """Cut the power of one machine at a time, and only if another trusted replica is in sync or
+        eligible. Two power cuts at once could lose acknowledged records, because these may be only
+        in memory."""
         others = set(self.eligible()) - {node}
         if node in self.cluster.nodes and others and not self.cluster.stops:
             self.cluster.cut_power(node)
 
     @rule(last=NODES)
     def outage(self, last: int) -> None:
-        """One process after the other dies and is missed, then the last one's machine."""
+        """Kill all processes except that of `last`, one after the other, and let the controller
+        notice each death. Then cut the power of the machine of `last`."""
         for node in [each for each in self.cluster.nodes if each != last]:
             self.cluster.kill(node)
             self.cluster.gone(node)
@@ -175,7 +175,7 @@ class Replication(RuleBasedStateMachine):
 
     @rule(node=NODES)
     def move_leader(self, node: int) -> None:
-        """An election among the in-sync replicas, although the leader is alive."""
+        """Elect another in-sync replica, although the leader is alive."""
         state = self.cluster.image.topics[TOPIC].partitions[0]
         there = node in self.cluster.image.brokers and node != state.leader
         if there and node in trusted(state, state.isr) and state.leader >= 0:
@@ -189,8 +189,8 @@ class Replication(RuleBasedStateMachine):
 
     @rule()
     def heal(self) -> None:
-        """All nodes come back: the replicas are in sync and equal, and have all acknowledged
-        records."""
+        """Start all nodes that are down. Then all replicas are in sync and equal, and everything in
+        their logs is committed."""
         for node in (1, 2, 3):
             if node not in self.cluster.nodes:
                 self.cluster.start(node)
@@ -261,6 +261,7 @@ Replication.TestCase.settings = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestReplication = Replication.TestCase
-# A time limit that interrupts an example on a busy machine is a failure to hypothesis: it replays
-# that example, finds none, and reports "Inconsistent data generation". Alone they take 15 s.
+# If a time limit interrupts an example on a busy machine, hypothesis takes this for a failure: it
+# replays the example, finds no failure, and reports "Inconsistent data generation". On an idle
+# machine the examples take 15 s.
 TestReplication.pytestmark = pytest.mark.timeout(900)  # type: ignore[attr-defined]

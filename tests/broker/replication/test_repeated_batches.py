@@ -33,7 +33,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
 
 
 def all_are_in_order(cluster: NodeCluster, sender: Sender) -> None:
-    """The second batch waits for the first one, which clients send again."""
+    """Assert that the second batch is refused until the client has sent the first batch again."""
     assert sender.send(1) is OUT_OF_ORDER
     sender.ask(0)
     sender.ask(1)
@@ -84,8 +84,8 @@ def test_no_batch_overtakes_the_first_one_whose_coordinator_did_not_answer(make:
 def test_a_repeated_batch_whose_offset_is_forgotten_is_told_to_be_there_once_it_is_committed(
     make: Make,
 ) -> None:
-    """After a restart a replica knows the last batch of a producer alone. Clients take the answer
-    to an earlier one for its acknowledgement."""
+    """After a restart, a replica knows only the last batch of each producer. If a client repeats an
+    earlier batch, it takes DUPLICATE_SEQUENCE_NUMBER for the acknowledgement."""
     cluster = make()
     first = Sender(cluster.nodes[1])
     for sequence in (0, 1):
@@ -93,7 +93,7 @@ def test_a_repeated_batch_whose_offset_is_forgotten_is_told_to_be_there_once_it_
     cluster.fetch(2, 1)
     cluster.fetch(2, 1)
     cluster.stop(2)
-    cluster.start(2, "clean")                   # with all that it has; 3 has nothing yet
+    cluster.start(2, "clean")                   # 2 has both records; 3 has nothing yet
     for node_id in (1, 2):
         cluster.catch_up(node_id)
     first.ask(2)

@@ -1,4 +1,5 @@
-"""Followers have what their leader has: over real frames, through deaths and elections."""
+"""Followers get all records of their leader, even if brokers die and leaders are elected. Requests
+and answers are real frames."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_replies_arrive_in_pieces_of_any_size(make: Make, size: int) -> None:
 def test_a_reply_that_ends_within_a_batch_is_read_in_pieces_of_any_size(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A reply has 300 bytes of a partition at most, so most replies end with a part of a batch."""
+    """A reply has at most 300 bytes of a partition, so most replies end with a part of a batch."""
     cluster = make(partitions=2)
     for size in range(1, 400):
         for at in range(20):
@@ -120,13 +121,13 @@ def test_a_new_leader_has_all_that_was_acknowledged_and_the_old_one_gives_up_the
 
 
 def test_a_high_watermark_in_an_answer_that_was_dropped_comes_again(make: Make) -> None:
-    """The answer for an earlier leader epoch is dropped; the fetch session had recorded it as
-    delivered."""
+    """The follower drops the answer, which is for an earlier leader epoch. The leader's fetch
+    session has recorded the high watermark in it as delivered."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.fetch(2, 1)                         # the record
     while state(cluster, 1) != (1, 1):
-        cluster.fetch(2, 1, 30)                 # its end; the answer has not arrived whole
+        cluster.fetch(2, 1, 30)  # reports 2's log end; only a part of the answer arrives
     assert state(cluster, 2) == (0, 1)
     cluster.decide([PartitionChanged(
         TOPIC, 0, elected(cluster.image.topics[TOPIC].partitions[0], 1)
@@ -138,7 +139,8 @@ def test_a_high_watermark_in_an_answer_that_was_dropped_comes_again(make: Make) 
 
 
 def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -> None:
-    """KIP-279: the end of one epoch is not enough where two leaders failed fast."""
+    """KIP-279: it is not enough to compare the end of one epoch if two leaders have failed in quick
+    succession."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.settle()
@@ -159,7 +161,8 @@ def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -
 def test_a_cut_ends_no_later_than_the_followers_own_records_of_the_leaders_epoch(
     make: Make,
 ) -> None:
-    """KIP-279: the leader's records of the epoch go further than the follower's, which led next."""
+    """KIP-279: the leader has more records of its former epoch than the follower, which led
+    next."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.settle()
@@ -207,7 +210,8 @@ def test_damage_that_a_cut_meets_is_noted_and_holds_up_no_other_partition(make: 
 
 
 def test_a_cut_goes_by_epochs_and_never_by_the_high_watermark(make: Make) -> None:
-    """KIP-101: a follower learns the high watermark late, and has acknowledged records above it."""
+    """KIP-101: a follower learns the high watermark late, so it has acknowledged records above the
+    high watermark that it knows."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.fetch(2, 1)
@@ -250,7 +254,8 @@ def test_a_follower_that_is_behind_the_leaders_log_start_begins_there(make: Make
 def test_an_empty_follower_begins_within_a_batch_where_the_leaders_log_start_is(
     make: Make,
 ) -> None:
-    """DeleteRecords leaves the end of a batch, which is sent as a whole."""
+    """After DeleteRecords, the log may start within a batch. The leader sends that batch as a
+    whole."""
     cluster = make(nodes=3)
     cluster.kill(3)
     cluster.gone(3)
@@ -261,7 +266,7 @@ def test_an_empty_follower_begins_within_a_batch_where_the_leaders_log_start_is(
         leader.append_bytes(batch(b"a", b"b", b"c"))
     cluster.settle()
     leader.log.delete_before(4)
-    for _ in range(2):                      # a restart finds the same
+    for _ in range(2):                      # the second time after a restart
         cluster.start(3)
         cluster.settle()
         follower = cluster.nodes[3].partition()
@@ -287,8 +292,8 @@ def test_a_follower_moves_its_log_start_with_its_leader(make: Make) -> None:
 
 
 def test_a_follower_hears_of_its_leaders_retention_though_nothing_more_comes(make: Make) -> None:
-    """Its segments may end elsewhere, so that its own removes less: as a new leader it would bring
-    back what is gone."""
+    """The follower's segments may end at other offsets, so its own retention may remove less. If it
+    became leader, it would bring back what the old leader had removed."""
     cluster = make(nodes=2, retention_bytes=0)
     for _ in range(3):
         cluster.append(1)
@@ -320,7 +325,7 @@ def test_a_follower_that_registers_anew_counts_although_it_names_nothing_again(m
     cluster.append(1)
     cluster.settle()
     cluster.register_again(2)
-    for node_id in (2, 1):                      # its next fetch arrives before the leader knows
+    for node_id in (2, 1):  # 2 fetches again before the leader knows of the registration
         for _ in range(2):
             cluster.fetch(2, 1)
         cluster.catch_up(node_id)
@@ -407,8 +412,10 @@ def test_a_restart_goes_by_the_checkpointed_high_watermark(make: Make) -> None:
 def test_a_machine_that_lost_its_unflushed_end_does_not_lead_with_that(
     first: int, tmp_path: Path
 ) -> None:
-    """Three in sync, everything acknowledged is in memories only; two processes die, then the last
-    one's machine, which is back first. The replica that became eligible has everything."""
+    """All three replicas are in sync, and everything acknowledged is in memory only. Two processes
+    die, then the machine of the third broker loses power. The two replicas that come back first may
+    not lead: one has lost records, and one is not eligible. Broker 3, which became eligible, has
+    everything."""
     cluster = NodeCluster(tmp_path, min_isr=2)
     cluster.settle()
     for _ in range(3):
@@ -517,7 +524,8 @@ def test_with_flush_messages_1_a_power_cut_of_all_machines_loses_nothing_acknowl
 
 
 def test_a_new_leader_that_has_to_flush_first_counts_nobody_before_that(make: Make) -> None:
-    """A follower in another leader epoch reports its end only after the flush."""
+    """With flush.messages, a follower reports the end of its log to the leader of a new epoch only
+    after a flush."""
     cluster = make(min_isr=2, flush_messages=1)
     cluster.settle()
     cluster.append(1)
@@ -542,7 +550,7 @@ def test_a_new_leader_that_has_to_flush_first_counts_nobody_before_that(make: Ma
 
 
 def test_a_repaired_replica_counts_only_by_what_it_has_fetched_since(make: Make) -> None:
-    """The leader may read that a replica was offline and that it is back in one go: it must not
+    """The leader may read in one go that a replica was offline and that it is back. It must not
     count what the replica had before."""
     cluster = make(min_isr=2)
     for _ in range(6):
@@ -574,8 +582,8 @@ def test_a_repaired_replica_counts_only_by_what_it_has_fetched_since(make: Make)
 def test_what_is_appended_when_a_fetch_commits_something_is_sent_without_waiting(
     make: Make, first: int
 ) -> None:
-    """A coordinator writes markers into other partitions as soon as the end of a transaction is
-    committed, which is while its follower's fetch is being looked at."""
+    """A coordinator appends markers to other partitions as soon as the end of a transaction is
+    committed. This happens while the leader handles the follower's fetch, which commits it."""
     cluster = make(nodes=2, partitions=2, wait_ms=60_000)
     for _ in range(3):
         cluster.fetch(2, 1)                     # a session with both partitions, at their ends

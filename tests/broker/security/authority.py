@@ -1,4 +1,5 @@
-"""Certificates for tests: an authority and the certificates it signs, as PEM files."""
+"""Certificates for tests: an authority and the certificates that it signs, as PEM or PKCS12
+files."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Authority:
         password: str = "", subject: x509.Name | None = None, called: str = "",
         hosts: Sequence[str] = ("localhost",),
     ) -> Path:
-        """A file with a key and its certificate for localhost; `called` is its common name."""
+        """Issue a certificate for `hosts` and 127.0.0.1; returns the PEM file with it and its key.
+        `called` is its common name, by default `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
         who = subject or x509.Name([
             x509.NameAttribute(NameOID.COUNTRY_NAME, "SI"),
@@ -70,7 +72,8 @@ class Authority:
         return path
 
     def issue_pkcs12(self, name: str, password: str) -> Path:
-        """A PKCS12 file with a key, its certificate and the authority's."""
+        """Issue a certificate; returns a PKCS12 file with it, its key, and the authority's
+        certificate."""
         self.issue(name)
         key, made = self.newest
         path = self.directory / f"{name}.p12"

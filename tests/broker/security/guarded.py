@@ -1,8 +1,8 @@
-"""A request to every API about one topic, group, transaction and cluster, with the permissions it
-needs.
+"""For every API, a request about one topic, group, transactional id or cluster, and the permissions
+that it needs.
 
-`QUESTIONS` has for each API: how its request is made in a version, the error codes of its refusal,
-and the permissions it needs, all of them.
+`QUESTIONS` has, for each API, a function that makes its request in a given version, the error codes
+with which the broker refuses the request, and all permissions that the request needs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def cluster(operation: Operation) -> Right:
 
 @dataclass(frozen=True)
 class Question:
-    """One API's request; `make` gets the version and the topic's id."""
+    """The request of one API. `make` gets the version and the topic's id."""
 
     make: Callable[[int, bytes], Any]
     codes: set[int]
@@ -55,12 +55,13 @@ class Question:
 
 
 def asked(key: ApiKey, **fields: Any) -> Callable[[int, bytes], Any]:
-    """The same request in all versions."""
+    """A `make` whose request is the same in all versions."""
     return lambda version, topic_id: APIS[key].request(**fields)
 
 
 def topics(key: ApiKey, field: str = "topics", **fields: Any) -> Callable[[int, bytes], Any]:
-    """A request about partition 0 of the topic, by its id where the version has no names."""
+    """A `make` for a request about partition 0 of the topic. Versions without topic names get its
+    id."""
     request: Any = APIS[key].request
     made = request.Topic
 
@@ -332,11 +333,11 @@ QUESTIONS: dict[str, tuple[ApiKey, Question]] = {
         (K.REMOVE_RAFT_VOTER, "", Question(
             asked(K.REMOVE_RAFT_VOTER, cluster_id=None, voter_id=9), {CLUSTER_REFUSED},
             (cluster(Op.ALTER),))),
-        # Last, since it deletes what the others need.
+        # Last, because it deletes the topic that the other requests need.
         (K.DELETE_TOPICS, "", Question(delete_topics, {TOPIC_REFUSED}, (topic(Op.DELETE),))),
     )
 }
-"""By a name for the test."""
+"""The questions of `test_access_matrix`, by API and the name of a case."""
 
 ADDED_PARTITIONS = Question(
     add_partitions, {TRANSACTION_REFUSED}, (transaction(Op.WRITE), topic(Op.WRITE))

@@ -1,4 +1,4 @@
-"""Brokers with SASL listeners, and logging in to them step by step."""
+"""Brokers with SASL listeners, and the steps of a login to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ LISTENERS = {
 
 
 class SaslBroker(RunningBroker):
-    """A broker with a listener for anybody and one, `inside`, that requires authentication."""
+    """A broker with a listener for everybody, and a listener `inside` that requires
+    authentication."""
 
     def __init__(
         self, data: Path, overrides: Mapping[str, object] | None = None, clock: Clock | None = None
@@ -40,17 +41,17 @@ class SaslBroker(RunningBroker):
 
 
 def shake(client: WireClient, mechanism: str, version: int = 1) -> Any:
-    """The answer to SaslHandshake."""
+    """Send SaslHandshake; returns the answer."""
     return client.call(SaslHandshakeRequest(mechanism=mechanism), version)
 
 
 def send_token(client: WireClient, token: bytes, version: int = 2) -> Any:
-    """The answer to SaslAuthenticate."""
+    """Send SaslAuthenticate; returns the answer."""
     return client.call(SaslAuthenticateRequest(auth_bytes=token), version)
 
 
 def log_in(client: WireClient, mechanism: str, user: str, password: str, **extensions: str) -> Any:
-    """Log in; the result is the last answer, which has the error if there is one."""
+    """Log in; returns the last answer, which has the error code if the login failed."""
     shaken = shake(client, mechanism)
     if shaken.error_code:
         return shaken
@@ -67,7 +68,7 @@ def log_in(client: WireClient, mechanism: str, user: str, password: str, **exten
 def make_user(
     client: WireClient, user: str, password: str, mechanism: str, iterations: int = 4096
 ) -> None:
-    """Make a SCRAM credential as kafka-configs does."""
+    """Create a SCRAM credential, as kafka-configs does."""
     salt = f"salt of {user}".encode()
     salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
     wanted = AlterUserScramCredentialsRequest.Upsertion(

@@ -1,5 +1,6 @@
-"""Apache Kafka's recorded answers to every API from users with every kind of rule, compared with
-Ottla's (`python -m compat_tests.answers.matrix --record`). Answers reveal no hidden resource."""
+"""Ottla's answers to every API, for users with every kind of ACL, are compared with Apache Kafka's
+answers, which `python -m compat_tests.answers.matrix --record` has recorded. Answers reveal no
+hidden resource."""
 
 from __future__ import annotations
 
@@ -69,8 +70,9 @@ def test_every_api_that_names_something_is_in_the_matrix() -> None:
 
 
 def test_what_one_may_not_see_is_answered_like_what_does_not_exist(broker: RunningBroker) -> None:
-    """In every version with names, the whole answers are compared, messages too. An id that is
-    asked for is a secret that the asker already knows."""
+    """Whole answers, with their messages, are compared in every version that has topic names.
+    Versions with topic ids are left out: an id is as good as a secret, and the client already knows
+    it."""
     prepare(broker.address)
     talk = MatrixTalk(broker.address, "hidden", 1, protected=protected(broker))
     try:
@@ -96,7 +98,7 @@ def test_what_one_may_not_see_is_answered_like_what_does_not_exist(broker: Runni
 
 
 def elements(body: Any) -> Iterator[dict[str, Any]]:
-    """The structs of a body that have an id and no name."""
+    """The structs in a body, at any depth, that have no topic name."""
     if isinstance(body, dict):
         if not {"name", "topic"} & body.keys():
             yield body
@@ -108,7 +110,8 @@ def elements(body: Any) -> Iterator[dict[str, Any]]:
 
 
 def without_names(answer: Any, own: dict[Named, str]) -> str:
-    """An answer in which own names are replaced, in one order."""
+    """An answer as text, without the requested names and with sorted lists, so that answers about
+    different names can be compared."""
     if isinstance(answer, dict):
         made = {name: without_names(value, own) for name, value in answer.items()}
         return json.dumps(made, sort_keys=True)

@@ -150,7 +150,8 @@ def test_an_idempotent_producer_needs_some_topic_to_write_to(
 
 
 def test_long_names_leave_nothing_in_memory() -> None:
-    """A client may ask about 100,000 names of 32,767 characters: all were kept, three gigabytes."""
+    """A client may ask about 100,000 names of 32,767 characters. An earlier version kept them all,
+    which took three gigabytes."""
     made = with_rules(rule(Operation.READ, "l", PREFIXED))
     for number in range(50):
         assert may(made, Operation.READ, f"l{number}" + "x" * 30_000)

@@ -30,7 +30,7 @@ ORG, CN, EMAIL = NameOID.ORGANIZATION_NAME, NameOID.COMMON_NAME, NameOID.EMAIL_A
     ("attributes", "subject"),
     [
         ([(ORG, "A"), (CN, "b")], "CN=b,O=A"),
-        # The results of javax.security.auth.x500.X500Principal.getName().
+        # As returned by javax.security.auth.x500.X500Principal.getName().
         ([(ORG, 'a,b=c+d<e>f#g;h"i\\j')], 'O=a\\,b\\=c\\+d\\<e\\>f\\#g\\;h\\"i\\\\j'),
         ([(CN, " a b ")], "CN=\\ a b\\ "),
         ([(CN, "č")], "CN=č"),
@@ -198,7 +198,7 @@ def test_what_is_wrong_with_zookeepers_settings_is_said_by_their_names(
 
 @pytest.mark.parametrize("years", [1, 40])
 def test_a_certificates_names_and_end_are_read(tmp_path: Path, years: int) -> None:
-    """From 2050 on an end has another form in DER."""
+    """From 2050 on, DER encodes the end of the validity in another form."""
     authority = Authority(tmp_path)
     path = authority.issue("a", ends=years * 365 * DAY, hosts=["localhost", "*.example.org"])
     [found] = chain_of(path.read_text())

@@ -1,4 +1,5 @@
-"""The secured broker of docs/security.md, as it stands there: its users come in, others do not."""
+"""The secured broker of docs/security.md, exactly as the page shows it: its users can log in,
+others cannot."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ CERTIFICATE, USERS, FIRST_USER, BY_FIRST_USER = (
 
 
 def documented(directory: Path, key: Path) -> dict[str, str]:
-    """The ten lines, with this machine's addresses and paths."""
+    """The properties in the page's ten lines, with this machine's addresses and paths, and without
+    advertised.listeners."""
     [text] = re.findall(r"## A secured broker in ten lines\n\n```properties\n(.*?)```",
                         DOCUMENT.read_text(), re.DOTALL)  # fmt: skip
     assert len(text.splitlines()) == 10
@@ -32,14 +34,14 @@ def documented(directory: Path, key: Path) -> dict[str, str]:
 
 
 def ottla(directory: Path, *words: str) -> str:
-    """What a command prints."""
+    """Run an `ottla` command; returns what it prints."""
     return subprocess.run(
         [BIN / "ottla", *words], cwd=directory, capture_output=True, text=True, check=True
     ).stdout
 
 
 def test_the_first_user_exists_before_the_first_start_and_administers(tmp_path: Path) -> None:
-    """A trial user who followed the page had an administrator without rights."""
+    """A trial user who followed the page got an administrator without permissions."""
     run_as_written(CERTIFICATE, tmp_path, "")
     server, client = (
         block.text for block in blocks("docs/security.md")

@@ -76,7 +76,7 @@ def codes_of(message: Any) -> set[int]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker with an authorizer and no rules; its topic was created before the authorizer was
+    """A broker with an authorizer and no ACLs. Its topic was created before the authorizer was
     configured."""
     data = tmp_path_factory.mktemp("data")
     with RunningBroker(data) as open_to_all, WireClient(open_to_all.address) as client:
@@ -201,7 +201,7 @@ def test_who_has_all_rights_is_served_and_one_right_less_is_too_few(
     if key == ApiKey.ADD_PARTITIONS_TO_TXN:
         version = 3
     if key == ApiKey.OFFSET_DELETE:
-        make_group(client, rules)   # as in Kafka, an unknown group is the whole answer
+        make_group(client, rules)   # for an unknown group, Kafka answers with that error alone
     for left_out in question.rights:
         rules.add(*(right for right in question.rights if right != left_out))
         assert ask(guarded, client, question, version) & REFUSALS, f"without {left_out}"
@@ -331,7 +331,7 @@ def test_a_right_to_read_that_is_taken_away_counts_at_once(
     key, question = QUESTIONS["fetch"]
     assert key == ApiKey.FETCH
     rules.add(topic(Operation.READ))
-    for _ in range(2):      # by the rules, and by what is remembered of them
+    for _ in range(2):      # the second decision comes from a cache
         assert not ask(guarded, client, question, version) & REFUSALS
     assert produce(client, TOPIC, batch(b"v")).error_code == TOPIC_REFUSED, "it may only read"
     rules.clear()

@@ -30,7 +30,8 @@ def test_an_address_has_one_form(given: str, compared: str) -> None:
 
 
 def test_a_client_of_ipv4_is_known_by_its_address_on_a_socket_of_both(tmp_path: Path) -> None:
-    """It was `::ffff:127.0.0.1`, to which a rule that denies 127.0.0.1 did not apply."""
+    """An earlier version knew this client as `::ffff:127.0.0.1`, so an ACL that denies 127.0.0.1
+    did not apply."""
     settings = {
         "listeners": "PLAINTEXT://[::]:0", "advertised.listeners": "PLAINTEXT://localhost:0",
     }
@@ -58,7 +59,7 @@ def test_a_rule_with_any_form_of_a_host_is_about_it(host: str) -> None:
 
 def test_limits_of_addresses_hold_for_any_form() -> None:
     assert limits_by_host("[0:0:0:0:0:0:0:1]:5,192.0.2.1:7") == {"::1": 5, "192.0.2.1": 7}
-    # A name was compared with addresses as text, and limited nobody.
+    # An earlier version compared the name as text with addresses, so the limit had no effect.
     assert limits_by_host("localhost:3")["127.0.0.1"] == 3
     with pytest.raises(SettingsError, match="'localhost' is not an address"):
         limits_by_host("localhost:3", names=False)

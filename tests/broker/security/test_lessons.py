@@ -1,7 +1,7 @@
-"""What went wrong in other systems, by the names of their advisories: it does not go wrong here.
+"""Security faults of other systems, by the names of their advisories: Ottla does not have them.
 
-Advisories about parts that Ottla does not have (Connect's REST interface, a web interface, class
-loading) are tested as their absence.
+For advisories about parts that Ottla does not have (Connect's REST interface, a web interface,
+class loading), the tests check that Ottla does not have these parts.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class GuardedBroker(SaslBroker):
-    """On the open listener everything is allowed; users need rules."""
+    """The open listener allows everything. Users on the listener `inside` need ACLs."""
 
     def __init__(self, data: Path) -> None:
         more = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
         super().__init__(data, more)
 
     def user(self, name: str) -> WireClient:
-        """A client that has logged in."""
+        """A client that has logged in as this user."""
         client = WireClient(self.inside)
         assert log_in(client, "PLAIN", name, f"{name}-secret").error_code == 0
         return client
@@ -99,7 +99,8 @@ def test_cve_2017_12610_nobody_acts_in_anothers_name(
 
 @pytest.mark.parametrize("version", [4, 11, 15])
 def test_cve_2018_1288_a_client_is_no_replica(broker: GuardedBroker, version: int) -> None:
-    """A forged replica fetch made a broker believe that data were replicated, or lose them."""
+    """In Kafka, a forged replica fetch made a broker believe that records were replicated, or lose
+    them."""
     with WireClient(broker.address) as admin:
         create(admin, "t")
         assert produce(admin, "t", batch(b"kept")).error_code == 0
@@ -128,7 +129,7 @@ def test_cve_2018_1288_a_client_is_no_replica(broker: GuardedBroker, version: in
 
 
 def test_cve_2018_17196_batches_decide_what_a_produce_request_is(broker: GuardedBroker) -> None:
-    """A transactional batch in a request without a transactional id skipped the checks."""
+    """In Kafka, a transactional batch in a request without a transactional id was not checked."""
     with WireClient(broker.address) as admin:
         create(admin, "t")
         allow(admin, "User:bob", Operation.WRITE, Resource.TOPIC, "t")
@@ -211,7 +212,7 @@ def rule_of(chance: random.Random) -> AccessRule:
 
 
 def modelled(rules: set[AccessRule], who: str, operation: Operation, name: str) -> bool:
-    """What Kafka's documentation says, without an index."""
+    """Whether Kafka's documented rules allow the operation, computed without an index."""
     about = [
         rule for rule in rules
         if (rule.pattern_type == Pattern.PREFIXED and name.startswith(rule.resource_name))
@@ -227,7 +228,7 @@ def modelled(rules: set[AccessRule], who: str, operation: Operation, name: str) 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_cve_2024_27309_a_rule_that_is_removed_takes_no_other_with_it(seed: int) -> None:
-    """Removing one of several rules about a resource made the others be forgotten."""
+    """In Kafka, if one of several ACLs of a resource was removed, others were forgotten."""
     chance, image, rules = random.Random(seed), MetadataImage.empty(), set[AccessRule]()
     authorizer = Authorizer((), False)
     for _ in range(200):
@@ -243,7 +244,8 @@ def test_cve_2024_27309_a_rule_that_is_removed_takes_no_other_with_it(seed: int)
 
 
 def replaced(image: MetadataImage, rules: set[AccessRule], rule: AccessRule) -> MetadataImage:
-    """The image with one rule more, or without it if it was there."""
+    """Add the rule to `rules` and to the image, or remove it if it is there; returns the new
+    image."""
     present = rule not in rules
     rules ^= {rule}
     return image.apply([RuleSet(rule, present)])
@@ -266,7 +268,8 @@ def test_cve_2024_27309_rules_are_the_same_after_a_restart(tmp_path: Path) -> No
 
 
 def test_cve_2024_56128_the_whole_conversation_is_proved() -> None:
-    """Another nonce in the last message, and credentials of too few iterations."""
+    """The server refuses another nonce in the last message, and credentials with too few
+    iterations."""
     client, server = ScramClient("SCRAM-SHA-256", "bob", "secret", {}), exchange()
     first = asyncio.run(server.answer(client.first()))
     last = (client.answer(first) or b"").decode()
@@ -382,7 +385,8 @@ ITS_OWN = {"ottla/wire/compression.py"}
 
 
 def test_cve_2024_32030_nothing_that_is_received_becomes_code() -> None:
-    """No pickle, eval or exec in any module of the broker, its client and the base."""
+    """No Python module of the broker, its client or the packages below them uses pickle, eval or
+    exec."""
     for folder in ("wire", "log", "replication", "groups", "broker", "client"):
         for path in sorted((ROOT / "ottla" / folder).rglob("*.py")):
             if str(path.relative_to(ROOT)) in ITS_OWN:
@@ -397,7 +401,7 @@ def test_cve_2024_32030_nothing_that_is_received_becomes_code() -> None:
 
 
 def test_cve_2024_51504_an_identity_comes_from_the_connection_alone(tmp_path: Path) -> None:
-    """Neither headers nor client ids nor names of hosts decide who somebody is."""
+    """Neither headers, client ids nor host names decide who a client is."""
     with RunningBroker(
         tmp_path, **{"authorizer.class.name": AUTHORIZER, "super.users": "User:root"}
     ) as broker, WireClient(broker.address) as client:

@@ -1,4 +1,4 @@
-"""What listeners' properties result in: a protocol, mechanisms, or a clear error."""
+"""A listener's properties result in a protocol and mechanisms, or in a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The log and the metrics name who logs in and who fails to, without a line for each."""
+"""The log names the users who log in and the users whose login fails; the metrics count them. Many
+logins do not make as many lines."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def lines(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 def scraped(broker: SaslBroker, name: str) -> dict[str, float]:
-    """The samples of a metric by their labels."""
+    """The samples of a metric, by the text of their labels."""
     assert broker.server.http is not None
     with urllib.request.urlopen(f"http://127.0.0.1:{broker.server.http.port}/metrics") as answer:
         text = answer.read().decode()

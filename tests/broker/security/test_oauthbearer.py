@@ -97,12 +97,13 @@ NOW = int(time.time())
 
 
 def deep() -> str:
-    """JSON of 20,000 nested arrays."""
+    """The part of a token that has 20,000 nested JSON arrays."""
     return base64.urlsafe_b64encode(b"[" * 20_000).decode().rstrip("=")
 
 
 def test_the_end_of_a_token_may_be_text_or_beyond_all_calendars(broker: SaslBroker) -> None:
-    """Such claims of a trusted issuer closed the connection by an internal error."""
+    """An earlier version closed the connection with an internal error if a trusted issuer sent such
+    a claim."""
     for end in (str(NOW + 600), 10**30):
         with WireClient(broker.inside) as client:
             answer = log_in(client, signed(claims(exp=end)))
@@ -164,7 +165,7 @@ def test_a_message_that_is_none_or_for_somebody_else_is_refused(
 
 
 class Keys(BaseHTTPRequestHandler):
-    """Serves the keys."""
+    """Serves the key set of the issuer."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -188,7 +189,8 @@ def test_keys_are_read_from_a_url_too(data: Path) -> None:
 def test_keys_at_an_https_url_are_read_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An issuer changes its keys: tokens of the new one count, those of the old one no more."""
+    """After an issuer has changed its keys, tokens of the new key are accepted, and tokens of the
+    old key are refused."""
     authority, served = Authority(tmp_path), [RSA]
 
     class Changing(Keys):
@@ -226,7 +228,7 @@ def test_a_listener_without_keys_is_an_error_at_start(data: Path, url: str) -> N
 
 
 class Endpoint:
-    """An issuer's URL, which serves these keys or fails."""
+    """An issuer's URL that serves `keys`, or fails if `keys` is None."""
 
     def __init__(self) -> None:
         self.keys: list[dict[str, Any]] | None = json.loads(key_set())["keys"]
@@ -259,7 +261,7 @@ class Endpoint:
 def test_known_keys_count_while_the_issuer_cannot_be_reached(
     caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An hour after the last answer nobody could log in any more."""
+    """In an earlier version, nobody could log in from an hour after the issuer's last answer on."""
     with Endpoint() as endpoint:
         rules, token = endpoint.rules(), signed(claims())
         assert rules.check(token)[0] == "alice"

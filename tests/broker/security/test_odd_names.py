@@ -46,7 +46,8 @@ def allow(admin: WireClient) -> None:
 
 
 def sees(broker: SaslBroker) -> list[str]:
-    """The topics that the user sees once logged in."""
+    """Log in as the user; returns the topics that the user sees. Asserts that the metrics name the
+    user."""
     with WireClient(broker.inside) as client:
         assert not log_in(client, SCRAM, NAME, "pw").error_code
         topic = CreateTopicsRequest.Topic(name="refused", num_partitions=1, replication_factor=1)
@@ -57,7 +58,7 @@ def sees(broker: SaslBroker) -> list[str]:
 
 
 def metrics_of(broker: SaslBroker) -> set[str]:
-    """The users of quotas that Prometheus reads."""
+    """The users in the metrics of quota limits."""
     assert broker.server.http is not None
     url = f"http://127.0.0.1:{broker.server.http.port}/metrics"
     text = urllib.request.urlopen(url).read().decode()

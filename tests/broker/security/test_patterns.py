@@ -1,4 +1,5 @@
-"""Groups that subscribe by an expression (KIP-848) get the topics that the member may see."""
+"""Groups that subscribe with a regular expression (KIP-848) get only topics that the member may
+see."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def allow(
 
 
 class Member:
-    """A member of the group `g` by a pattern."""
+    """A member of the group `g` that subscribes with a pattern."""
 
     def __init__(self, broker: SaslBroker, user: str, pattern: str = ".*-.") -> None:
         self.client, self.pattern = WireClient(broker.inside), pattern
@@ -60,7 +61,8 @@ class Member:
         until(lambda: self.beat() == 0, "a coordinator that is loaded")
 
     def beat(self) -> int:
-        """Join, or go on; the result is an error of the coordinator, or 0."""
+        """Join, or send the next heartbeat; returns 0, or an error code if the coordinator is not
+        ready."""
         joins = self.epoch == 0
         owned: list[Any] | None = [
             ConsumerGroupHeartbeatRequest.TopicPartition(topic_id=each, partitions=[0])
@@ -87,7 +89,7 @@ def ids(broker: SaslBroker) -> dict[bytes, str]:
 
 
 def settle(broker: SaslBroker, *members: Member) -> list[set[str]]:
-    """The topics of each member, once nothing changes any more."""
+    """Send heartbeats until nothing changes any more; returns the topics of each member."""
 
     def beaten() -> bool:
         before = [(each.epoch, each.owned) for each in members]
@@ -102,7 +104,8 @@ def settle(broker: SaslBroker, *members: Member) -> list[set[str]]:
 
 
 def test_a_member_gets_only_what_it_may_see(broker: SaslBroker) -> None:
-    """It got the ids and numbers of partitions of all topics, whatever the rules said."""
+    """In an earlier version, a member got the ids and partition numbers of all topics, whatever the
+    ACLs said."""
     assert settle(broker, Member(broker, "bob")) == [{"open-1"}]
 
 

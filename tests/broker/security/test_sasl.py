@@ -239,7 +239,8 @@ def test_the_last_scram_message_has_to_be_right_in_all_its_parts(
 
 
 def test_an_old_librdkafka_is_told_why_it_cannot_log_in_by_scram(client: WireClient) -> None:
-    """Before 2.6.1 it puts its own nonce before both once more; Debian 12's kcat has 2.0.2."""
+    """Before 2.6.1, librdkafka repeats its own nonce before the combined nonce. Debian 12's kcat
+    has librdkafka 2.0.2."""
     shake(client, "SCRAM-SHA-256")
     exchange = ScramClient("SCRAM-SHA-256", "scarlet", "s-secret", {})
     answer = send_token(client, exchange.first())
@@ -324,7 +325,7 @@ def test_a_proof_made_for_an_empty_key_does_not_make_an_unknown_user() -> None:
 
 
 def run(exchange: ScramExchange, token: bytes) -> bytes:
-    """One step, without a loop."""
+    """Run one step of the exchange without a loop; returns the answer."""
     step = exchange.answer(token)
     try:
         step.send(None)

@@ -1,4 +1,4 @@
-"""Passwords, keys and tokens: in no log line at any level, no answer, no list of processes and no
+"""Passwords, keys and tokens appear in no log line at any level, no answer, no process list and no
 core dump."""
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def alter(client: WireClient, **configs: str) -> Any:
 
 
 def use_every_secret(broker: SaslBroker) -> str:
-    """Log in by all means, rightly and wrongly, and administer; the answers, as text."""
+    """Log in with right and wrong passwords, and send administrative requests that have secrets;
+    returns the answers as text."""
     answers: list[object] = []
     with WireClient(broker.address) as admin:
         make_user(admin, "sam", "SCRAM-battery", "SCRAM-SHA-256")
@@ -120,7 +121,8 @@ def test_a_configuration_that_is_refused_is_told_without_its_secrets(tmp_path: P
         # A password without its quotes, an escape that is not valid, a value without its name.
         f"listener.name.s.plain.sasl.jaas.config={MODULE} user_a=a hunter2 correct-horse;\n",
         "ssl.key.password=hunter2\\users\n", "=hunter2\n",
-        # A key whose lines do not end with a backslash: each is the name of a setting.
+        # A key whose lines do not end with a backslash, so that each line is read as a setting's
+        # name.
         f"ssl.keystore.key=-----BEGIN PRIVATE KEY-----\n{'hunter2' * 9}\n",
     ):
         properties.write_text(
@@ -140,8 +142,8 @@ def test_a_configuration_that_is_refused_is_told_without_its_secrets(tmp_path: P
     ("hard", "limit", "dumpable"), [(resource.RLIM_INFINITY, 1, 1), (4096, 1, 1), (0, 0, 0)]
 )
 def test_no_file_and_no_program_gets_a_core(hard: int, limit: int, dumpable: int) -> None:
-    """With a limit of 0 the kernel writes no file but still starts the program that `core_pattern`
-    names, systemd-coredump perhaps."""
+    """With a core size limit of 0, the kernel writes no file, but it still starts the program that
+    `core_pattern` names, for example systemd-coredump."""
     if 0 <= resource.getrlimit(resource.RLIMIT_CORE)[1] < (1 << 62 if hard < 0 else hard):
         pytest.skip("this process may not raise its limit")
     shown = (

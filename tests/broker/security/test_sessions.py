@@ -95,7 +95,7 @@ def test_a_wrong_password_when_renewing_ends_the_connection(client: WireClient) 
 def test_a_session_is_renewed_by_the_users_that_there_are_then(
     broker: SaslBroker, client: WireClient
 ) -> None:
-    """Who was removed keeps what the session has left, and no more."""
+    """A removed user keeps what is left of the session, and cannot renew it."""
     with WireClient(broker.inside) as other:
         log_in(client, "PLAIN", "bob", "bob-secret")
         log_in(other, "PLAIN", "alice", "alice-secret")

@@ -39,7 +39,7 @@ OPEN, TLS, MUTUAL, BOTH = range(4)
 
 
 class TlsBroker(RunningBroker):
-    """A broker with a listener of each kind, and the authority of its certificate."""
+    """A broker with a listener of each kind, whose certificate is signed by `authority`."""
 
     def __init__(self, data: Path, authority: Authority, **more: object) -> None:
         self.authority = authority
@@ -55,7 +55,7 @@ class TlsBroker(RunningBroker):
         return "127.0.0.1", self.server.listeners[number].port
 
     def connect(self, number: int, **properties: str) -> WireClient:
-        """A client of a listener; TLS with the authority's certificate."""
+        """A TLS client that is connected to a listener, and trusts the authority's certificate."""
         protocol = "SASL_SSL" if number == BOTH else "SSL"
         given = {"security_protocol": protocol, "ssl_truststore_location": str(self.authority.file)}
         return WireClient(self.at(number), **{**given, **properties})
@@ -110,7 +110,7 @@ def test_a_certificate_that_is_not_right_is_refused(
         "not yet valid": broker.authority.issue("early", timedelta(minutes=10), DAY),
     }
     given = {} if keys[which] is None else {"ssl_keystore_location": str(keys[which])}
-    with pytest.raises(ClientError):                    # TLS 1.3: at the first request
+    with pytest.raises(ClientError):                    # with TLS 1.3, at the first request
         served(broker.connect(MUTUAL, **given))
 
 
@@ -189,7 +189,8 @@ def test_a_client_that_never_ends_its_handshake_is_closed_and_holds_nobody_up(
 
 
 def test_two_hundred_handshakes_at_once_are_all_served(broker: TlsBroker) -> None:
-    """All have sent the beginning of theirs before any is answered, and nobody else waits."""
+    """All clients have sent the beginning of their handshakes before the broker answers any of
+    them. Another client does not wait for the handshakes."""
     context = ssl.create_default_context(cafile=str(broker.authority.file))
     first = bytes.fromhex("0000000a0012000000000001ffff")
     handshakes_begun: list[tuple[socket.socket, ssl.MemoryBIO, ssl.MemoryBIO, ssl.SSLObject]] = []
@@ -371,7 +372,7 @@ def test_a_file_that_has_another_certificate_by_now_counts_from_sighup_on(
 def test_a_file_that_has_another_certificate_counts_once_its_name_is_set_again(
     broker: TlsBroker
 ) -> None:
-    """As in Apache Kafka (KAFKA-14136): operators and their programs rely on it."""
+    """This is as in Apache Kafka (KAFKA-14136). Operators and their programs rely on it."""
     store = broker.authority.issue("again", called="server")
     name = {"listener_name_tls_ssl_keystore_location": str(store)}
     with WireClient(broker.at(OPEN)) as admin:
@@ -400,7 +401,7 @@ LOCATION = "listener_name_tls_ssl_keystore_location"
 def test_a_new_certificate_has_to_be_one_that_clients_know(
     data: Path, tmp_path: Path, other: dict[str, Any], what: str, allowance: str
 ) -> None:
-    """As in Apache Kafka, whose administrators could else lock all clients out."""
+    """This is as in Apache Kafka. Otherwise an administrator could lock all clients out."""
     authority = Authority(tmp_path / "authority")
     store = {LOCATION: str(authority.issue("other", **other))}
     with TlsBroker(data, authority) as broker, WireClient(broker.at(OPEN)) as admin:
@@ -421,7 +422,8 @@ def test_a_new_certificate_has_to_be_one_that_clients_know(
 def test_a_certificate_that_ends_soon_is_warned_about(
     data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither the start nor SIGHUP said a word about one that had expired."""
+    """An earlier version logged nothing about an expired certificate, neither at the start nor at
+    SIGHUP."""
     caplog.set_level("INFO", "ottla")
     authority, day = Authority(tmp_path), timedelta(days=1)
     subject = "CN=server,O=Tests\\, Inc,C=SI"

@@ -131,7 +131,8 @@ def test_a_token_ends_when_its_owner_or_a_renewer_says_so(broker: SaslBroker) ->
 
 
 def test_tokens_are_selected_by_whom_they_belong_to(broker: SaslBroker) -> None:
-    """As in Apache Kafka 4.4.0: an owner, a requester or a renewer; nobody selects nothing."""
+    """As in Apache Kafka 4.4.0, a token is selected by its owner, requester or renewer. An empty
+    list of owners selects nothing."""
     with client_of(broker, "alice") as alice, client_of(broker, "bob") as bob:
         mine, shared, his = make_token(alice), make_token(alice, "bob"), make_token(bob)
         assert describe(alice) == describe(alice, "alice") == [mine.token_id, shared.token_id]
@@ -215,7 +216,8 @@ def test_a_token_for_somebody_else_needs_the_right_to_create_it(data: Path) -> N
                 "carol", "alice")
             with WireClient(broker.inside) as worker:
                 assert log_in_with(worker, token).error_code == 0
-            # Who had it made, such as a service for its users, prolongs and ends it (KIP-373).
+            # The requester of another user's token, for example a service, may renew and expire it
+            # (KIP-373).
             assert renew(alice, token, DAY_MS).error_code == 0
             assert describe(alice) == [token.token_id]
             assert expire(alice, token).error_code == 0

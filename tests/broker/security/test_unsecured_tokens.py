@@ -1,4 +1,5 @@
-"""OAUTHBEARER without signatures: only where it is asked for, and then by Kafka's rules."""
+"""OAUTHBEARER without signatures is accepted only where it is configured, and then by Kafka's
+rules."""
 
 from __future__ import annotations
 

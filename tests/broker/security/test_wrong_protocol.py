@@ -1,4 +1,4 @@
-"""A client whose security.protocol is not the listener's is told what may be wrong."""
+"""If a client's security.protocol differs from the listener's, its error says what may be wrong."""
 
 from __future__ import annotations
 

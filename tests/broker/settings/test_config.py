@@ -54,13 +54,13 @@ def test_without_a_file_it_serves_localhost_from_data() -> None:
 
 
 def test_a_single_directory_is_used_unless_several_are_given() -> None:
-    """The default of a broker without a file does not hide `log.dir`."""
+    """A broker without a file has a default for log.dirs. It does not hide `log.dir`."""
     assert config("log.dir=/a").log_directories() == [Path("/a")]
     assert config("log.dir=/a", "log.dirs=/b,/c").log_directories() == [Path("/b"), Path("/c")]
 
 
 def test_a_repeated_entry_of_a_list_counts_once_with_a_warning() -> None:
-    """As in Apache Kafka 4.4 (KAFKA-19875)."""
+    """This is as in Apache Kafka 4.4 (KAFKA-19875)."""
     broker = config("log.dirs=/a,/a", "log.cleanup.policy=delete,delete")
     assert broker.log_directories() == [Path("/a")]
     assert broker.topic_defaults()["cleanup.policy"] == "delete,delete"
@@ -71,7 +71,7 @@ def test_a_repeated_entry_of_a_list_counts_once_with_a_warning() -> None:
 
 
 def test_a_repeated_entry_is_refused_where_a_running_broker_is_changed() -> None:
-    """As in Apache Kafka 4.4, too."""
+    """This, too, is as in Apache Kafka 4.4."""
     rules = rules_for([1], 1, {})["broker"]
     changes = {"log.cleanup.policy": "delete,delete"}
     with pytest.raises(InvalidRequest, match="must not be duplicated"):
@@ -133,7 +133,8 @@ def test_broker_and_node_have_one_number() -> None:
 
 @pytest.mark.parametrize("users", ["admin", "User:a;admin", ":admin", "User:"])
 def test_a_super_user_has_a_type(users: str) -> None:
-    """It was accepted and nobody's name: Kafka does not start with it."""
+    """An earlier version accepted such an entry, which matches no user. Kafka does not start with
+    it."""
     assert "is not of the form principalType:principalName" in refused(
         AUTHORIZED, f"super.users={users}"
     )
@@ -165,7 +166,8 @@ def test_a_lone_broker_says_that_topics_have_one_replica() -> None:
 def test_zookeepers_addresses_are_checked_before_anything_is_connected(
     connect: str, reason: str
 ) -> None:
-    """A chroot after each server would be one with a strange name, at the first server alone."""
+    """ZooKeeper clients take the first chroot and everything after it for one strange chroot, and
+    use the first server alone."""
     with pytest.raises(SettingsError, match=reason):
         BrokerConfig({"zookeeper.connect": connect, "node.id": "1"})
 
@@ -327,7 +329,7 @@ def test_declared_settings_are_as_kafka_has_them(name: str) -> None:
     for part in ("kind", "at_least", "at_most", "also", "one_of", "any_case"):
         assert getattr(ours, part) == getattr(theirs.setting, part), part
     assert ours.attribute == name.replace(".", "_")
-    # What Kafka requires (KRaft's roles) has a default here.
+    # Settings that Kafka requires (KRaft's roles) have a default here.
     same = ours.default == theirs.setting.default
     assert same != (name in OTHER_DEFAULTS) or theirs.required
 

@@ -1,5 +1,5 @@
-"""Settings that change on a running broker (KIP-226): they take effect at once, and others are
-refused."""
+"""Settings that may change on a running broker (KIP-226) take effect at once. Changes of other
+settings are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ EVERYWHERE, HERE = "", str(NODE_ID)
 
 @pytest.fixture
 def admin(broker: RunningBroker) -> Iterator[WireClient]:
-    """A connection made before limits are set; all limits are removed afterwards."""
+    """A connection that is made before the test sets limits. Afterwards, all dynamic settings are
+    reset."""
     with WireClient(broker.address) as connected:
         yield connected
         for node in (EVERYWHERE, HERE):
@@ -36,7 +37,8 @@ def admin(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str | None]:
-    """Set each setting, or reset it if None; underscores in names stand for dots."""
+    """Set each setting, or reset it if its value is None; returns the error code and message.
+    Underscores in names stand for dots."""
     made = IncrementalAlterConfigsRequest.Resource
     configs = [
         made.Config(
@@ -52,11 +54,11 @@ def alter(client: WireClient, node: str, **settings: object) -> tuple[int, str |
 
 
 def is_served(broker: RunningBroker) -> bool:
-    """Whether a new client is served; else it is closed, or waits."""
+    """Whether a new client is served. Otherwise its connection is closed, or has to wait."""
     listener = broker.server.listeners[0]
     with WireClient(broker.address) as client:
         name = f"-127.0.0.1:{client.socket.getsockname()[1]}-"
-        for _ in range(10):                 # by then the broker has seen it, and earlier ones' ends
+        for _ in range(10):                 # then the broker knows what was opened and closed
             broker.call(lambda: None)
         seen = broker.call(
             lambda: any(name in one.client.connection_id for one in listener.connections)
@@ -266,7 +268,8 @@ def test_a_listener_has_a_limit_of_its_own_above_which_clients_wait(data: Path) 
 
 
 def test_a_limit_of_the_brokers_own_listener_counts_there(data: Path) -> None:
-    """max.connections of the broker does not; one for that listener is meant for it."""
+    """The broker's own max.connections does not apply to the listener between brokers. A limit that
+    is set for this listener does."""
     settings = {**TWO_LISTENERS, "listener.name.b.max.connections": 1, "max.connections": 1}
     with RunningBroker(data, **settings) as broker:
         address = ("127.0.0.1", broker.server.listeners[1].port)
@@ -279,7 +282,8 @@ def test_a_limit_of_the_brokers_own_listener_counts_there(data: Path) -> None:
 
 
 def test_a_broker_takes_the_place_of_the_client_that_was_silent_for_longest(data: Path) -> None:
-    """It may connect however many clients there are; they are no more than max.connections."""
+    """A broker may connect however many clients there are. To keep to max.connections, the
+    connection of a client is closed."""
     settings = {**TWO_LISTENERS, "max.connections": 2}
     with RunningBroker(data, **settings) as broker:
         address = ("127.0.0.1", broker.server.listeners[1].port)

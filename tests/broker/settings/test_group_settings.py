@@ -1,4 +1,4 @@
-"""The broker's settings of groups: constraints among them, and their effect."""
+"""The broker's settings for groups: the constraints between them, and their effect."""
 
 from __future__ import annotations
 

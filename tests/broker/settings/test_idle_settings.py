@@ -13,7 +13,7 @@ from tests.broker.running import WireClient
 from tests.broker.topics import create
 
 VALUES = {
-    # As in Apache Kafka 4, no more replicas must be in sync than a partition has.
+    # As in Apache Kafka 4, a partition never needs more in-sync replicas than it has replicas.
     "min.insync.replicas": "2",
     "follower.replication.throttled.replicas": "*",
     "leader.replication.throttled.replicas": "0:0",

@@ -1,5 +1,5 @@
-"""Numbers of thousands of digits, which Python's `int` refuses: in names, settings and properties
-they are answered by a named error, whoever sends them."""
+"""Numbers of thousands of digits, which Python's `int` refuses. In names, settings and properties
+they are refused with a proper error, whoever sends them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_setting_is_refused(
     [
         ("retention.ms", LONG),
         ("retention.ms", f"-{LONG}"),
-        # It was stored once, and then no broker of a cluster could read its metadata.
+        # An earlier version stored it. Then no broker of a cluster could read the metadata.
         ("leader.replication.throttled.replicas", f"{LONG}:{NODE_ID}"),
         ("follower.replication.throttled.replicas", f"0:{LONG}"),
     ],

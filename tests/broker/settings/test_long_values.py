@@ -1,7 +1,7 @@
-"""Long values of settings: each is decided in a time that grows with its length only.
+"""Long values of settings are checked in a time that grows linearly with their length.
 
-A value has at most 32767 characters. A quadratic loop over one takes seconds, and all clients of
-the broker wait meanwhile.
+A value has at most 32767 characters. A quadratic loop over it would take seconds, and all clients
+of the broker would wait meanwhile.
 """
 
 from __future__ import annotations

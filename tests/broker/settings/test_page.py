@@ -24,13 +24,13 @@ EFFECTS = {
     "cleanup_policy": r"config\.(?:deletes|compacts)",    # the properties of LogConfig that read it
     **{f"compression_{codec}_level": "compression_{config.compression_type}_level"
        for codec in ("gzip", "lz4", "zstd")},
-    # `zookeeper_context` reads them as a listener's settings of the same names.
+    # `zookeeper_context` reads these settings under the names of a listener's settings.
     **{name.replace(".", "_"): rf"\.{name.removeprefix('zookeeper.').replace('.', '_')}\b"
        for name in BrokerSettings.declared if name.startswith("zookeeper.ssl.")
        and name != "zookeeper.ssl.client.enable"},
     # These may only be false.
     **{name.replace(".", "_"): "in REVOCATION" for name in REVOCATION},
-    # Read from the properties that are to be checked.
+    # Read from the properties that the broker has yet to check.
     "sasl_mechanism_inter_broker_protocol": r"texts\.get\(MECHANISM_OF_PEERS",
     # The throttle composes the names of its settings.
     **{f"{side}_replication_throttled_replicas": r"\{side\}\.replication\.throttled\.replicas"
@@ -43,7 +43,7 @@ def test_the_page_is_current() -> None:
 
 
 def test_no_setting_that_has_an_effect_is_said_to_be_accepted_only() -> None:
-    """Kafka 4.0 removed those of ZooKeeper, which are used here."""
+    """Kafka 4.0 removed ZooKeeper's settings, but Ottla uses them."""
     _, removed = re.split(r"Kafka 4\.0 removed\s+these properties", page())
     listed = set(re.findall(r"`([a-z.A-Z]+)`", removed))
     assert "zookeeper.set.acl" in listed and not listed & BrokerSettings.declared.keys()

@@ -44,7 +44,7 @@ def test_a_file_that_cannot_be_meant_is_refused(data: bytes, reason: str, tmp_pa
 
 
 def test_an_override_without_its_value_is_refused_before_a_file_is_read(tmp_path: Path) -> None:
-    """After `--override num.partitions 6` the 6 is taken for the file."""
+    """In `--override num.partitions 6`, the 6 would be taken for the name of the file."""
     with pytest.raises(SettingsError, match=r"'num\.partitions' is not of the form name=value"):
         Sources(tmp_path / "6", ["num.partitions"]).read()
 
@@ -111,9 +111,9 @@ def test_an_error_names_the_line_or_variable_of_the_value(tmp_path: Path) -> Non
     assert told("log.retention.ms") == f" ({path}, line 2)"
     assert told("num.partitions") == f" ({path}, line 3)"
     assert told("log.segment.bytes") == " (KAFKA_LOG_SEGMENT_BYTES)"
-    assert told("num.partitions", "num.partitions=x") == ""     # the command line is in sight
+    assert told("num.partitions", "num.partitions=x") == ""     # the user sees the command line
     assert told("node.id") == ""                                # a default
-    assert told("broker.rack", text=f"no variable ({path}, line 4)") == ""      # said already
+    assert told("broker.rack", text=f"no variable ({path}, line 4)") == ""      # the text has it
     path.write_text("{}")
     assert told(str(path)) == ""
 

@@ -50,6 +50,6 @@ def total(
 
 
 def pushed(*metrics: bytes, **resource: str) -> bytes:
-    """A whole payload."""
+    """A whole payload: one resource with its attributes, and its metrics."""
     scope = b"".join(field(2, metric) for metric in metrics)
     return field(1, field(1, attributes(1, resource)) + field(2, field(1, b"") + scope))

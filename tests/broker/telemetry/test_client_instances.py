@@ -1,4 +1,4 @@
-"""Clients with their metrics: push intervals, bounds, and eviction."""
+"""Client instances and their metrics: push intervals, limits, and eviction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def push(
     instances: ClientInstances, instance: ClientInstance, subscription_id: int | None = None,
     codec: int = 0, terminating: bool = False, size: int = 0,
 ) -> int:
-    """The error code of a push."""
+    """Push once; returns the error code."""
     wanted = instance.wanted.subscription_id
     try:
         check_push(
@@ -117,12 +117,12 @@ def test_values_and_clients_are_bounded(
     first, second = one(instances, 1), one(instances, 2)
     instances.keep(first, [Point(f"m{i}", (), 1.0) for i in range(5)], 0)
     assert (instances.series, instances.dropped) == (3, 2)
-    instances.keep(first, [Point("m0", (), 9.0)], 0)        # a known one may change
+    instances.keep(first, [Point("m0", (), 9.0)], 0)        # a known series may change
     assert first.values["m0", ()].value == 9.0
     one(instances, 2)
     third = one(instances, 3)                               # the first has been silent longest
     assert list(instances) == [second, third] and instances.series == 0
-    instances.keep(first, [Point("late", (), 1.0)], 0)      # its push was still being decoded
+    instances.keep(first, [Point("late", (), 1.0)], 0)      # a push that was still being decoded
     assert instances.series == 0
 
 

@@ -17,7 +17,7 @@ from ottla.broker.telemetry.otlp import (
 )
 from tests.broker.telemetry.protobuf import field, fixed64, gauge, pushed, total, varint
 
-# The first push of librdkafka 2.16.0, a producer of one record, uncompressed.
+# The first push, uncompressed, of a librdkafka 2.16.0 producer that sent one record.
 LIBRDKAFKA = bytes.fromhex(
     "0ad50412d2040a180a0e6c69622370726f64756365722d311206322e31362e301284010a326f72672e617061"
     "6368652e6b61666b612e70726f64756365722e636f6e6e656374696f6e2e6372656174696f6e2e7261746512"

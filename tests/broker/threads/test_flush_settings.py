@@ -95,7 +95,8 @@ def test_flush_messages_holds_without_ottlas_own_flush_and_for_acks_0() -> None:
 
 
 class OneLog:
-    """What DueFlushes looks at: partitions, a clock, a flusher that records calls."""
+    """Takes the place of the partitions and of the flusher that DueFlushes uses: one partition, and
+    a list of the flushes that were requested."""
 
     def __init__(self, path: str, clock: FakeClock, **config: Any) -> None:
         self.clock = clock
@@ -106,7 +107,7 @@ class OneLog:
         self.flushes = DueFlushes(self, self, clock, in_thread=lambda work: work())  # type: ignore
 
     def round(self) -> bool:
-        """Whether a flush is requested now, which is then executed."""
+        """Run one round, and the flush that it requests; returns whether it requested a flush."""
         asyncio.run(self.flushes.flush_overdue())
         due, self.wanted[:] = bool(self.wanted), []
         if due:

@@ -1,4 +1,5 @@
-"""Garbage collections visit only new objects, and the broker makes no cycles that need them."""
+"""Garbage collections walk only new objects, and the broker makes no reference cycles that need a
+collection."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Cycle:
 
 @pytest.fixture
 def walked() -> Iterator[list[int]]:
-    """How many objects each full collection begins with."""
+    """Yields a list to which each full collection adds the number of objects that it walks."""
     thresholds, enabled, found = gc.get_threshold(), gc.isenabled(), list[int]()
 
     def count(phase: str, info: dict[str, int]) -> None:
@@ -83,7 +84,7 @@ def test_old_cycles_are_found_once_the_process_has_grown(walked: list[int]) -> N
     try:
         cycle = Cycle()
         gone = weakref.ref(cycle)
-        gc.collect()                    # it survives, and is walked no more
+        gc.collect()                    # it survives, and later collections skip it
         del cycle
         gc.collect()
         assert gone() is not None
@@ -94,7 +95,7 @@ def test_old_cycles_are_found_once_the_process_has_grown(walked: list[int]) -> N
         assert garbage.everything_above > sys.getallocatedblocks()
         before = len(walked)
         gc.collect()
-        assert walked[before] < 5000    # and again only the newest
+        assert walked[before] < 5000    # this collection again walks only the newest objects
     finally:
         garbage.end()
 
@@ -104,7 +105,7 @@ def _is_found(client: WireClient, find: m.FindCoordinatorRequest) -> bool:
 
 
 def _refused(client: WireClient) -> list[int]:
-    """Requests that are refused, in various ways; returns the codes."""
+    """Send requests that are refused, in various ways; returns the error codes."""
     made = m.InitProducerIdRequest
     who = {"transactional_id": "t", "producer_id": -1, "producer_epoch": -1}
     for kind, key in ((0, "g"), (1, "t")):

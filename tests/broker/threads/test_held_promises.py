@@ -28,7 +28,7 @@ from tests.waiting import until
 
 
 def appended(broker: RunningBroker, topic: str) -> None:
-    """Return once a batch is in the log."""
+    """Wait until a batch is in the topic's log."""
     partition = broker.server.replicas.partition(topic, 0)
     assert partition is not None
     until(lambda: broker.call(lambda: partition.log.log_end_offset), "the batch is in the log")
@@ -51,7 +51,7 @@ def test_a_topic_deleted_before_its_flush_leaves_the_others_their_acknowledgemen
             code(client.answer(each)) for client, each in zip(clients, sent, strict=False)
         ]
         assert codes == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
-        # The flush includes all the others.
+        # The flush includes the logs of the other topics.
         for topic in ("a", "c"):
             log = broker.server.replicas.by_name[topic][0].log
             assert log.recovery_point == log.log_end_offset == 1
@@ -74,7 +74,7 @@ def test_a_failed_flush_refuses_everything_in_its_directory_and_keeps_the_connec
         storage_error = ErrorCode.KAFKA_STORAGE_ERROR
         for client, each in zip(clients, sent, strict=False):
             assert code(client.answer(each)) == storage_error
-        # What was not acknowledged was not readable either.
+        # The batch that was not acknowledged was not readable either.
         assert clients[2].answer(waiting).responses[0].partitions[0].error_code == storage_error
         for client, topic in zip(clients, ("a", "b"), strict=False):
             assert produce(client, topic, batch(b"w")).error_code == storage_error

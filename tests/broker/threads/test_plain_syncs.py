@@ -24,7 +24,7 @@ from tests.fakes import FakeClock
 
 
 class Owner:
-    """As what has a partition, and so its open files."""
+    """Takes the place of an object that keeps a partition, and so its open files."""
 
 
 def test_only_the_task_of_the_file_that_failed_fails(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_metadata_that_cannot_be_synced_are_refused_and_never_shown(tmp_path: Pa
         storage = Storage.open(Disk(), FakeClock(), [str(tmp_path)], node_id=0)
         store = StandaloneStore.open(storage, storage.clock)
         log = MetadataLog(store, asyncio.get_running_loop())
-        await log.decide(set_to, "a")           # the first one makes directories durable, too
+        await log.decide(set_to, "a")           # the first write also syncs directories
         bad = [False, True]
 
         def begin(

@@ -1,4 +1,4 @@
-"""Work that is begun at once becomes a task only where it pauses."""
+"""Work starts at once, and becomes a task only if it pauses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Logs recovered by threads are the same as those recovered one by one, whatever is wrong with
-them."""
+"""Logs that threads recover are the same as logs that are recovered one by one, whatever is wrong
+with them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wanted() -> Wanted:
 
 
 def write_logs(disk: Disk, *directories: str) -> None:
-    """Partitions in these directories, and a stop that was not clean."""
+    """Write partitions into these directories, and stop without marking a clean stop."""
     storage = open_storage(disk, *directories)
     for key, topic_id, config in wanted():
         log = storage.get_or_create(*key, topic_id, config)
@@ -54,14 +54,15 @@ def write_logs(disk: Disk, *directories: str) -> None:
 
 
 def damage(path: Path) -> None:
-    """A torn end, a hole, damage, another topic's log, a gap: one partition each."""
+    """Damage five partitions, each in another way: a torn end, damage above the recovery point,
+    damage below it, another topic's id, a gap."""
 
     def segment(index: int, base: int) -> Path:
         (found,) = path.glob(f"*/t-{index}/{base:020d}.log")
         return found
 
     for checkpoint in path.glob("*/recovery-point-offset-checkpoint"):
-        # None of these three was ever on disk.
+        # The checkpoints say that nothing of these three partitions was flushed.
         text = checkpoint.read_text()
         for index in (0, 1, 4):
             text = text.replace(f"t {index} 16\n", f"t {index} 0\n")
@@ -104,7 +105,7 @@ def test_threads_find_what_one_after_the_other_finds(tmp_path: Path) -> None:
         shutil.copytree(written, live)
         storage = open_storage(Disk(), *directories)
         if threads:
-            # The one that belongs to another topic was opened, and left to get_or_create.
+            # The log of another topic was opened, too, but is left to get_or_create.
             assert recover(storage, wanted(), threads) == PARTITIONS
             assert len(storage.recovered) == PARTITIONS - 1
         logs = [storage.get_or_create(*key, topic_id, config) for key, topic_id, config in wanted()]
@@ -134,7 +135,7 @@ def test_a_directory_that_cannot_be_read_holds_up_no_other(tmp_path: Path) -> No
         else:
             with pytest.raises(StorageFailed, match=f"t-{key[1]} could not be opened: .*injected"):
                 storage.get_or_create(*key, topic_id, config)
-    # As without threads, it is not lost: the next caller finds it.
+    # As without threads, no log is lost: the next call opens it.
     disk.errors = {}
     assert all(storage.get_or_create(*key, *rest).log_end_offset == 16 for key, *rest in wanted())
 

@@ -1,4 +1,5 @@
-"""The thread that flushes without Python: it reports failures, and every group is returned."""
+"""The thread that flushes without the interpreter lock: it reports failures, and returns every
+group."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_who_ends_it_waits_for_what_it_is_at(tmp_path: Path) -> None:
     thread.close()
     assert thread.fd == -1
     thread.close()
-    SyncThread().close()  # one that was never used
+    SyncThread().close()  # a thread that was never used
 
 
 def test_a_second_group_while_one_is_under_way_is_refused(tmp_path: Path) -> None:

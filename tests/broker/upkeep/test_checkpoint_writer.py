@@ -38,7 +38,7 @@ def storage_on(disk: FaultyDisk) -> Storage:
 
 
 def starts_on_the_medium(disk: FaultyDisk) -> dict[tuple[str, int], int]:
-    """The log starts that a power cut would leave in the worst case."""
+    """The durable log starts, which are all that a power cut leaves in the worst case."""
     found: dict[tuple[str, int], int] = {}
     for directory in "ab":
         inode = disk.durable_names.get(f"/{directory}/{checkpoints.LOG_STARTS}")
@@ -81,7 +81,7 @@ def test_a_disk_that_refuses_the_new_log_start_is_told_and_may_be_asked_again() 
 def test_log_starts_that_move_meanwhile_share_one_write() -> None:
     disk = FaultyDisk()
     storage = storage_on(disk)
-    storage.checkpoint()                # the first of a topic contains everything
+    storage.checkpoint()                # only the first checkpoint of a topic writes its id
     written: list[str] = []
     gate = threading.Event()
     write = disk.write_atomically
@@ -100,7 +100,7 @@ def test_log_starts_that_move_meanwhile_share_one_write() -> None:
             for key in KEYS:
                 storage.logs[key].delete_before(offset)
                 rounds.append(asyncio.ensure_future(one.log_starts({key})))
-            # The first round is still being written at the second time.
+            # In all later rounds, the write of the first round has not ended yet.
             await turn()
             await turn()
         gone = rounds.pop()
@@ -120,7 +120,7 @@ def test_an_older_checkpoint_does_not_take_back_a_log_start() -> None:
     async def run() -> None:
         one = Checkpoints(storage, asyncio.get_running_loop())
         older = asyncio.ensure_future(one.write())
-        await turn()                  # it has collected what it will write
+        await turn()                  # `older` has collected what it will write
         storage.logs["t", 0].delete_before(3)
         assert await one.log_starts({("t", 0)}) == set()
         await older

@@ -49,7 +49,7 @@ def create_compacted(client: WireClient, name: str) -> None:
 
 
 def commits(round_number: int) -> bytes:
-    """A batch like those of __consumer_offsets: few keys, again and again."""
+    """A batch like the batches of __consumer_offsets: few keys, again and again."""
     return build_batch([
         Record(timestamp=1, key=b"group-%d" % key, value=b"%05d" % round_number * 40)
         for key in range(50)
@@ -91,7 +91,7 @@ def test_a_topic_that_is_written_again_and_again_stays_small(tmp_path: Path) -> 
     checkpoint = (tmp_path / "cleaner-offset-checkpoint").read_text().split("\n")
     assert checkpoint[0] == "0"
     assert any(line.startswith("table 0 ") for line in checkpoint[2:])
-    # The next start finds the same, and knows which part is clean.
+    # After the next start, the records are the same, and the broker knows which part is clean.
     with RunningBroker(tmp_path, log_cleaner_enable="false") as broker:
         with WireClient(broker.address) as client:
             again = read_all(client, "table")
@@ -118,7 +118,8 @@ def test_what_was_sealed_with_acks_1_reaches_the_disk_and_is_compacted(tmp_path:
 
 
 def sealed(broker: RunningBroker, client: WireClient) -> tuple[Partition, Housekeeping]:
-    """A partition with a sealed segment that nobody flushes by itself."""
+    """A partition with a sealed segment, and the broker's housekeeping, whose tasks are cancelled
+    so that nothing flushes the segment by itself."""
     create_compacted(client, "table")
     partition = broker.server.replicas.partition("table", 0)
     housekeeping = broker.server.housekeeping

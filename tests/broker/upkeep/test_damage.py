@@ -1,4 +1,5 @@
-"""A damaged log is served up to the damage and accepts no more; other logs are not affected."""
+"""A damaged log is served up to the damage. It takes no more records if the damage is below the
+recovery point. Other logs are not affected."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def test_what_lies_before_damage_is_served_and_the_rest_is_put_aside(data: Path)
             assert produce(client, "t", batch(value)).error_code == 0
     segment = data / "t-0" / "00000000000000000000.log"
     damaged = bytearray(segment.read_bytes())
-    damaged[len(damaged) // 2] ^= 1         # in the middle one of three batches
+    damaged[len(damaged) // 2] ^= 1         # in the second of three batches
     segment.write_bytes(damaged)
     (data / ".kafka_cleanshutdown").unlink()
     for index in (data / "t-0").glob("*.index"):
@@ -28,7 +29,8 @@ def test_what_lies_before_damage_is_served_and_the_rest_is_put_aside(data: Path)
         assert values(fetch(client, "t")) == [b"first" * 50]
         for index in (0, 1):
             assert produce(client, "t", batch(b"more"), partition=index).error_code == 0
-        # What the start has cut off is over: nothing lags, and a directory that fails is offline.
+        # The start has cut off the damage, so the partition is a normal one: it has no offset lag,
+        # and goes offline if its directory fails.
         (directory,) = client.call(DescribeLogDirsRequest(topics=None), 4).results
         assert not any(each.offset_lag for of in directory.topics for each in of.partitions)
         storage = broker.server.storage

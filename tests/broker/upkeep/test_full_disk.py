@@ -1,4 +1,5 @@
-"""A full disk: reads continue, writes are refused, and once there is room they succeed again."""
+"""If the disk is full, reads continue and writes are refused. Once there is room again, writes
+succeed."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
 ) -> None:
     with MemoryDisk(tmp_path / "mounted", DISK_BYTES) as disk:
         ballast = disk.mount_point / "ballast"
-        # The records of tests are of 1970: retention, which runs early here, must not take them.
+        # The test's records have timestamps of 1970. Retention runs early on a full disk, and must
+        # not delete them.
         settings = {"log_segment_bytes": 1 << 20, "log_retention_ms": -1}
         broker = BrokerProcess(disk.mount_point / "data", **settings)
         with Cycles(broker, seed=1) as cycles:
@@ -119,8 +121,8 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
                 )
                 pause(FULL_SECONDS)
             if restarts:
-                # On the same port: a new one would have to be recorded, and there is no room for
-                # that.
+                # Start on the same port, because a new port would have to be recorded on the full
+                # disk.
                 broker.overrides["listeners"] = "PLAINTEXT://{}:{}".format(
                     *cycles.target.address
                 )
@@ -140,7 +142,7 @@ def test_every_service_resumes_by_itself_when_a_full_disk_has_room_again(
 def test_a_topic_can_be_deleted_with_no_byte_free_and_its_room_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "DELETIONS_SECONDS", 1000.0)     # when the test says
+    monkeypatch.setattr(housekeeping, "DELETIONS_SECONDS", 1000.0)     # only when the test calls it
     with MemoryDisk(tmp_path / "mounted", SMALL_DISK_BYTES) as disk:
         data = disk.mount_point / "data"
         settings = {"log_segment_delete_delay_ms": 0}
@@ -152,7 +154,7 @@ def test_a_topic_can_be_deleted_with_no_byte_free_and_its_room_comes_back(
             fill(disk.mount_point / "ballast")
             assert broker.server.disk.free_bytes(str(data))[0] == 0
             made.name, code = "u", 0
-            while code == 0:                        # the last page of a file has some room
+            while code == 0:                        # a file's last page still has some room
                 made.name += "u"
                 code = client.call(ask, 5).topics[0].error_code
             assert code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,4 +1,5 @@
-"""Several log directories: one that fails takes its partitions with it, the others serve on."""
+"""If one of several log directories fails, its partitions go offline. Partitions in other
+directories are still served."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def two_directories(disk: FaultyDisk) -> RunningBroker:
 
 
 def homes(broker: RunningBroker, topic: str) -> dict[str, list[int]]:
-    """The partitions of a topic by log directory."""
+    """The partitions of a topic, by the path of their log directory."""
     found: dict[str, list[int]] = {"/a": [], "/b": []}
     for (name, index), directory in broker.server.storage.homes.items():
         if name == topic:
@@ -55,7 +56,7 @@ def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> 
             told = reader.answer(waiting).responses[0].partitions[0]
             assert told.error_code == STORAGE_ERROR, "who waits is told"
         disk.errors.clear()
-        # Offline is permanent, and for every partition in it, written or not.
+        # Each partition of the directory stays offline, whether or not it was written.
         for index in where["/b"]:
             for acks in (1, -1):
                 answer = produce(client, "t", batch(b"b"), partition=index, acks=acks)
@@ -86,7 +87,8 @@ def test_partitions_of_a_failed_directory_are_offline_and_the_others_go_on() -> 
 
 
 async def failure_of(broker: RunningBroker) -> str:
-    """Why the broker ends; in a cluster it reports the directory first, which is awaited."""
+    """Wait until the broker ends; returns the reason. In a cluster, it first waits until the failed
+    directory is reported."""
     return await asyncio.wait_for(asyncio.shield(broker.server.failure), 30)
 
 
@@ -187,7 +189,8 @@ def test_without_the_metadata_or_any_directory_nothing_starts(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kind", ["write", "name"])
 def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None:
-    """Only the topic's files are full: its index entries could not be written any more."""
+    """Only writes to the topic's files fail, as on a full disk. Deleting the topic must not need
+    them, for example to write index entries."""
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         create(client, "t", partitions=1)
@@ -206,7 +209,7 @@ def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None
         remove = broker.server.housekeeping.work.removal.remove_deleted
 
         async def remove_twice() -> None:
-            await asyncio.gather(remove(), remove())        # by its interval, and for room
+            await asyncio.gather(remove(), remove())        # one by its interval, one to free space
 
         broker.run(remove_twice())
         broker.run(broker.server.housekeeping.work.reopen_logs())

@@ -22,7 +22,7 @@ def start(at: Path, names: str, **settings: object) -> RunningBroker:
 
 
 def filled(at: Path) -> set[int]:
-    """A topic in directories a and b; which partitions are in b."""
+    """Create a topic in directories a and b; returns which of its partitions are in b."""
     with start(at, "ab") as broker, WireClient(broker.address) as client:
         create(client, "t", PARTITIONS)
         for index in range(PARTITIONS):
@@ -59,8 +59,8 @@ def test_what_was_in_a_missing_directory_is_offline_until_it_is_back(
             check(broker, lost)
             with WireClient(broker.address) as client:
                 create(client, topic, PARTITIONS)
-                # Created while the directory was missing, so it is not in there, even without a
-                # record.
+                # Topic `new` was created while the directory was missing, so none of its partitions
+                # is in there, not even one without records.
                 assert {each.leader_id for each in metadata(client, "new").values()} == {NODE_ID}
     if how != "left out":
         if (tmp_path / "b").exists():

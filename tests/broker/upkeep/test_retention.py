@@ -99,7 +99,7 @@ def test_a_changed_setting_counts_from_the_next_round_on(tmp_path: Path) -> None
 def test_a_shorter_time_empties_the_active_segment_and_a_smaller_size_does_not(
     tmp_path: Path,
 ) -> None:
-    """docs/operations.md says so to those who need room."""
+    """docs/operations.md tells this to operators who need disk space."""
     one = OnePartition(tmp_path, retention_ms=-1)
     one.append(10)
     one.partition.log.configure(LogConfig(retention_ms=-1, retention_bytes=1))

@@ -22,7 +22,7 @@ DEADLINE_SECONDS = 20
 
 
 def start_scrub(broker: RunningBroker) -> asyncio.Task[None]:
-    """Begin the scrub now, rather than half a minute after the start."""
+    """Begin the scrub now instead of half a minute after the broker's start."""
 
     async def started() -> asyncio.Task[None]:
         return asyncio.create_task(broker.server.scrubber.scrub_for_ever(0))

@@ -1,4 +1,5 @@
-"""Directories of no topic are put aside at the start, logged once, and deleted later."""
+"""Directories that belong to no topic are put aside at the start, logged once, and deleted
+later."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 def killed_in_a_deletion() -> FaultyDisk:
-    """A broker that was killed after the deletion was in the metadata, before anything was
-    renamed."""
+    """The disk of a broker that was killed in a deletion: the deletion is in the metadata, but no
+    directory is renamed yet."""
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         for name in ("t", "kept"):
@@ -127,12 +128,12 @@ def test_a_directory_that_is_no_partition_is_left_alone(tmp_path: Path) -> None:
 
 def test_strays_of_kafka_are_removed_by_their_age_and_minus_one_keeps_all() -> None:
     disk, clock = FaultyDisk(), FakeClock()
-    disk.makedirs("/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray")   # Kafka's: a random id
+    disk.makedirs("/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray")   # Kafka uses a random id
     storage = Storage.open(disk, clock, ["/a"])
     expire_strays(storage, -1)
     assert storage.deletions.directories == []
     expire_strays(storage, WEEK_MS)
-    due_ms = WEEK_MS - clock.now_ms() + clock.monotonic_ms()     # it was modified in 1970
+    due_ms = WEEK_MS - clock.now_ms() + clock.monotonic_ms()  # the directory was modified in 1970
     stray = "/a/t-0.6d54f0a1b2c34d5e8f90a1b2c3d4e5f6-stray"
     assert storage.deletions.directories == [(due_ms, stray)]
 
@@ -189,8 +190,8 @@ def test_a_copy_of_a_compacted_log_is_put_aside_like_any_other() -> None:
 def test_a_name_that_two_deleted_topics_left_in_two_directories_is_free_again(
     left: tuple[str, ...],
 ) -> None:
-    """Neither directory is looked for once more when the next topic of the name comes; one that
-    holds other files too stays, and is put aside by that topic."""
+    """When the next topic of this name is created, neither directory is in its way. A directory
+    that also holds other files stays at the start, and is put aside when that topic is created."""
     disk = FaultyDisk()
     for path, topic_id in (("/a", bytes(range(16))), ("/b", bytes(range(1, 17)))):
         storage = Storage.open(disk, FakeClock(), [path], cluster_id="c")

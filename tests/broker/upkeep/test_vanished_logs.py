@@ -1,5 +1,5 @@
-"""A partition's directory, or files of it, vanish: by a repair of the file system, or by hand. The
-checkpoints know what was there, and no offset is given to another record."""
+"""A partition's directory or some of its files vanish: by a repair of the file system, or by hand.
+The checkpoints show what was there, so no offset is given to another record."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def running(data: Path) -> RunningBroker:
 
 
 def filled(data: Path, meanwhile: Callable[[Path], None] = lambda path: None) -> Path:
-    """Three segments of topic t, one record of topic u, and a clean stop; `meanwhile` is done to
-    the directory of t while the broker runs."""
+    """Write three segments of topic t and one record of topic u, and stop cleanly; returns the
+    directory of t. While the broker runs, `meanwhile` is called with that directory."""
     with running(data) as broker, WireClient(broker.address) as client:
         create(client, "t")
         create(client, "u")
@@ -61,7 +61,7 @@ def test_a_partition_whose_directory_is_gone_is_offline_until_it_is_back(
     at.rename(aside)
     if not cleanly:
         unclean(tmp_path)
-    for _ in range(2):                      # another start does not forget it
+    for _ in range(2):                      # the second start, too, knows that t-0 is missing
         caplog.clear()
         with running(tmp_path) as broker, WireClient(broker.address) as client:
             assert "t-0 is missing; it had the offsets 0 to 29" in caplog.text
@@ -92,8 +92,9 @@ def delete(client: WireClient, topic: str) -> None:
 def test_what_a_crash_kept_of_a_deleted_topic_is_not_missed_in_the_next_of_that_name(
     tmp_path: Path,
 ) -> None:
-    """Seed 886: a checkpoint was older than the deletion, and the next topic had no partition in
-    that directory, which would have claimed the name."""
+    """Found by seed 886: after a crash, a checkpoint was older than the topic's deletion. The next
+    topic of that name had no partition in this directory that would have replaced the old
+    entries."""
     first, second = tmp_path / "first", tmp_path / "second"
     both = {"log_dirs": f"{first},{second}"}
     with RunningBroker(first, **both) as broker, WireClient(broker.address) as client:

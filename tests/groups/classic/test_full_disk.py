@@ -34,7 +34,8 @@ def join(bench: Workbench, instance_id: str | None, member_id: str = "", **told:
 
 
 def stable_group(*instances: str) -> tuple[Workbench, list[str]]:
-    """A group of static members with assignments; and their ids, the leader's first."""
+    """A bench with a stable group of static members, and the ids of the members, the leader's
+    first."""
     bench = Workbench(group_initial_rebalance_delay_ms=0)
     answers = [join(bench, instance) for instance in instances]
     bench.wait(0)
@@ -71,7 +72,8 @@ def test_a_static_member_stays_until_its_successor_is_recorded() -> None:
 def test_a_successor_keeps_all_protocols_of_its_join() -> None:
     bench, _ids = stable_group("one", "two")
     successor = join(bench, "two")[0]
-    # With the chosen protocol alone, as the record has it, this would be a change.
+    # The group's record has only the chosen protocol. Compared with it, this join would be a
+    # change.
     again = join(bench, "two", successor.member_id)
     assert again[0].generation == 1
 
@@ -100,7 +102,8 @@ def findings(bench: Workbench) -> list[Finding]:
 
 @pytest.mark.parametrize("refusal", [FULL, TOO_FEW])
 def test_a_refused_assignment_is_tried_again_once_a_second(refusal: ProtocolError) -> None:
-    """librdkafka joins again at once, a thousand times a second: the answer has to wait."""
+    """librdkafka joins again at once, which would be a thousand times a second. So the answer to
+    its join has to wait."""
     bench, ids = stable_group("one", "two")
     group = bench.shard().groups["g"]
     bench.refusal, told = refusal, FULL if refusal is FULL else CoordinatorNotAvailable("")

@@ -1,4 +1,5 @@
-"""From one generation of a classic group to the next: who is awaited, how long, and what for."""
+"""The change from one generation of a classic group to the next: for which members the coordinator
+waits, how long, and why."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ EXPIRY_MS = 600_000
 
 
 class Table:
-    """A group whose members say what they want, and the answers that each of them got."""
+    """A group, and the answers that each of its members got."""
 
     def __init__(self, delay_ms: int = 0, **settings: Any) -> None:
         self.bench = Workbench(
@@ -74,7 +75,7 @@ class Table:
         return self.last("leave")
 
     def last(self, who: str) -> Any:
-        """The answer that came last; None while there is none."""
+        """The last answer to a member; None if there is none yet."""
         return self.answers[who][-1] if self.answers.get(who) else None
 
     def wait(self, ms: int) -> None:

@@ -30,7 +30,7 @@ class Client:
         self.owned: set[int] = set()
 
     def lost(self) -> None:
-        """It has learnt that it is no longer a member of this generation."""
+        """Note that the client has learnt that it is no longer a member of this generation."""
         self.generation, self.joined, self.owned = -1, None, set()
 
 
@@ -80,8 +80,8 @@ class ClassicMachine(RuleBasedStateMachine):
             reply.member_id, reply.generation, reply,
         )
         if reply.members:
-            # Only the leader gets the members, and there is one leader in a generation; a static
-            # one may return under another id without assigning.
+            # Only the leader gets the members, and a generation has one leader. A static leader may
+            # return with another member id; it then skips the assignment.
             known = self.generations.setdefault(reply.generation, (reply.leader, reply.protocol))
             assert known == (reply.leader, reply.protocol) or reply.skip_assignment
 
@@ -110,7 +110,7 @@ class ClassicMachine(RuleBasedStateMachine):
                 client.owned = set(reply.assignment)
                 for partition in reply.assignment:
                     owner = self.given.setdefault((generation, partition), client.name)
-                    # A static member's place passes to its next incarnation.
+                    # Clients c and d have the same instance id, so one may take the other's place.
                     same_instance = {owner, client.name} == {"c", "d"}
                     assert owner == client.name or same_instance, (generation, member_id)
             else:
@@ -176,8 +176,8 @@ class ClassicMachine(RuleBasedStateMachine):
             self.bench.compact(seed)
         for client in self.clients:
             client.waits = False  # its connection broke
-        # A generation that was not recorded did not happen: its number is assigned again, to
-        # members of other ids.
+        # A generation that was not recorded is lost. Its number is assigned again, to members with
+        # other ids.
         group = self.bench.shard().groups.get("g")
         last = group.generation if isinstance(group, ClassicGroup) else 0
         self.generations = {g: told for g, told in self.generations.items() if g <= last}

@@ -1,4 +1,4 @@
-"""The embedded consumer protocol: Kafka's bytes are written and read, other bytes are ignored."""
+"""The embedded consumer protocol: Kafka's bytes are written and read. Other bytes are ignored."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_bytes_that_end_early_are_no_subscription(version: int) -> None:
     "", "00", "ffff 00000000 ffffffff",
     "0000 7fffffff ffffffff",                       # more topics than there are bytes
     "0000 00000001 ffff ffffffff",                  # a topic without a name
-    "0000 00000001 0001 ff ffffffff",               # no UTF-8
+    "0000 00000001 0001 ff ffffffff",               # not UTF-8
     "0000 00000000 00000001",
 ])
 def test_other_bytes_are_no_subscription(text: str) -> None:

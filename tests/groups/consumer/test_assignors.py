@@ -1,4 +1,5 @@
-"""Assignors give every partition to exactly one subscriber, evenly, and move as few as they can."""
+"""Assignors give every partition to exactly one subscriber, distribute the partitions evenly, and
+move as few as they can."""
 
 from __future__ import annotations
 

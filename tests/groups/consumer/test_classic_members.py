@@ -40,7 +40,7 @@ def parts(*indexes: int) -> frozenset[TopicPartition]:
 
 
 class Mixed:
-    """A group that members of both protocols are in."""
+    """A group that has members of both protocols."""
 
     def __init__(self, **settings: Any) -> None:
         self.bench = Workbench(
@@ -48,7 +48,7 @@ class Mixed:
         self.bench.cluster.make("t", 2)
 
     def ask(self, operation: Any) -> Any:
-        """The answer; None while there is none."""
+        """Run an operation; returns its answer or its refusal. None if there is no answer yet."""
         heard: list[Any] = []
         self.bench.records.clear()
         try:
@@ -65,14 +65,14 @@ class Mixed:
         return self.ask(lambda s, a, r: r.reply(a, s.beat(request, r)))
 
     def join(self, member_id: str = "", owned: tuple[int, ...] = (), **changes: Any) -> Any:
-        """The answer to a JoinGroup; None while there is none."""
+        """Send a JoinGroup; returns its answer or its refusal. None if there is no answer yet."""
         heard = self.join_later(member_id, owned, **changes)
         return heard[0] if heard else None
 
     def join_later(
         self, member_id: str = "", owned: tuple[int, ...] = (), **changes: Any
     ) -> list[Any]:
-        """The answers to a JoinGroup, once they come."""
+        """Send a JoinGroup; returns a list to which its answer is added when it comes."""
         data = write_subscription(
             Subscription(tuple(changes.pop("topics", "t")), owned={"t": owned} if owned else {}), 1)
         names = changes.pop("names", ("range",))
@@ -92,7 +92,8 @@ class Mixed:
         return heard
 
     def sync(self, member_id: str, generation: int, **changes: Any) -> Any:
-        """The partitions of t that are assigned, or the refusal."""
+        """Send a SyncGroup; returns the assigned partitions of t, or the refusal. None if there is
+        no answer yet."""
         request = Sync("g", generation, member_id, **changes)
         told = self.ask(lambda s, a, r: s.sync(request, a, r))
         if told is None or isinstance(told, ProtocolError):
@@ -119,7 +120,8 @@ class Mixed:
 
 
 def mixed(**settings: Any) -> Mixed:
-    """`m` speaks KIP-848; member 1 is classic. Both are at epoch 3 and have a partition."""
+    """A group in which `m` speaks KIP-848 and member 1 is classic. Both are at epoch 3 and have one
+    partition."""
     group = Mixed(**settings)
     group.beat("m")
     assert group.join().generation == 3
@@ -265,7 +267,8 @@ def test_a_downgrade_keeps_the_assignment_and_has_all_join_again() -> None:
     assert group.heartbeat("1", 3) is REBALANCE
     group.bench.crash()
     log = group.bench.logs[0]
-    # The tombstones of the KIP-848 group may be gone: the classic group's record has to suffice.
+    # Compaction may have removed the tombstones of the KIP-848 group, so the classic group's record
+    # must be enough.
     group.bench.logs[0] = [entry for entry in log if entry == log[-1]]
     group.bench.crash()
     classic = group.bench.shard().group_of(ServedClassicGroup, "g")

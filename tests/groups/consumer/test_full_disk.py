@@ -26,7 +26,7 @@ def members(bench: Workbench) -> set[str]:
 
 
 def appends_refused(bench: Workbench, ms: int) -> int:
-    """How many appends fail while this time passes."""
+    """Refuse all appends while this time passes; returns how many were refused."""
     asked = 0
     taken = bench.append
 
@@ -95,7 +95,7 @@ def test_a_member_whose_removal_was_refused_does_not_stay_for_ever(how: str) -> 
         owned = frozenset((topic_id, index) for index in range(2))
         told = beat(bench, "a", owner.member_epoch, owned=owned)
         assert len(told.assignment) == 1
-        # It continues as if it had not received the request to revoke a partition.
+        # Member a continues as if it had not received the request to revoke a partition.
         assert appends_refused(bench, 5_500) >= 1
         beat(bench, "a", owner.member_epoch, owned=owned)
         bench.wait(1_000)
@@ -128,5 +128,5 @@ def test_a_member_whose_revocation_was_refused_still_has_its_rebalance_timeout()
     assert isinstance(beat(bench, "a", told.member_epoch, owned=told.assignment), StorageFailed)
     bench.refusal = None
     bench.wait(5_000)
-    beat(bench, "a", owner.member_epoch)        # it does not say once more what it has given up
+    beat(bench, "a", owner.member_epoch)        # without `owned`
     assert members(bench) == {"b"}

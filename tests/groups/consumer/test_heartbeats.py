@@ -1,4 +1,4 @@
-"""What a ConsumerGroupHeartbeat changes, records and returns, and what time does to its members."""
+"""What a ConsumerGroupHeartbeat changes, records and returns, and which timeouts members have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def parts(*indexes: int) -> frozenset[TopicPartition]:
 
 
 class Party:
-    """A group of KIP-848 whose members say just what they are told to."""
+    """A KIP-848 group whose members send the fields that a test gives; those that join send
+    defaults for the other fields."""
 
     def __init__(self, partitions: int = 2, **settings: Any) -> None:
         self.bench = Workbench(offsets_topic_num_partitions=1, **settings)
@@ -61,7 +62,7 @@ class Party:
 
     @property
     def kinds(self) -> list[type]:
-        """What the last heartbeat recorded."""
+        """The key types of the records of the last heartbeat."""
         return [type(record.key) for record in self.bench.records]
 
     @property
@@ -70,7 +71,7 @@ class Party:
 
 
 def pair() -> Party:
-    """`a` and `b` at epoch 3 with a partition each."""
+    """A group with the members `a` and `b`, both at epoch 3 with one partition."""
     party = Party()
     party.beat("a")
     party.beat("b")

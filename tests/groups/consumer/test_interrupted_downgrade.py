@@ -1,4 +1,4 @@
-"""A coordinator that stops right after it has made a KIP-848 group a classic one."""
+"""A coordinator stops right after it has turned a KIP-848 group into a classic group."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.groups.members import Member
 
 PARTITIONS = 4
 ROUNDS = 30
-"""At a second each: longer than a rebalance takes."""
+"""With one second for each round, this is longer than a rebalance."""
 
 
 def settle(bench: Workbench, *members: Member) -> None:
-    """All follow their assignments."""
+    """Let all members follow their assignments."""
     for _ in range(ROUNDS):
         for member in members:
             member.step()
@@ -23,7 +23,7 @@ def settle(bench: Workbench, *members: Member) -> None:
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("crashes", [1, 2])
 def test_what_the_last_member_of_kip_848_had_is_read_again(protocol: str, crashes: int) -> None:
-    """The members have to join again, and none of them may have been told so."""
+    """The members have to join again, although possibly none of them was told to."""
     bench = Workbench(group_initial_rebalance_delay_ms=100, offsets_topic_num_partitions=1)
     bench.cluster.make("t", PARTITIONS)
     classic, modern = Member(bench, "a", False, protocol), Member(bench, "b", True, protocol)

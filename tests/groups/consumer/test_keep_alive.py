@@ -1,4 +1,4 @@
-"""The fast path of a KIP-848 heartbeat: taken only if the full one would change nothing."""
+"""The fast path of a KIP-848 heartbeat is taken only if the full path would change nothing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from ottla.groups.consumer.heartbeat import Heartbeat, HeartbeatReply
 from tests.groups.bench import Workbench
 
 EPOCH = 3
-"""Of a group of which two have become members, one after the other."""
+"""The epoch of a group that two members have joined, one after the other."""
 ME = Heartbeat("g", "a", EPOCH, client_id="client", client_host="/h")
 STATIC = Heartbeat("g", "s", EPOCH, "i", client_id="client", client_host="/h")
 
 
 def group_at_rest() -> Workbench:
-    """Two members that own their target assignment: `a`, and `s` with an instance id."""
+    """A group with two members that own their target assignment: `a`, and `s`, which has an
+    instance id."""
     bench = Workbench()
     bench.cluster.make("t", 2)
     epochs = {"a": 0, "s": 0}

@@ -1,5 +1,5 @@
-"""Whatever members do, lose or forget: no partition has two owners, and once nothing changes every
-partition has exactly one (KIP-848)."""
+"""Whatever members do, lose or forget, no partition has two owners. When nothing changes any more,
+every partition of the subscribed topics has exactly one owner (KIP-848)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 3), ahead=st.sampled_from([-1, 0, 0, 0, 1]), stranger=st.booleans())
     def beat_with_nothing_to_tell(self, who: int, ahead: int, stranger: bool) -> None:
-        """The fast path returns what the full one does, or leaves it to that."""
+        """The fast path answers like the full path, or leaves the heartbeat to the full path."""
         client = self.clients[who]
         if client.epoch + ahead <= 0:
             return
@@ -82,13 +82,13 @@ class ConsumerMachine(RuleBasedStateMachine):
         if isinstance(reply, HeartbeatReply):
             client.silent_ms = 0
             if lose_reply:
-                client.told_topics = None  # its connection broke: next time it sends everything
+                client.told_topics = None  # the connection broke: all fields are sent again
                 return
             client.epoch = reply.member_epoch
             if reply.assignment is not None:
                 client.owned = reply.assignment
         elif isinstance(reply, StorageFailed):
-            client.told_topics = None  # it retries, and sends everything
+            client.told_topics = None  # all fields are sent again
         else:
             client.lost()
 
@@ -120,7 +120,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         for client in self.clients:
             client.silent_ms += ms
             if client.silent_ms >= SESSION_MS:
-                client.lost()  # a client revokes its partitions when its session must be over
+                client.lost()  # a client revokes its partitions when its session must have ended
         self.bench.wait(ms)
 
     @rule(is_full=st.booleans())
@@ -155,7 +155,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert held == set(group.owners)
 
     def teardown(self) -> None:
-        """All live members send heartbeats until nothing changes any more."""
+        """Let all members send heartbeats until nothing changes any more, then check that each
+        partition of the subscribed topics has one owner."""
         if not self.bench.cluster.topics:
             return
         self.bench.refusal = None

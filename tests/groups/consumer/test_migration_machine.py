@@ -1,5 +1,5 @@
-"""Classic and KIP-848 members in one group, while it is upgraded and downgraded: no
-partition has two owners, committed offsets never go back, and once nothing changes everything is
+"""Classic and KIP-848 members are in one group, which is upgraded and downgraded. No partition has
+two owners, and committed offsets never go back. When nothing changes any more, every partition is
 read.
 """
 
@@ -15,7 +15,7 @@ from tests.groups.members import GROUP, TOPIC, Member
 
 MEMBERS = 4
 QUIET_ROUNDS = 120
-"""At a second each: longer than any session and any rebalance."""
+"""With one second for each round, this is longer than any session and any rebalance."""
 
 
 class MigrationMachine(RuleBasedStateMachine):
@@ -111,7 +111,8 @@ class MigrationMachine(RuleBasedStateMachine):
             self.seen[partition] = found.offset
 
     def teardown(self) -> None:
-        """All live members follow their assignments until everything is read by one of them."""
+        """Let all live members follow their assignments until each partition is read by exactly
+        one of them."""
         if not self.members:
             return
         self.bench.refusal = None

@@ -24,7 +24,8 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def group(cluster: FakeCluster) -> ConsumerGroup:
-    """`m` at epoch 5 has t-0 since 3, and gives up t-1; `c` is a classic member at epoch 5."""
+    """`m`, at epoch 5, has owned t-0 since epoch 3, and has to revoke t-1, which it has owned since
+    epoch 2. `c` is a classic member at epoch 5."""
     group = ConsumerGroup("g")
     topic_id = cluster.topics["t"].topic_id
     group.replay_member("m", ConsumerMemberValue("client", "/h", topics=frozenset({"t"})))
@@ -61,7 +62,7 @@ def test_an_older_epoch_counts_for_what_was_its_own_since_then(
     group: ConsumerGroup, cluster: FakeCluster, epoch: int, indexes: tuple[int, ...],
     accepted: bool,
 ) -> None:
-    """KIP-1251."""
+    """KIP-1251 accepts a commit with an older epoch if the member has owned the partition since."""
     if accepted:
         assert check_commit(group, commit("m", epoch, *indexes), cluster) is group.members["m"]
         return

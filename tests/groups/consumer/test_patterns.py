@@ -15,7 +15,7 @@ from tests.groups.bench import Workbench
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that any pattern is compared with."""
+    """The topic names that have been compared with any pattern, in order."""
     seen: list[str] = []
     real = patterns.compiled
 

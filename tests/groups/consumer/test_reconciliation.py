@@ -1,4 +1,5 @@
-"""Heartbeat by heartbeat, a member gives up what is not in its target, then gets what is free."""
+"""Heartbeat by heartbeat, a member gives up partitions that are not in its target, then gets those
+that are free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a KIP-848 group is after its records, in any order that a compacted log may have."""
+"""The state of a KIP-848 group after a replay of its records, in any order that a compacted log may
+have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of events is bounded, whatever is put into it."""
+"""The events that are kept in memory are bounded, whatever is added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every event of a group as a sentence, and how long its rebalances took."""
+"""Every event of a group is described in a sentence, and the duration of rebalances is measured."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ S = TransactionState
 
 
 class TransactionBench:
-    """Runs a coordinator; every record is encoded and decoded. `crash` restarts it from the
-    bytes."""
+    """Runs a coordinator over a log in memory, which has the bytes of its records. `crash` restarts
+    the coordinator from these bytes."""
 
     def __init__(self, replicated: bool = False, **settings: Any) -> None:
         self.replicated = replicated
@@ -64,15 +64,15 @@ class TransactionBench:
             self.runtime.adopt(shard)
 
     def crash(self, lost: int = 0) -> None:
-        """kill -9: what was appended stays. A power cut removes some of the last records that were
-        not committed."""
+        """Restart after a kill -9, or after a power cut, which removes the last `lost` records
+        except those that were committed."""
         del self.log[max(self.durable, len(self.log) - lost) :]
         self.durable = len(self.log)
         self.uncommitted, self.held_markers, self.committing = [], [], False
         self.start()
 
     def compact(self, seed: int) -> None:
-        """Passes of the log cleaner, then a start from what they have left."""
+        """Compact the log, restart from it, and check that the state is the same."""
         self.crash()
         before = [shard.transactions for shard in self.runtime.shards()]
         chance = random.Random(seed)
@@ -100,14 +100,14 @@ class TransactionBench:
         return record                                   # `append` encodes
 
     def reload(self, partition: int) -> None:
-        """Nothing is lost here but by a power cut."""
+        """Never called: only a power cut loses appends here."""
 
     def wake(self, at_ms: int) -> None:
-        """`wait` asks for the next timer."""
+        """Not needed: `wait` asks for the next timer."""
 
     def commit_all(self) -> None:
-        """The log has reached the disk; what is appended meanwhile is reported last, as by a
-        flush."""
+        """Report all appends as committed, as after a flush. Appends that are made meanwhile are
+        reported last."""
         if self.committing:
             return
         self.committing = True
@@ -141,7 +141,7 @@ class TransactionBench:
             self.runtime.fire()
         self.clock.elapsed_ms = end_ms
 
-    # Requests; each returns its reply or the error's code, None while nothing was answered
+    # Requests; each returns its reply, or the error's code, or None if there is no answer yet
 
     def _asked(self, key: str, operation: Callable[..., Any]) -> list[Any]:
         answers: list[Any] = []
@@ -183,7 +183,7 @@ class TransactionBench:
         return self._ask(key, lambda s, a, r, i: s.end(request, a, r, i))
 
     def end_later(self, producer: Producer, commit: bool = True, key: str = "t", v: int = 0) -> Any:
-        """EndTxn whose answers are collected in the list that is returned."""
+        """Send EndTxn; returns the list in which its answers are collected."""
         request = End(key, producer, commit, v)
         return self._asked(key, lambda s, a, r, i: s.end(request, a, r, i))
 
@@ -210,7 +210,7 @@ def _told(reply: Any) -> Any:
 
 
 def at_epoch(bench: TransactionBench, epoch: int) -> Producer:
-    """An idle transactional id whose producer has this epoch."""
+    """Make an idle transactional id whose producer has this epoch; returns the producer."""
     producer = bench.init()
     value = TransactionValue(producer.producer_id, epoch, 60_000, S.COMPLETE_COMMIT)
     bench.runtime.shard("t").replay(TransactionRecord("t", value))

@@ -30,7 +30,7 @@ class Transfer:
 
 
 class FakePartition:
-    """A partition's records by the transactions that they belong to."""
+    """A partition's records, by whether their transactions are open, committed or aborted."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -52,7 +52,7 @@ class FakePartition:
 
 
 class MoneyBench(TransactionBench):
-    """The partitions are on the same disk: what a marker did is there after a crash."""
+    """A bench with partitions. They survive a crash, and so do the effects of their markers."""
 
     def __init__(self) -> None:
         self.accounts = {partition: FakePartition() for partition in PARTITIONS}

@@ -1,13 +1,14 @@
-"""Reads a scenario of transactions: one step on each line, request `----` answer.
+"""Plays a scenario of transactions. Each line is one step: request `----` answer.
 
     init x                         ----  1001/0
     add x 1001/0 a-0 b-1           ----  NONE
     end x 1001/0 commit            ----  1001/0; a-0 commit 1001/0; b-1 commit 1001/0
     crash                          ----
 
-A producer is its id and epoch. After the answer come the markers that were written during the step,
-and delayed answers, at the step that caused them. `v=2` uses KIP-890; `hold` and
-`release` stop and start the markers or the disk, `fail` and `heal` the leader of a partition.
+A producer is written as its id and epoch. After the answer of a step come the markers that were
+written during the step, then the delayed answers that the step caused. `v=2` uses KIP-890. `hold`
+and `release` stop and resume markers or commits; `fail` and `heal` stop and resume the leader of a
+partition.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def partition_of(name: str) -> TopicIndex:
 
 
 def told(reply: Any) -> str:
-    """A reply in words."""
+    """A reply as the text of a scenario."""
     if reply is None:
         return "waits"
     if isinstance(reply, ProtocolError):
@@ -52,7 +53,7 @@ class TransactionStory:
         self.waiting: list[tuple[str, list[Any]]] = []
 
     def play(self, step: str) -> str:
-        """Play one step; returns what was answered and written during it."""
+        """Play one step; returns the answers and markers of the step."""
         seen = len(self.bench.markers)
         verb, *words = step.split()
         names = [word for word in words if "=" not in word]
@@ -128,7 +129,7 @@ class TransactionStory:
 
 
 def retell(text: str) -> str:
-    """Play a scenario's text; the same text with the outcomes that were seen."""
+    """Play a scenario's text; returns the same text with the outcomes that were seen."""
     story = TransactionStory()
     lines = []
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Ends that no crash takes back, and coordinators that move or fail."""
+"""The end of a transaction survives crashes, and coordinators that move or fail."""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def test_every_moment_is_its_own_tick(bench: TransactionBench) -> None:
 def test_an_end_goes_on_after_the_internal_topic_has_got_more_partitions(
     bench: TransactionBench, unreachable: bool
 ) -> None:
-    """The transactional id belongs to another one of them then, but its markers are still due."""
+    """The transactional id then belongs to another partition of the topic, but the markers of its
+    transaction are still due."""
     producer, shard = bench.init(), bench.runtime.shard("t")
     partitions = [("a", index) for index in range(AT_ONCE_MAX + 1)]
     bench.add(producer, *partitions)

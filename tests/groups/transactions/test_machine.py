@@ -1,5 +1,5 @@
-"""Whatever producers do, and however often the broker dies: money transferred between
-partitions in transactions is neither made nor lost, and what was acknowledged stays."""
+"""Whatever producers do, and however often the broker dies, money that is transferred between
+partitions in transactions is neither made nor lost, and acknowledged outcomes stay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDS = ["x", "y"]
 
 @dataclass(eq=False)
 class Client:
-    """A producer, perhaps a zombie that does not know it yet."""
+    """A producer, which may have been fenced without knowing it (a zombie)."""
 
     transactional_id: str
     version: int
@@ -48,7 +48,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.newest: dict[str, Producer] = {}
 
     def is_zombie(self, client: Client) -> bool:
-        """Whether another producer has been initialised with its transactional id since."""
+        """Whether the transactional id was initialised again after the client's own producer."""
         assert client.producer is not None
         return client.producer < self.newest[client.transactional_id]
 

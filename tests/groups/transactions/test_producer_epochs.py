@@ -57,7 +57,7 @@ def test_used_up_epochs_are_followed_by_another_producer_id(bench: TransactionBe
 def test_the_epoch_that_only_fences_belongs_to_no_client(
     bench: TransactionBench, version: int
 ) -> None:
-    """The next one would not fit into the log's format."""
+    """A client never gets the largest epoch: aborting its transaction would need a higher one."""
     last = at_epoch(bench, EPOCH_MAX - 1)
     assert bench.add(last, A, v=version) is OK
     bench.wait(120_000)
@@ -138,7 +138,8 @@ def test_a_recovering_producer_without_epochs_left_gets_an_id_that_a_repetition_
 def test_a_producer_that_recovers_from_its_open_transaction_has_it_aborted_and_goes_on(
     bench: TransactionBench, v: int, held: bool
 ) -> None:
-    """KIP-360: the first request aborts, its retries get one epoch, whenever the markers come."""
+    """KIP-360: the first request aborts the transaction. All its retries get the same new epoch,
+    however late the markers are written."""
     first = bench.init()
     bench.add(first, A, v=v)
     bench.hold_markers = held

@@ -182,9 +182,10 @@ def test_a_marker_whose_write_ends_unexpectedly_is_written_again_and_holds_no_ot
 
 
 def test_what_is_committed_while_another_record_is_written_comes_after_that_one() -> None:
-    """An append may raise the high watermark, as a follower that has fallen behind is not waited
-    for any more, and so commit the append before it. The transaction's end follows from that: it
-    is recorded after the record that is being written, and has to be replayed after it."""
+    """During an append, the leader may stop waiting for a follower that has fallen behind. Then the
+    high watermark rises, which commits the append before, and the end of that transaction is
+    recorded. Its record is written after the record that is being appended, so it also has to be
+    replayed after that record."""
     bench = TransactionBench(True)
     zombie = bench.init()
     producer = bench.init()

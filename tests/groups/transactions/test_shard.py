@@ -214,7 +214,7 @@ def test_a_coordinator_is_alone_unless_it_is_told_otherwise() -> None:
 
 
 class Written:
-    """Markers that are written, in order, and how often their attempt has settled."""
+    """The markers that an `Ending` writes, in order, and how often it has called `settled`."""
 
     def __init__(self, count: int) -> None:
         self.partitions = [("t", index) for index in range(count)]
@@ -232,7 +232,7 @@ class Written:
         self.done.append((partition, done))
 
     def drive(self) -> list[int]:
-        """The partitions of this turn."""
+        """Drive the ending for one turn; returns the partitions whose markers it wrote."""
         before = len(self.done)
         self.ending.drive(self.write, self.count)
         return [index for (_, index), _ in self.done[before:]]

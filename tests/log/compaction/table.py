@@ -1,4 +1,4 @@
-"""A compacted log on a disk that can fail, and what its readers have to find."""
+"""A compacted log on a disk that can fail, and the records that its readers have to find."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class Table:
         )  # fmt: skip
 
     def put(self, *pairs: tuple[bytes, bytes | None], codec: int = 0, producer: int = -1) -> int:
-        """Append a batch; with a producer it belongs to the producer's transaction."""
+        """Append a batch, in the transaction of `producer` if it is given; returns the base
+        offset."""
         records = [
             Record(timestamp=self.clock.now_ms(), key=key, value=value) for key, value in pairs
         ]
@@ -82,7 +83,7 @@ class Table:
         self.recovery_point = self.log.recovery_point
 
     def clean(self) -> Cleaner | None:
-        """One pass, if there is anything to clean."""
+        """Run one pass; returns None if no pass is due."""
         target = cleanable(self.log, self.log.log_end_offset, self.clock.now_ms())
         if target is None or not target.due:
             return None
@@ -122,8 +123,8 @@ class Table:
         return found
 
     def check(self, log: PartitionLog, beyond: int | None = None) -> None:
-        """Every record there was written; each key's newest record is there, unless it was a
-        deletion."""
+        """Check that the log has only records that were written, and has each key's newest record.
+        Only a deletion may be missing."""
         found = self.committed(log)
         stable = log.last_stable_offset
         expected = {offset: one for offset, one in self.visible.items() if offset < stable}

@@ -1,4 +1,5 @@
-"""Which segments a pass of compaction may clean, when it is worth it, and which go together."""
+"""Which segments a pass of compaction may clean, when a pass is due, and which segments are
+merged."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
 
 
 class Facts:
-    """A segment as the choice sees it."""
+    """The properties of a segment that the choice uses."""
 
     def __init__(self, base: int, end: int, size: int, first_ms: int = 1, last_ms: int = 1) -> None:
         self.base_offset, self.end_offset, self.size = base, end, size

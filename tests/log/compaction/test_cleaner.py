@@ -74,7 +74,7 @@ def test_a_compacted_log_has_the_newest_record_of_each_key_and_no_other_content(
     ]  # fmt: skip
     assert len(below) == len(set(below))
     assert table.log.last_stable_offset == stable
-    # Nothing of an aborted transaction is left, and a restart finds the same.
+    # A restart finds the same records, offsets and producers.
     table.disk.kill()
     again = table.open()
     table.check(again)
@@ -145,7 +145,9 @@ def test_markers_stay_until_nothing_of_their_transaction_is_left() -> None:
         sizes.append(markers)
         table.clock.advance(1001)
         table.put((b"z", b"%d" % len(sizes)))
-    # Seen with records, then without, then removed after the horizon; one with records left stays.
+    # Markers 1 and 3: the first pass finds records of their transactions, the second finds none,
+    # and the third removes the markers after delete.retention.ms. The transaction of marker 5 still
+    # has a record.
     assert sizes == [[1, 3, 5], [1, 3, 5], [5], [5]]
     assert table.log.aborted_transactions(0, 100) == []
 

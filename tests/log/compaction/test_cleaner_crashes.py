@@ -58,7 +58,7 @@ def test_a_crash_at_any_operation_of_a_compaction_loses_no_key(power: bool) -> N
         log = table.open(recovery_point=table.recovery_point)
         assert log.log_end_offset == end, f"seed {seed}"
         table.check(log)
-        # Byte for byte too, and the next compaction continues from any state.
+        # A recovery that reads every byte finds the same, and the next compaction can continue.
         log = table.open(recovery_point=0)
         table.check(log)
         names = table.disk.listdir("/data/table-0")
@@ -129,7 +129,7 @@ def test_a_pass_gives_up_when_its_segments_go(change: str) -> None:
         except Abandoned:
             pass
         else:
-            # Retention's deletion may have been finished, or never begun.
+            # Retention came before the first step of the pass, or after its last change.
             assert change == "retention"
         if change == "delete":
             continue

@@ -18,7 +18,7 @@ from tests.log.faulty_disk import FaultyDisk, FaultyFile
 
 @pytest.fixture
 def table() -> Table:
-    """Two sealed segments, whose keys were written twice each."""
+    """Four sealed segments with eight keys, each of which was written twice."""
     made = Table()
     for number in range(16):
         made.put((b"key-%d" % (number % 8), b"%d" % number * 50))
@@ -28,7 +28,7 @@ def table() -> Table:
 
 @pytest.fixture
 def steps(table: Table) -> Iterator[Iterator[object]]:
-    """A pass over it that has not begun."""
+    """The steps of a pass over `table` that has not begun."""
     target = cleanable(table.log, table.log.log_end_offset, table.clock.now_ms())
     assert target is not None
     with closing(Cleaner(target, 1 << 20, 0.0, lambda paths: None).steps()) as found:
@@ -134,7 +134,7 @@ def test_a_pass_reads_one_mebibyte_at_a_time(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_group_has_an_index_of_the_configured_size_at_most() -> None:
-    """12 bytes are the larger one of the two indexes' entries."""
+    """An entry of the time index has 12 bytes; entries of the offset index are smaller."""
     table = Table(config=COMPACT._replace(
         segment_bytes=100_000, index_interval_bytes=100, segment_index_bytes=12 * 8))
     for number in range(12):
@@ -150,7 +150,7 @@ def test_a_group_has_an_index_of_the_configured_size_at_most() -> None:
 def test_a_directory_that_goes_while_it_is_synced_ends_the_pass_alone(
     table: Table, steps: Iterator[object]
 ) -> None:
-    """Its topic was deleted, or it has moved to another log directory."""
+    """This happens if the topic is deleted, or if the log moves to another log directory."""
     with pytest.raises(Abandoned, match="was moved or deleted while it was cleaned"):
         for task in steps:
             if isinstance(task, SyncTask):

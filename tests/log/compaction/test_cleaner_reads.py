@@ -25,7 +25,7 @@ from tests.log.faulty_disk import FaultyFile
 
 @pytest.fixture
 def table() -> Table:
-    """Two sealed segments, whose keys were written twice each."""
+    """Four sealed segments with eight keys, each of which was written twice."""
     made = Table()
     for number in range(16):
         made.put((b"key-%d" % (number % 8), b"%d" % number * 50))
@@ -35,7 +35,7 @@ def table() -> Table:
 
 @pytest.fixture
 def steps(table: Table) -> Iterator[Iterator[object]]:
-    """A pass over it that has not begun."""
+    """The steps of a pass over `table` that has not begun."""
     target = cleanable(table.log, table.log.log_end_offset, table.clock.now_ms())
     assert target is not None
     with closing(Cleaner(target, 1 << 20, 0.0, lambda paths: None).steps()) as found:
@@ -52,7 +52,7 @@ def test_nothing_is_read_but_by_tasks(
         assert allowed or file.path not in sources
         return read(file, size, position)
 
-    # The log's own look-ups, such as its first batch, are not part of a step.
+    # The first step is not checked: it includes the log's own look-ups, such as its first batch.
     next(steps).run()  # type: ignore[attr-defined]
     monkeypatch.setattr(FaultyFile, "pread", pread)
     reads = 0
@@ -85,7 +85,8 @@ def test_a_read_that_fails_ends_the_pass(
 
 
 def large_table(codec: int) -> Table:
-    """Batches that are each too large for the loop: newer ones, deletions, and a small one."""
+    """Three batches that are too large for the loop, one of them with deletions, and a small
+    batch."""
     made = Table(config=COMPACT._replace(segment_bytes=1 << 20))
     for number in range(2):
         values = [bytes([number + at % 7]) * 40 for at in range(2500)]

@@ -1,5 +1,5 @@
-"""The small files: indexes, epochs, checkpoints, descriptors; and bytes that other programs can
-read."""
+"""Small files (indexes, leader epochs, checkpoints), file descriptors, retention, and bytes that
+other programs can read."""
 
 from pathlib import Path
 
@@ -163,7 +163,7 @@ def test_few_files_are_open_however_many_logs_are_used() -> None:
 
 
 class OpeningsDisk(FaultyDisk):
-    """A disk that counts how often files below a directory are opened."""
+    """A disk that counts how often `.log` files of the partition busy-0 are opened."""
 
     busy = 0
 
@@ -194,7 +194,7 @@ def test_a_log_in_use_keeps_its_files_open_while_others_come_and_go(use: str) ->
 
 
 class Facts:
-    """A segment as retention sees it."""
+    """The properties of a segment that retention uses."""
 
     def __init__(self, base_offset: int, end_offset: int, size: int, age_ms: int) -> None:
         self.base_offset, self.end_offset, self.size = base_offset, end_offset, size

@@ -1,4 +1,5 @@
-"""A flush syncs each file, keeps its error, and writes the newest leader epochs."""
+"""A flush syncs each file, keeps the error of a failed sync, and writes the newest leader
+epochs."""
 
 from __future__ import annotations
 

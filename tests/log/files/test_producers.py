@@ -50,7 +50,7 @@ def end(log: PartitionLog, kind: ControlType, epoch: int = 0, producer_id: int =
 
 
 class Model:
-    """A slow reference of the rules: what happens to a batch, given all before it."""
+    """A slow implementation of the rules: the outcome of a batch, given all batches before it."""
 
     def __init__(self) -> None:
         self.epoch: int | None = None
@@ -135,7 +135,7 @@ def test_after_a_restart_the_last_batch_of_a_producer_is_known() -> None:
         assert send(log, 6) == 6 and log.duplicate
         with pytest.raises(OutOfOrderSequence, match="sent sequence 9, expected 7"):
             send(log, 9)
-        # The snapshot has only the last batch; clients treat this error as success.
+        # The snapshot has only the last batch. Clients treat DuplicateSequence as success.
         for sequence in (2, 5):
             if clean:
                 with pytest.raises(DuplicateSequence):
@@ -187,7 +187,7 @@ def test_offsets_are_stable_below_the_first_open_transaction() -> None:
     assert log.last_stable_offset == 3
     end(log, ControlType.ABORT, producer_id=6)
     assert log.last_stable_offset == log.log_end_offset == 6
-    # As long as the markers are not replicated they may be lost with this leader.
+    # Markers that are not replicated may be lost with this leader.
     assert [log.stable_offset(mark) for mark in (0, 1, 4, 5, 6)] == [0, 1, 1, 3, 6]
 
 
@@ -267,7 +267,8 @@ def test_no_batch_overtakes_the_first_of_an_unknown_producer_whose_write_failed(
         with pytest.raises(StorageFailed):
             send(log, sequence)
     disk.free = 1 << 20
-    # On its way at the same time; with room for it, it must not become the producer's first.
+    # These batches were sent at the same time. There is room for them now, but neither may become
+    # the producer's first batch.
     for sequence in (4, 5):
         with pytest.raises(OutOfOrderSequence, match="sequence 3 could not be written"):
             send(log, sequence)

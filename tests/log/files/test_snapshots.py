@@ -1,4 +1,5 @@
-"""Producer snapshots: one file an offset, written whole; a damaged one is not believed."""
+"""Producer snapshots: each has a file named by its offset, which is written as a whole; a damaged
+file is not used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The small files of a log directory: read as written; a damaged one counts as missing."""
+"""The small files of a log directory are read as they were written; a damaged file counts as
+missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log directory whose files somebody else changes while the broker is stopped."""
+"""A log directory whose files another program changes while the broker is stopped."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def marker(producer_id: int, commits: bool) -> bytes:
 
 
 def fill(log: PartitionLog, seed: int) -> None:
-    """Three segments: plain records, transactions of which some are aborted, two leader epochs."""
+    """Fill three segments with records in three leader epochs: some without a transaction, and some
+    in transactions that are committed or aborted."""
     chance = random.Random(seed)
     time, sequences = 0, {1: 0, 2: 0}
     open_ones: set[int] = set()
@@ -60,7 +61,7 @@ def fill(log: PartitionLog, seed: int) -> None:
 
 
 def everything(log: PartitionLog) -> Iterator[object]:
-    """Everything that a client may request."""
+    """The answers to everything that a client may request."""
     end = log.log_end_offset
     yield log.log_start_offset, end
     for offset in range(log.log_start_offset, end):
@@ -93,7 +94,7 @@ def open_storage(disk: FaultyDisk) -> Storage:
 
 
 def written(seed: int, clean: bool) -> FaultyDisk:
-    """A disk with a partition, stopped cleanly, or killed after its last flush."""
+    """A disk with a partition, after a clean stop, or after a kill that followed a flush."""
     disk = FaultyDisk(seed)
     storage = open_storage(disk)
     log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)

@@ -1,4 +1,4 @@
-"""A topic's settings: what a log does without any is what Kafka documents."""
+"""A topic's settings: the defaults are those that Kafka documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kill, a start, a power cut: what was acknowledged after the start is still there."""
+"""After a kill, a start and a power cut, what was acknowledged after the start is still there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def open_log(disk: FaultyDisk, recovery_point: int = 0) -> PartitionLog:
 
 
 def flush_all(disk: FaultyDisk, log: PartitionLog) -> None:
-    """Flush as a broker with a thousand logs does."""
+    """Flush as a broker with a thousand logs does: with one sync of the whole file system."""
     task = log.begin_flush(True)
     assert isinstance(task, FlushTask)
     disk.sync_file_system("/data")

@@ -1,4 +1,4 @@
-"""Kill -9, power cuts at any operation, full disks and failing ones, from seeds."""
+"""Logs under kill -9, power cuts at any operation, full disks and failing disks, with seeds."""
 
 import errno
 import random
@@ -20,7 +20,8 @@ CRASH_POINTS = 10_000
 
 
 class Story:
-    """A log under appends, rolls, flushes and truncations, and what it promised."""
+    """A log under appends, rolls, flushes and truncations, and how many records it promised to
+    keep."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -47,7 +48,7 @@ class Story:
         )
 
     def live(self, steps: int) -> None:
-        """Some steps; the power may fail in any of them."""
+        """Do some random steps; the power may fail in any of them."""
         for _ in range(steps):
             choice = self.random.random()
             if choice < 0.75:
@@ -55,7 +56,7 @@ class Story:
             elif choice < 0.85:
                 self.log.flush()
                 self.promised = len(self.appended)
-                # As in a checkpoint: at or before the log's value, never ahead.
+                # Like a checkpoint, it may be behind the log's recovery point, but never ahead.
                 self.recovery_point = self.log.recovery_point
             elif choice < 0.9:
                 self.log.roll()
@@ -105,7 +106,7 @@ def test_a_flushed_batch_survives_a_power_cut_at_any_operation(part: int) -> Non
         story = Story(seed)
         stop_at = story.random.randrange(1, 150)
         with story.disk.stops_at(stop_at):
-            while story.disk.operations < stop_at:      # every seed reaches its cut
+            while story.disk.operations < stop_at:      # go on until the power fails
                 story.live(1)
         story.disk.cut_power()
         story.log = story.open()

@@ -27,7 +27,7 @@ def open_log(path: Path, recovery_point: int = 0, clean: bool = False) -> Partit
 
 
 def write_log(path: Path, rolled_at: int | None = None) -> list[bytes]:
-    """A log of twelve batches; its stored batches."""
+    """Write a log of twelve batches; returns the batches as they are stored."""
     log = open_log(path)
     for at, value in enumerate(VALUES):
         if at == rolled_at:
@@ -44,7 +44,7 @@ def segment_file(path: Path, base: int = 0) -> Path:
 
 
 def disk_with(content: bytes) -> FaultyDisk:
-    """A disk in memory with one segment file, and nothing else."""
+    """A disk in memory that has only one segment file."""
     disk = FaultyDisk()
     disk.makedirs("/data/t-0")
     disk.open(f"/data/t-0/{0:020d}.log", create=True).pwrite(content, 0)
@@ -79,11 +79,11 @@ def test_a_start_that_rebuilds_the_index_of_a_damaged_segment_leaves_its_end(
     flipped = bytearray(segment_file(tmp_path).read_bytes())
     flipped[position + 70] ^= 1
     segment_file(tmp_path).write_bytes(flipped)
-    segment_file(tmp_path).with_suffix(".index").unlink()       # the power cut has taken it
-    log = open_log(tmp_path, recovery_point=len(VALUES))        # looks whether its files fit
+    segment_file(tmp_path).with_suffix(".index").unlink()       # as if lost in a power cut
+    log = open_log(tmp_path, recovery_point=len(VALUES))        # checks its files
     first = log.segments[0]
     assert (first.end_offset, first.size) == (8, len(flipped))
-    # Whoever reads a batch checks it: a consumer, a follower, the scrub.
+    # The batch is checked by those who read it: a consumer, a follower, the scrub.
     assert split(log.read_bytes(at, 1 << 20))[0] == flipped[position : position + len(stored[at])]
 
 
@@ -116,12 +116,12 @@ def test_damage_below_the_recovery_point_changes_nothing_and_stays(tmp_path: Pat
         assert "is damaged at byte" in str(log.damage)
         with pytest.raises(StorageFailed, match="accepts no writes until the file is repaired"):
             log.append_bytes(batch(b"x"), 0)
-        with pytest.raises(StorageFailed):      # not out of range: it had that offset
+        with pytest.raises(StorageFailed):      # not OffsetOutOfRange: the log had this offset
             log.read_bytes(2, 100)
         assert log.recovery_point == 12
         log.close()
     assert segment_file(tmp_path).read_bytes() == damaged
-    # Restored from a copy, it is undamaged again.
+    # After the file is restored from a copy, the log is undamaged again.
     segment_file(tmp_path).write_bytes(whole)
     log = open_log(tmp_path, recovery_point=12, clean=True)
     assert values_of(log) == VALUES and log.damage is None
@@ -153,7 +153,7 @@ def test_a_hole_above_the_recovery_point_is_put_aside_whole(tmp_path: Path) -> N
     assert values_of(log) == [VALUES[0], b"next"] and log.damage is None
     assert log.put_aside is not None and log.put_aside.position == 0
     assert "before it could report this" in str(log.put_aside)
-    forget_cuts(log)                    # the broker has reported it
+    forget_cuts(log)                    # the broker has reported the cut
     log.close()
     assert open_log(tmp_path, recovery_point=1).put_aside is None
     assert len(list(tmp_path.glob("t-0/*.quarantine"))) == 2
@@ -181,8 +181,8 @@ def test_gaps_that_compaction_left_are_no_holes_once_the_policy_is_delete(
     tmp_path: Path, cleaned: int
 ) -> None:
     stored = write_log(tmp_path, rolled_at=6)
-    # The cleaner of another broker removed the segment's last batch, and was killed before it wrote
-    # the recovery point.
+    # The cleaner of an earlier run removed the segment's last batch. The run was killed before it
+    # wrote the recovery point.
     path = segment_file(tmp_path)
     path.write_bytes(path.read_bytes()[: -len(stored[5])])
     (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {cleaned}\n")

@@ -1,4 +1,5 @@
-"""Faults of a log that offsets show: what is a gap, what is missing, and what has changed."""
+"""Faults of a log that its offsets show: gaps, missing records, and changes while the broker was
+stopped."""
 
 from __future__ import annotations
 

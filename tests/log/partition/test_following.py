@@ -31,7 +31,8 @@ def open_log(path: Path, config: LogConfig, clean: bool = False) -> PartitionLog
 
 
 def filled(path: Path, config: LogConfig, chance: random.Random, count: int = 120) -> PartitionLog:
-    """A leader's log of many batches in several epochs, some of them of producers."""
+    """A leader's log of many batches in several leader epochs; about half of the batches are of an
+    idempotent producer."""
     log, sequence = open_log(path, config), 0
     for at in range(count):
         values = [b"%d " % at * chance.randrange(1, 20) for _ in range(chance.randrange(1, 4))]
@@ -117,7 +118,7 @@ def test_an_epoch_that_jumps_and_goes_back_is_not_appended(tmp_path: Path) -> No
         leader.append_bytes(batch(b"x"), 3)
     first, second, third = split(leader.read_bytes(0, 1000))
     bad = bytearray(second)
-    bad[LEADER_EPOCH_END] ^= 6                      # 5, which its checksum does not cover
+    bad[LEADER_EPOCH_END] ^= 6                      # epoch 5; the checksum does not cover it
     follower = open_log(tmp_path / "follower", LogConfig())
     assert follower.append_run_bytes(first + bytes(bad) + third, 9) == len(first)
     with pytest.raises(CorruptMessage, match="and leader epoch 5, the second has offset"):
@@ -136,8 +137,8 @@ def test_a_cut_of_no_record_takes_the_epochs_that_begin_at_the_end(tmp_path: Pat
 
 
 def test_after_a_cut_a_log_knows_its_producers_by_the_records_that_are_left(tmp_path: Path) -> None:
-    """Otherwise the new leader's copy of a batch that was cut off would not fit its producer, and
-    a leader would answer a batch that it has lost as a duplicate."""
+    """Otherwise a follower would refuse the new leader's copy of a batch that was cut off, and a
+    leader would take the retry of a lost batch for a duplicate."""
     log = open_log(tmp_path / "cut", LogConfig())
     first = batch(b"0", producer_id=7, epoch=0, sequence=0)
     log.append_bytes(first, 3)
@@ -152,7 +153,7 @@ def test_after_a_cut_a_log_knows_its_producers_by_the_records_that_are_left(tmp_
 
 
 def test_after_a_cut_readers_hear_nothing_of_a_transaction_that_was_cut_off(tmp_path: Path) -> None:
-    """They would drop what its producer has committed since."""
+    """Otherwise readers would drop records that the same producer has committed since."""
     log = open_log(tmp_path, LogConfig())
     for sequence in range(2):
         log.append_bytes(

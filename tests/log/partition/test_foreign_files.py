@@ -1,8 +1,8 @@
-"""Whatever happened to a partition's files while the broker was down: its answers are true.
+"""Whatever happened to a partition's files while the broker was down, its answers are true.
 
-Every file but `.log` can be rebuilt from the batches. A batch that has been changed is
-never skipped silently: reads end before it with an error, or it is served as it is, for
-the client to find that its checksum is wrong.
+Every file but `.log` can be rebuilt from the batches. A batch that has been changed is never
+skipped silently. Either reads end before it with an error, or it is served as it is, and the client
+finds that its checksum is wrong.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def test_a_file_that_the_disk_refuses_to_read_is_made_anew(suffix: str, clean: b
 def test_an_index_that_was_rebuilt_or_not_yet_stays_right_over_a_kill_and_a_power_cut(
     how: str,
 ) -> None:
-    """What a clean stop knew of the sizes is gone after the next start; nothing recovers below the
-    recovery point; and a file that was made again needs a name that is durable."""
+    """The sizes of the indexes, which a clean stop records, are gone after the next start. Recovery
+    reads nothing below the recovery point. The name of a rebuilt file has to be durable."""
     for seed, read_first in ((1, True), (2, True), (3, False), (4, False)):
         disk = written(seed, clean=True)
         expected = list(everything(reopened(written(seed, clean=True))))
@@ -146,7 +146,8 @@ def test_a_cut_in_a_segment_with_a_garbled_index_leaves_the_index_to_be_rebuilt(
 
 @pytest.mark.parametrize("entry", [(7, 1 << 20), (0, 900), (7, -5)])
 def test_a_reader_that_goes_on_believes_no_entry_that_cannot_be(entry: tuple[int, int]) -> None:
-    """The next entry says how far the next batch reaches, which is not looked at."""
+    """A reader that goes on takes the end of the next batch from the next index entry, without
+    reading the batch."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
@@ -171,7 +172,8 @@ def test_a_reader_that_goes_on_believes_no_entry_that_cannot_be(entry: tuple[int
 def test_no_aborted_transaction_is_lost_where_another_is_open_at_the_stop(
     how: str, stops: int
 ) -> None:
-    """The open transaction's end is appended to the index, whose size may be right again then."""
+    """The abort of the open transaction is appended to the index. Then the size of a changed index
+    may be right again."""
 
     def started(disk: FaultyDisk) -> tuple[Storage, PartitionLog]:
         storage = open_storage(disk)
@@ -228,14 +230,14 @@ def test_batches_that_are_not_as_written_are_never_skipped_without_a_word(
 
 
 def check_read(log: PartitionLog, offset: int) -> None:
-    """Check for an error that a client knows, the batch with this offset, or one whose checksum is
-    wrong."""
+    """Check that a read at this offset returns the batch with the offset, a batch with a wrong
+    checksum, nothing, or an error that a client knows."""
     try:
         whole = split(log.read_bytes(offset, 1))
     except (CorruptMessage, StorageFailed, OffsetOutOfRange):
         return
     if not whole:
-        return                                  # the log itself reports that it ends before
+        return                                  # the log itself ends before `offset`
     data = whole[0]
     if crc32c_of(data[21:]) != int.from_bytes(data[17:21], "big"):
         return

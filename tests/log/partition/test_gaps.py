@@ -1,4 +1,4 @@
-"""Offsets that are missing: compaction's gaps are read over, and a lost batch leaves none."""
+"""Missing offsets: readers skip the gaps that compaction left; a lost batch leaves no gap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIRECTORY = "/data/t-0"
 
 
 def open_log(disk: FaultyDisk, config: LogConfig) -> PartitionLog:
-    """The log after a kill, of which no flush was checkpointed."""
+    """Open a log as after a kill, with a recovery point of 0."""
     return PartitionLog.open(disk, FakeClock(), DIRECTORY, config)
 
 
@@ -35,8 +35,8 @@ def keyed(key: int, value: bytes) -> bytes:
 def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
     config: LogConfig,
 ) -> None:
-    """What follows was not flushed either. A compacted topic's cleanup policy may change later:
-    a hole in it would stop every reader for ever."""
+    """The batches after it were not flushed either. In a compacted topic, the log ends there too:
+    its cleanup policy may change later, and then a hole would stop every reader for ever."""
     disk = FaultyDisk()
     log = open_log(disk, config)
     sizes = []
@@ -55,7 +55,7 @@ def test_a_batch_that_a_power_cut_took_from_a_sealed_segment_ends_the_log_there(
 
 
 def cleaning(log: PartitionLog) -> Steps:
-    """A pass of compaction over a whole log, which gets a last segment."""
+    """Append an active segment of one record; returns a pass over the segments before it."""
     log.append_bytes(keyed(1000, b"end"), 0)
     log.flush()
     target = cleanable(log, log.log_end_offset, NOW_MS)
@@ -67,7 +67,7 @@ def cleaning(log: PartitionLog) -> Steps:
 def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_compaction(
     kept_at_start: int,
 ) -> None:
-    """How far a pass has come is recorded at its end only."""
+    """The log records only at the end of a pass how far it has been cleaned."""
     disk = FaultyDisk()
     log = open_log(disk, COMPACT)
     for segment in range(4):
@@ -96,8 +96,8 @@ def test_the_gaps_of_a_pass_that_did_not_come_to_its_end_are_read_over_without_c
 def test_a_copy_of_a_compacted_log_is_read_from_everywhere_once_it_is_not_compacted_any_more(
     segment_bytes: int,
 ) -> None:
-    """A follower's segments begin where its leader's log has gaps, the active one too, and it may
-    have compacted nothing itself."""
+    """A follower's segments, even the active one, may begin where its leader's log has gaps,
+    although the follower has compacted nothing itself."""
     log = open_log(FaultyDisk(), COMPACT)
     for segment in range(4):
         for number in range(8):
@@ -141,7 +141,8 @@ def reopened(disk: FaultyDisk) -> PartitionLog:
 
 
 def test_a_file_of_another_partition_is_no_gap() -> None:
-    """It begins after the offset that is asked for, as a compacted segment may."""
+    """The first batch of such a file may be after the requested offset, as in a compacted
+    segment."""
     disk = two_segments()
     for foreign in ([2, 3, 4], [4, 5, 6], [2, 7]):
         data = bytearray()

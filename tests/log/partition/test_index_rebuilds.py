@@ -1,5 +1,5 @@
-"""A wrong index is rebuilt while the log is in use: requests that wait for it get right answers,
-whatever happens to the log meanwhile, and the rebuild leaves no files behind."""
+"""A wrong index is rebuilt while the log is in use. Requests that wait for the rebuild get right
+answers, whatever happens to the log meanwhile, and the rebuild leaves no files behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def drive(rebuild: IndexRebuild) -> None:
 
 
 class Patient:
-    """A log of which everything is asked patiently."""
+    """Calls the methods of a log with `patient=True`, and does the rebuilds that they need."""
 
     def __init__(self, log: PartitionLog) -> None:
         self.log, self.rebuilds = log, 0
@@ -63,7 +63,7 @@ class Patient:
         return lambda *arguments: self.ask(partial(getattr(self.log, name), *arguments))
 
     def ask(self, question: Callable[..., Any]) -> Any:
-        """The answer of a method of the log, which is called with `patient=True`."""
+        """The answer of a method of the log, after the rebuilds that it needs."""
         before = None
         while True:
             try:
@@ -99,11 +99,11 @@ def test_who_waits_for_a_rebuild_is_answered_as_if_nothing_had_happened(
         assert list(everything(patient)) == expected, f"seed {seed}"    # type: ignore[arg-type]
         assert left_over(disk) == []
         rebuilds += patient.rebuilds
-    assert rebuilds or not clean        # recovery has rebuilt them
+    assert rebuilds or not clean        # after a kill, recovery has rebuilt them
 
 
 class Scene:
-    """A served log of which every index is wrong, and somebody who waits for a rebuild."""
+    """A log in use, whose index files with these suffixes are all wrong."""
 
     def __init__(self, suffixes: tuple[str, ...] = INDEXES) -> None:
         self.disk = written(3, clean=True)
@@ -120,7 +120,7 @@ class Scene:
         return needed.value.rebuild
 
     def begun(self) -> Iterator[IndexRebuild]:
-        """A rebuild for each kind of question."""
+        """Ask one question for each kind of index, and yield the rebuild that it needs."""
         yield self.wait_for(partial(self.log.slice, self.log.segments[1].base_offset + 5, 1))
         yield self.wait_for(partial(self.log.offset_of_max_timestamp, self.log.log_end_offset))
         yield self.wait_for(partial(self.log.aborted_transactions, 0, self.log.log_end_offset))
@@ -220,7 +220,7 @@ def answers(log: PartitionLog) -> list[object]:
 def test_what_happens_to_the_log_meanwhile_leaves_it_right(
     meanwhile: Callable[[Scene], None], when: str
 ) -> None:
-    """Compared with the same log whose indexes were right."""
+    """The log is compared with the same log whose indexes were right."""
     for kind in range(3):
         untouched, scene = Scene(()), Scene()
         meanwhile(untouched)
@@ -238,7 +238,7 @@ def test_what_happens_to_the_log_meanwhile_leaves_it_right(
             break
         assert answers(scene.log) == answers(untouched.log)
         assert left_over(scene.disk) == []
-        # And it is so after a stop and a power cut.
+        # The answers are also the same after a stop and a power cut.
         if meanwhile is not moved:
             scene.storage.close()
             scene.disk.cut_power()
@@ -308,12 +308,13 @@ def test_a_rebuild_that_fails_says_so_and_the_next_one_succeeds(
     patient = Patient(scene.log)
     assert list(everything(patient)) == list(  # type: ignore[arg-type]
         everything(reopened(written(3, clean=True))))
-    if operation != "name":             # what could not be removed, the next start removes
+    if operation != "name":             # the next start removes the files
         assert left_over(scene.disk) == []
 
 
 def test_an_index_that_stays_wrong_is_an_error_and_no_endless_wait() -> None:
-    """The batches of another partition: their own time index contradicts the segment's bounds."""
+    """The segments have the batches of another partition, so even a rebuilt time index contradicts
+    the segment's bounds."""
     for seed in range(8):
         disk, other = written(seed, clean=True), written(seed + 100, clean=True)
         for name in [each for each in disk.names if each.startswith(DATA)]:
@@ -346,12 +347,13 @@ def test_compaction_has_a_thread_rebuild_what_it_needs() -> None:
 
 
 KNOWN_OTHERWISE = (".snapshot", "leader-epoch-checkpoint")
-"""Files with what the batches show, too."""
+"""Files whose contents can also be read from the batches."""
 
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs as small as those of these tests are read again on the spot."""
+    """Let logs be read again in a thread, although these logs are small enough to be read on the
+    loop."""
     monkeypatch.setattr(derived_state, "REREAD_MAX", 0)
 
 
@@ -373,7 +375,8 @@ def test_who_waits_until_a_log_is_read_again_is_answered_as_if_nothing_had_happe
 
 
 class AtRest:
-    """A log after a clean stop that lacks what its batches show."""
+    """A log after a clean stop that lost its snapshots and leader epochs, and has to be read again
+    for them."""
 
     def __init__(self) -> None:
         self.expected = reopened(written(3, clean=True))
@@ -401,7 +404,7 @@ def test_who_cannot_wait_reads_a_log_again_where_it_is() -> None:
     at_rest.log.append_bytes(batch(b"now"), 2)
     at_rest.expected.append_bytes(batch(b"now"), 2)
     at_rest.check()
-    drive(at_rest.reread)               # a thread that comes too late changes nothing
+    drive(at_rest.reread)               # the thread comes too late and changes nothing
     at_rest.check()
 
 
@@ -430,7 +433,7 @@ def test_a_log_that_cannot_be_read_again_says_so_and_is_read_later() -> None:
 
 @pytest.mark.usefixtures("nothing_is_small")
 def test_a_log_that_is_cut_while_it_is_read_again_is_damaged() -> None:
-    """Who waits, such as a coordinator that loads, takes it for damage and tries again."""
+    """A caller that waits, such as a loading coordinator, takes this for damage and tries again."""
     at_rest = AtRest()
     for path, _ in at_rest.reread.files:
         at_rest.disk.open(path).truncate(0)

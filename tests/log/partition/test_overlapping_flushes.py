@@ -1,5 +1,5 @@
-"""Flushes of one log that overlap, in two threads: nothing counts as durable too early,
-and none of them writes to a path that belongs to another topic by then."""
+"""Flushes of one log may overlap, in two threads. Nothing counts as durable too early, and no flush
+writes to a path that belongs to another topic by then."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_flushes_in_any_order_promise_only_what_a_power_cut_leaves(seed: int) ->
 
 
 class WholeSyncs(FaultyDisk):
-    """Counts the calls that sync a whole file system."""
+    """A disk that counts the calls that sync a whole file system."""
 
     whole = 0
 

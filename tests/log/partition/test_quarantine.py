@@ -33,8 +33,9 @@ def write(log: PartitionLog, at: int, epoch: int) -> None:
 
 
 def damaged_log(first_dirty_offset: int = 0) -> tuple[FaultyDisk, PartitionLog, set[bytes]]:
-    """Three segments of three records, each in its leader epoch, flushed; the second is damaged.
-    Returns the bytes of the damaged segment and those after it as well."""
+    """A flushed log of three segments, whose second segment is damaged. Each segment has three
+    records and a leader epoch of its own. The returned set has the contents of the damaged segment
+    and of the segment after it."""
     disk = FaultyDisk()
     log = open_log(disk, 0, first_dirty_offset)
     for at in range(9):
@@ -68,7 +69,7 @@ def test_the_log_ends_before_the_damaged_segment_and_goes_on_there() -> None:
     assert log.recovery_point == log.checkpoint_offset == 3
     assert contents(disk, "quarantine") == kept and len(aside) == 2
     for at in range(3, 9):
-        write(log, at, 5)               # the producer is known up to what is left
+        write(log, at, 5)               # the log knows the producer's last record that is left
     log.flush()
     assert values_of(log) == VALUES
     log.close()

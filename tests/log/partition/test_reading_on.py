@@ -1,4 +1,5 @@
-"""A reader that continues after its last batch does not wait for a batch that is not cached."""
+"""A reader that continues after its last batch finds the next batch without reading it from the
+disk, so it does not wait if the batch is not cached."""
 
 import pytest
 
@@ -14,7 +15,7 @@ VALUE = bytes(200)
 
 @pytest.fixture
 def log() -> PartitionLog:
-    """Ten batches of one size, with an index entry for each but the first."""
+    """A log of ten batches of one size, with an index entry for each but the first."""
     made = PartitionLog.open(FaultyDisk(), FakeClock(), "t-0", CONFIG)
     for _ in range(10):
         made.append_bytes(batch(VALUE, VALUE), 0)
@@ -23,7 +24,7 @@ def log() -> PartitionLog:
 
 @pytest.fixture
 def looked_at(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> list[range]:
-    """Records the bytes that are read from now on."""
+    """The ranges of the `.log` file that are read from now on."""
     found: list[range] = []
     read = FaultyFile.pread
 
@@ -42,7 +43,7 @@ def test_the_next_batch_is_found_without_a_look_at_it(
     size = log.size_bytes // 10
     for number in range(2, 8):
         looked_at.clear()
-        # A header is read with the bytes after it: only reads that begin there count.
+        # A read of an earlier header may reach into this batch, but no read begins there.
         found = log.slice(2 * number, 3 * size)
         assert (found.position, found.size) == (number * size, 3 * size)
         assert all(read.start < number * size for read in looked_at)

@@ -19,10 +19,10 @@ def open_log(disk: FaultyDisk, **config: int) -> PartitionLog:
 
 
 def flushed_without_room_for_its_epochs(disk: FaultyDisk) -> PartitionLog:
-    """A log of two batches that are on disk, while their leader epoch is not."""
+    """A log of two batches that are on disk, but whose leader epoch could not be written."""
     log = open_log(disk, segment_bytes=100)
     log.append_bytes(batch(b"a"), 7)
-    log.append_bytes(batch(b"b"), 7)        # in a segment of its own: the epochs need their file
+    log.append_bytes(batch(b"b"), 7)        # a second segment: now the log needs a file for epochs
     task = log.begin_flush()
     assert task is not None
     disk.errors = {"write": errno.ENOSPC}
@@ -33,7 +33,8 @@ def flushed_without_room_for_its_epochs(disk: FaultyDisk) -> PartitionLog:
 
 
 def aborted_without_room_for_its_index(disk: FaultyDisk) -> PartitionLog:
-    """A log with an aborted transaction whose marker used the last room of the disk."""
+    """A log with an aborted transaction; after its marker, the disk has no room for its index
+    entry."""
     log = open_log(disk)
     mark = build_marker(
         ControlType.ABORT, producer_id=5, producer_epoch=0, coordinator_epoch=0, timestamp=NOW_MS

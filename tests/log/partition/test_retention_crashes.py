@@ -19,7 +19,7 @@ SEEDS = 2_000
 
 
 class Story:
-    """A log whose beginning is deleted now and then."""
+    """A log whose first records are deleted now and then."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -29,7 +29,7 @@ class Story:
             segment_bytes=400, retention_bytes=self.random.choice([0, 700, 2000])
         )
         self.appended: list[bytes] = []
-        self.promised = 0                               # everything below was flushed
+        self.promised = 0                               # all records below it were flushed
         self.recovery_point = self.start_checkpoint = 0
         self.log = self.open()
 
@@ -67,7 +67,8 @@ class Story:
             raise AssertionError(f"seed {self.seed}") from error
 
     def check(self, before: PartitionLog) -> None:
-        """Check that all between the old log start and the promised end is there, unchanged."""
+        """Check that all records from the old log start to the promised end are there,
+        unchanged."""
         log = self.log
         assert log.damage is None, str(log.damage)
         assert self.start_checkpoint <= log.log_start_offset <= log.log_end_offset
@@ -80,7 +81,8 @@ class Story:
 
 
 def crashed(seed: int) -> Story:
-    """A story that ended at some operation; the power cut of its disk, if any, is still to come."""
+    """A story that stopped at some operation. The caller then calls `kill` or `cut_power` of its
+    disk."""
     story = Story(seed)
     with story.disk.stops_at(story.random.randrange(20, 300)):
         story.live(80)

@@ -20,7 +20,7 @@ CONFIG = LogConfig(segment_bytes=5_000, index_interval_bytes=100, retention_ms=H
 
 
 class FullDisk(FaultyDisk):
-    """A disk that may have no room for a byte, nor, with `names_too`, for another file."""
+    """A disk that, while `full`, has no room for a byte; with `names_too`, nor for another file."""
 
     full = names_too = False
 

@@ -1,7 +1,8 @@
-"""Producers' snapshots and power cuts: an older one revives no ended transaction.
+"""Producer snapshots survive power cuts, so that no ended transaction becomes open again.
 
-Compaction drops a marker once nothing of its transaction is left. If the power cut removed a newer
-snapshot, recovery would begin with one that knows the transaction as open, and never meet its end.
+Compaction drops a marker when nothing of its transaction is left. If a power cut removed the newest
+snapshot, recovery would begin with an older one, in which the transaction is open, and would not
+find the marker that ended it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from tests.log.batches import NOW_MS, batch, records_of
 
 
 def random_log(path: Path, seed: int, codec: int) -> tuple[PartitionLog, random.Random]:
-    """A log whose timestamps wander, some records without one, over several segments."""
+    """A log of one or more segments, and the random generator that made it. The timestamps go up
+    and down, and some records have none."""
     chance = random.Random(seed)
     config = LogConfig(segment_bytes=3000, index_interval_bytes=300, segment_ms=1 << 60)
     log = PartitionLog.open(Disk(), FakeClock(), f"{path}/t{seed}-0", config)
@@ -33,7 +34,7 @@ def random_log(path: Path, seed: int, codec: int) -> tuple[PartitionLog, random.
 
 
 def newest_of(records: list[Record], end: int) -> tuple[int, int, int] | None:
-    """The first of the newest records below `end`, by a scan of all of them."""
+    """The first of the records below `end` that have the largest timestamp, found by a scan."""
     times = [r.timestamp for r in records if r.offset < end and r.timestamp >= 0]
     if not times:
         return None
@@ -130,7 +131,7 @@ def test_the_newest_record_may_be_deleted(tmp_path: Path) -> None:
 def test_a_search_leaves_out_no_segment_while_retention_removes_older_ones(
     tmp_path: Path, newest: bool
 ) -> None:
-    """Between two steps of a search other work has its turn."""
+    """Other work, such as retention, may run between two steps of a search."""
     disk, clock, config = Disk(), FakeClock(), LogConfig(segment_bytes=1)
     log = PartitionLog.open(disk, clock, f"{tmp_path}/t-0", config)
     for at, time in enumerate((0, 1, 50, 3, 4, 5)):

@@ -1,4 +1,5 @@
-"""After any stop a log knows the newest timestamp of each segment, for look-ups and retention."""
+"""After any stop, a log knows the newest timestamp of each segment; look-ups and retention need
+it."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def rolled_log(disk: FaultyDisk) -> PartitionLog:
 
 
 def check_times(log: PartitionLog) -> None:
-    """Look-ups, and each segment's newest time, agree with a scan of the records."""
+    """Check that look-ups and each segment's newest time agree with a scan of the records."""
     records = records_of(log)
     times = [record.timestamp for record in records]
     for asked in {*times, *(time + 1 for time in times)}:
@@ -151,7 +152,8 @@ def test_a_segment_whose_first_batch_has_no_time_is_searched_all_the_same(lost: 
 
 
 def test_times_hold_wherever_the_power_went() -> None:
-    """Rolls, flushes, kills and power cuts at any operation, timestamps that go up and down."""
+    """Timestamps go up and down, and the log is rolled, flushed, and stopped at any operation by
+    kills and power cuts."""
     for seed in range(400):
         chance = random.Random(seed)
         disk = FaultyDisk(seed)
@@ -267,7 +269,7 @@ def test_a_full_disk_does_not_keep_a_log_from_its_recovery() -> None:
 
 
 def test_a_header_that_is_cut_off_has_no_timestamp() -> None:
-    """Not that of the bytes that were in memory."""
+    """It does not get the timestamp that an earlier read has left in memory."""
     disk = FaultyDisk()
     rolled_log(disk).close()
     segment = Segment(disk, OpenFiles(2), "/data/events-0", 0, 1000)

@@ -1,4 +1,5 @@
-"""Files beside a log are believed where they match its batches: epochs, producers, aborts."""
+"""Files beside a log (leader epochs, producers, aborted transactions) are believed if they match
+its batches."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ from tests.log.faulty_disk import FaultyDisk
 
 @pytest.fixture
 def log() -> PartitionLog:
-    """Offsets 0-1 of producer 7, 2 of nobody, 3-5 of producer 8, 6 of 7; epochs 1, 1, 3, 4; the
-    segments begin at 0, 2 and 6."""
+    """Four batches: offsets 0-1 of producer 7, offset 2 without a producer, offsets 3-5 of producer
+    8, and offset 6 of producer 7. Their leader epochs are 1, 1, 3 and 4. The segments begin at 0, 2
+    and 6."""
     log = PartitionLog.open(FaultyDisk(), FakeClock(), "/data/t-0")
     parts: list[tuple[tuple[bytes, ...], int, int]] = [
         ((b"a", b"b"), 7, 1), ((b"c",), -1, 1), ((b"d", b"e", b"f"), 8, 3), ((b"g",), 7, 4),
@@ -71,14 +73,14 @@ def test_behind_the_last_batch_and_before_the_first_segment_is_nothing(log: Part
     ([(1, 0), (3, 3), (4, 6)], True),
     ([(1, 1), (3, 3), (4, 6)], True),               # the log start was moved up
     ([(1, 0), (3, 3)], False),                      # the last epoch is missing
-    ([(3, 3), (4, 6)], True),                       # the first ones are not looked for
+    ([(3, 3), (4, 6)], True),                       # the first epochs may be missing
     ([], False),
     ([(1, 0), (3, 2), (4, 6)], False),              # offset 2 is of epoch 1
     ([(1, 0), (2, 3), (4, 6)], False),
-    ([(1, 0), (3, 4), (4, 6)], False),              # it began before
+    ([(1, 0), (3, 4), (4, 6)], False),              # epoch 3 began before
     ([(1, 0), (3, 3), (4, 5)], False),
     ([(0, 0), (3, 3), (4, 6)], False),
-    ([(1, 0), (3, 3), (4, 6), (5, 7)], True),       # it has no records yet
+    ([(1, 0), (3, 3), (4, 6), (5, 7)], True),       # epoch 5 has no records yet
     ([(1, 0), (3, 3), (4, 6), (5, 8)], False),      # beyond the log's end
     ([(1, 0), (3, 3), (5, 6)], False),
 ])
@@ -102,12 +104,12 @@ def snapshot(*states: tuple[int, int, int]) -> Producers:
     ([(7, 1, -1), (8, 5, -1)], True),
     ([(8, 5, -1)], False),                          # the newest producer is missing
     ([(7, 6, -1), (8, 4, -1)], False),              # no batch ends there
-    ([(7, 6, -1), (8, 1, -1)], False),              # another one's batch
+    ([(7, 6, -1), (8, 1, -1)], False),              # another producer's batch
     ([(7, 7, -1)], False),                          # beyond the snapshot
-    ([(7, 6, 3)], False),                           # the transaction is another one's
+    ([(7, 6, 3)], False),                           # another producer's transaction
     ([(7, 6, 0)], True),
     ([(7, 6, 7)], False),
-    ([(7, -1, -1)], True),                          # it has no batch
+    ([(7, -1, -1)], True),                          # producer 7 has no batch
     ([(7, 6, -1), (9, 0, -1)], False),
 ])
 def test_a_snapshot_is_believed_if_the_batches_are_its_producers(

@@ -1,5 +1,5 @@
-"""The background scrub finds damage that nobody has read yet, at its rate, and keeps its
-position."""
+"""The background scrub reads at its rate, finds damage that nobody has read yet, and keeps its
+position over restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Machine:
         self.steps = self.scrub.steps()
 
     def log(self, name: str = "t", batches: int = 0) -> PartitionLog:
-        """A log with three batches a segment, flushed."""
+        """A flushed log with three batches in each segment."""
         log = self.storage.get_or_create(name, 0, None, CONFIG)
         for at in range(batches):
             if at and at % 3 == 0:
@@ -164,7 +164,7 @@ def test_damage_is_found_after_a_start_that_has_cut_off_a_hole(tmp_path: Path) -
     (tmp_path / ".kafka_cleanshutdown").unlink()
     last = tmp_path / "t-0" / names(0)[0]
     stored = split(last.read_bytes())
-    last.write_bytes(stored[0] + bytes(len(stored[1])) + stored[2])     # after a power cut
+    last.write_bytes(stored[0] + bytes(len(stored[1])) + stored[2])     # as after a power cut
     (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1\n")
     machine = Machine(tmp_path, machine.clock)
     log = machine.log("t")
@@ -249,7 +249,7 @@ def test_a_restart_goes_on_where_the_scrub_was(tmp_path: Path) -> None:
             step.run()
             break
         else:
-            machine.clock.advance(30_000)       # slow enough to save the position in between
+            machine.clock.advance(30_000)       # so slow that the position is saved in between
     assert (tmp_path / PLACE).read_text().split("\n")[0] == "0"
     machine.storage.close()
     again = Machine(tmp_path, machine.clock)
@@ -287,7 +287,7 @@ def test_a_segment_that_ends_before_the_next_one_begins_is_damaged(tmp_path: Pat
     machine.log("t", 7)
     machine.storage.close()
     second = tmp_path / "t-0" / names(3)[0]
-    second.write_bytes(b"".join(split(second.read_bytes())[:-1]))   # while the broker was down
+    second.write_bytes(b"".join(split(second.read_bytes())[:-1]))   # the broker is down
     machine = Machine(tmp_path, machine.clock)
     log = machine.log("t")
     machine.round()

@@ -39,14 +39,14 @@ def begin(storage: Storage) -> Move:
 
 
 def step(move: Move, left: int = 300) -> None:
-    """Copy at most so many bytes of batches."""
+    """Copy at most `left` bytes of batches."""
     copy = move.plan(left)
     copy.run()
     move.note(copy)
 
 
 def end(move: Move) -> None:
-    """Swap the copy for the log, however much of it is still to copy."""
+    """Let the copy take the place of the log, however much is still to be copied."""
     move.prepare()
     move.storage.checkpoint()
     move.swap()

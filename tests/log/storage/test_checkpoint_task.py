@@ -1,4 +1,5 @@
-"""The files of a checkpoint: in the order in which a crash between two of them does no harm."""
+"""The files of a checkpoint are written in an order in which a crash between two of them does no
+harm."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def opened(disk: FaultyDisk, partitions: int) -> Storage:
 
 
 def gathered(storage: Storage, *marks: tuple[tuple[str, int], int]) -> tuple[CheckpointTask, int]:
-    """A checkpoint, and in how many steps it was gathered."""
+    """A checkpoint, and the number of steps in which it was gathered."""
     task = CheckpointTask(storage.disk)
     return task, len(list(checkpoint_steps(storage, task, marks)))
 

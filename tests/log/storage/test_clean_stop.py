@@ -1,4 +1,4 @@
-"""Which log directories a stop marks as clean: the next start believes their checkpoints."""
+"""Which log directories a stop marks as clean; the next start believes their checkpoints."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def test_a_stop_that_cannot_be_marked_is_told(stopping: Stopping, name: str) -> 
 def test_a_damage_that_no_checkpoint_shows_has_the_next_start_look(
     stopping: Stopping, written: int, marked: set[str]
 ) -> None:
-    """The log ends at 2. Where the checkpoints have more, every start notices it."""
+    """The damaged log ends at offset 2. If a checkpoint has a higher offset, every start notices
+    the damage, so the directory may be marked as clean."""
     log, home = stopping.log("t"), stopping.storage.directories[0]
     log.append_bytes(batch(b"more"), 0)
     log.flush()

@@ -1,4 +1,5 @@
-"""A deletion frees space: on a full disk, after an error in any of its steps, after a kill."""
+"""A deletion frees space, even on a full disk, after an error in any of its steps, or after a
+kill."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class FullDisk(FaultyDisk):
 def written(storage: Storage, topic_id: bytes) -> PartitionLog:
     log = storage.get_or_create("events", 0, topic_id, SMALL)
     for number in range(20):
-        # Index entries that are only in memory: closing the files has to write them.
+        # These batches leave index entries that are only in memory: closing has to write them.
         log.append_bytes(batch(b"%d" % number + bytes(2000), timestamps=[1000 + number]), 0)
     return log
 
@@ -61,7 +62,7 @@ def test_a_topic_deleted_on_a_full_disk_gives_its_room_back() -> None:
     assert told == [] and storage.directories[0].offline is None
     with pytest.raises(StorageFailed, match="its topic was deleted"):
         log.append_bytes(batch(b"x"), 0)
-    # The old files cannot be renamed: until they are deleted the name is not used again.
+    # The old files cannot be renamed, so their name is not used again until they are deleted.
     with pytest.raises(StorageFailed, match="files of a deleted topic of the same") as refused:
         storage.get_or_create("events", 0, NEW, SMALL)
     assert isinstance(refused.value.__cause__, OSError), "and is asked again: it passes"

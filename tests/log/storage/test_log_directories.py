@@ -1,4 +1,5 @@
-"""Which log directories a broker accepts: all of its own, with the metadata in the same one."""
+"""Which log directories a broker accepts: it notices missing directories, and refuses those of
+another kind of broker."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def opened(paths: list[Path], **options: object) -> Storage:
 
 
 def used(paths: list[Path], **options: object) -> list[str]:
-    """Start and stop a broker on them; returns their ids."""
+    """Start and stop a broker with these log directories; returns the directories' ids."""
     storage = opened(paths, **options)
     storage.close()
     return [directory.directory_id for directory in storage.directories]
@@ -133,7 +134,8 @@ def test_a_standalone_broker_and_a_member_refuse_each_others_directories(
 
 
 def test_a_directory_of_log_directories_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """As `ottla cluster start` makes them: `broker-1` looks like a partition's name."""
+    """`ottla cluster start` makes such directories: `broker-1` looks like the name of a
+    partition."""
     used([tmp_path / "all" / "broker-1"])
     with pytest.raises(StorageRefused, match=r"contains the log directory .*/all/broker-1\. "):
         opened([tmp_path / "all"])
@@ -193,7 +195,7 @@ def test_the_former_metadata_log_is_put_aside_and_shows_that_all_was_done(
     log.mkdir()
     (log / "kept").touch()
     if metadata[0] == "t":
-        (paths[0] / RESERVE).touch()                # of the metadata, which go to ZooKeeper
+        (paths[0] / RESERVE).touch()                # for the metadata, which move to ZooKeeper
     names = [str(paths[0])]
     directories = member_marks.open_stopped(Disk(), names)
     member_marks.begin(directories, "zk:2181")

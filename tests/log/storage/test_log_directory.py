@@ -1,4 +1,5 @@
-"""One log directory: whose it is, what its checkpoints say, and which of that still counts."""
+"""One log directory: to which broker it belongs, and which entries of its checkpoints still
+apply."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class WatchedDisk(Disk):
         return super().listdir(path)
 
     def read_bytes(self, path: str) -> bytes:
-        partition = path.split("/")[-2]  # no further up: a directory of pytest's may end in -0 too
+        partition = path.split("/")[-2]  # only this part: pytest's directories may end in -0 too
         if partition.endswith("-0"):
             self.looked_at.add(partition)
         return super().read_bytes(path)
@@ -81,7 +81,8 @@ def opened(storage: Storage, topic: str = "events", topic_id: bytes = TOPIC_ID) 
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Iterator[Path]:
-    """A directory with `events-0`, three records in epochs 2 and 5, closed cleanly."""
+    """A log directory after a clean stop: `events-0` has three records, in leader epochs 2 and
+    5."""
     storage = start(tmp_path)
     log = opened(storage)
     log.append_bytes(batch(b"a", b"b"), 2)
@@ -111,7 +112,7 @@ def test_a_start_looks_at_no_log_that_was_closed_cleanly(stopped: Path) -> None:
 
 
 def test_a_small_log_is_read_once(stopped: Path) -> None:
-    """A consumer that reads 10,000 of them waits for each use of the disk."""
+    """A consumer of 10,000 such logs waits for each use of the disk."""
     disk = CountedDisk()
     storage = start(stopped, disk)
     log = opened(storage)
@@ -250,7 +251,8 @@ def test_retention_looks_at_a_log_when_something_in_it_is_old_enough(stopped: Pa
 def test_retention_opens_no_log_in_which_it_deletes_nothing(
     tmp_path: Path, records: int, cleanup: str
 ) -> None:
-    """A log without records, or with cleanup.policy=compact, however old it is."""
+    """These are logs without records, and logs with cleanup.policy=compact, however old they
+    are."""
     config = CONFIG._replace(cleanup_policy=frozenset({cleanup}))
     storage = start(tmp_path)
     log = storage.get_or_create("events", 0, TOPIC_ID, config)

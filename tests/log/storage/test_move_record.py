@@ -1,4 +1,4 @@
-"""A start completes the moves that were final, however far each had got, and no other moves."""
+"""A start completes each move that has a record, however far it had got, and no other moves."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tests.log.storage.moves import (
 
 
 def test_an_old_copy_that_comes_back_does_not_win() -> None:
-    """The two directories may be on two disks, one of which loses its rename."""
+    """The two directories may be on two disks, and one of the disks may lose the rename."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     log = open_log(storage)
@@ -54,8 +54,8 @@ def test_an_old_copy_that_comes_back_does_not_win() -> None:
 
 
 def test_a_partition_that_has_moved_away_is_not_missed_where_it_was() -> None:
-    """Its former directory keeps the record of an earlier move, as while a third directory is away,
-    and a crash leaves the checkpoint of before."""
+    """The former directory still has the record of an earlier move, as it does while a third
+    directory is missing. After a crash, its checkpoint is the one from before the second move."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     for topic in "events", "earlier":
@@ -90,7 +90,7 @@ def disk_of(storage: Storage) -> FaultyDisk:
 
 
 def live(storage: Storage, chance: random.Random, told: dict[str, int]) -> None:
-    """A log that is written and moved to and fro; `told` is what was promised."""
+    """Write a log and move it to and fro; `told` gets what was promised."""
     log = open_log(storage)
     for _ in range(3):
         move = None
@@ -135,7 +135,7 @@ def test_a_move_that_a_crash_stops_anywhere_leaves_one_copy_with_everything(powe
         except PowerCut:
             stopped += 1
         for _ in range(3):
-            # The recovery is stopped too.
+            # Stop the recovery too.
             (disk.cut_power if power else disk.kill)()
             disk.stop_at = disk.operations + chance.randrange(1, 30)
             try:
@@ -165,7 +165,7 @@ def test_a_move_that_a_crash_stops_anywhere_leaves_one_copy_with_everything(powe
 
 
 def moved_while_compacted(storage: Storage, told: dict[bytes, bytes]) -> None:
-    """A compacted log that is written, moved and cleaned, all at the same time."""
+    """Write, move and compact a log at the same time; `told` gets each key's last value."""
     log = open_log(storage, COMPACT)
 
     def write(numbers: range) -> None:

@@ -63,7 +63,8 @@ def test_a_step_copies_only_what_the_copy_does_not_have() -> None:
 
 
 def large_log(storage: Storage, mebibytes: int) -> PartitionLog:
-    """A log with two sealed segments of so many batches, a little more than a MiB each."""
+    """A log with two sealed segments of `mebibytes` batches; each batch is a little larger than a
+    MiB."""
     log = open_log(storage, LogConfig())
     for _ in range(2):
         for _ in range(mebibytes):

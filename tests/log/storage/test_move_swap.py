@@ -1,4 +1,4 @@
-"""The swap of a move: what the target knows before it, and which side counts if it fails."""
+"""The swap of a move: what the target has to know before it, and which copy applies if it fails."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def test_a_compaction_or_a_cut_meanwhile_has_to_be_told_to_the_target_again() ->
 
 
 def test_a_log_that_moves_away_and_back_while_it_is_compacted_keeps_everything() -> None:
-    """The compaction's files are in the directory that was left; its path is the same again."""
+    """The first move leaves the files of the pass behind. After the second move, the path of the
+    log is the same again."""
     for paused in range(40):
         storage = open_storage(FaultyDisk())
         log = open_log(storage, COMPACT)

@@ -62,7 +62,7 @@ def test_a_moved_log_goes_on_with_all_that_it_knew() -> None:
 
 
 def test_a_transaction_index_that_is_rebuilt_meanwhile_is_taken_along() -> None:
-    """After a power cut it may be gone, which the checkpoint of its size tells."""
+    """After a power cut, the index may be missing; the checkpoint of its size shows this."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     log = open_log(storage)
@@ -83,7 +83,7 @@ def test_a_transaction_index_that_is_rebuilt_meanwhile_is_taken_along() -> None:
     assert log.aborted_transactions(0, 9) == [expected], "it was rebuilt for this reader"
     log.flush()
     end(move)
-    log.segments[0].close()             # as to open others: the file is read again
+    log.segments[0].close()             # so that the index file is read again
     assert log.aborted_transactions(0, 9) == [expected]
     storage.close()
     assert open_log(open_storage(disk)).aborted_transactions(0, 9) == [expected]

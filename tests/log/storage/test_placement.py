@@ -1,4 +1,4 @@
-"""Which log directory gets a new log, and which of several has a partition."""
+"""Which log directory gets a new log, and which of several directories has a partition."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""After a crash logs are recovered in threads before anyone asks for them; and what is done about a
-log that cannot be opened."""
+"""After a crash, logs are recovered in threads before anyone asks for them. A log that cannot be
+opened is offline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log_of(storage: Storage, number: int, topic_id: bytes = ID) -> list[bytes | 
 
 
 def keys(recoveries: list[list[LogRecovery]]) -> list[set[int]]:
-    """The partitions' numbers, by directory."""
+    """The numbers of the partitions that are recovered, as one set for each directory."""
     parts = sorted(recoveries, key=lambda part: part[0].home.path)
     return [{each.key[1] for each in part} for part in parts]
 

@@ -1,4 +1,5 @@
-"""What is removed from log directories, and when: each thing once, by time that passes."""
+"""What is removed from log directories, and when: each file and directory once, after a time that
+the wall clock does not change."""
 
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ def test_a_directory_that_kept_its_name_is_removed_before_the_name_is_free(
 
 
 def test_the_id_of_its_topic_is_the_last_file_of_a_directory_to_go(disk: FaultyDisk) -> None:
-    """Without it, what a crash left could be taken for the directory of a new topic."""
+    """Without the id, a directory that a crash left could be taken for that of a new topic."""
     disk.makedirs("/a/t-0")
     for name in ("a.log", "partition.metadata", "z.log"):
         disk.write_atomically(f"/a/t-0/{name}", b"")

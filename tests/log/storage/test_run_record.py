@@ -22,11 +22,11 @@ STOPPED = RunRecord(7, "boot-1", "true", clean=True)
         ([RAN], "boot-1", "crash"),
         ([RAN], "boot-2", "machine"),
         ([RunRecord(7, "boot-1", "always")], "boot-2", "crash"),
-        ([RunRecord(6, "boot-1", "always")], "boot-1", "machine"),      # an older copy of it
+        ([RunRecord(6, "boot-1", "always")], "boot-1", "machine"),      # an older copy
         ([RunRecord(6, "boot-1", "true", clean=True)], "boot-1", "machine"),
         ([RunRecord(7, "", "true")], "", "machine"),        # a system that has no boot id
         ([STOPPED, None], "boot-1", "machine"),
-        ([STOPPED, RAN], "boot-1", "crash"),                # the worst directory counts
+        ([STOPPED, RAN], "boot-1", "crash"),                # the worst result applies
         ([], "boot-1", "lost"),
     ],
 )

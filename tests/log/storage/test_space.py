@@ -52,7 +52,7 @@ def test_a_full_directory_has_space_again_once_plenty_is_free_and_a_file_can_be_
     space.refused(OSError(ENOSPC, "no more"))
     disk.free = PLENTY_BYTES_MAX
     for operation in ("write", "reserve"):
-        disk.errors = {operation: EDQUOT}       # a quota does not show in what is free
+        disk.errors = {operation: EDQUOT}       # free space does not show a quota
         assert not space.note(space.measure(), 0) and space.full
     disk.errors = {}
     assert space.note(space.measure(), 0) and not space.full
@@ -78,7 +78,7 @@ def test_where_plenty_is_never_free_it_has_space_again_once_writing_has_worked_f
 
 
 def test_a_directory_that_is_full_again_soon_stays_so_for_twice_as_long(disk: FaultyDisk) -> None:
-    """Else replicas would leave and return each minute."""
+    """Otherwise replicas would leave and rejoin the ISR each minute."""
     space = Space(disk, "/data")
     disk.free = PLENTY_BYTES_MAX - 1
 
@@ -102,7 +102,7 @@ def test_plenty_is_a_twentieth_of_a_small_file_system() -> None:
 
 
 def full_again(space: Space, disk: FaultyDisk, now: float) -> None:
-    """Full at `now`, and with space again as soon as it can be."""
+    """Make the directory full at `now`, and let it have space again as soon as possible."""
     space.refused(OSError(ENOSPC, "no more"))
     space.note(space.measure(), now)
     assert not space.note(space.measure(), now + space.settled_seconds - 1)

@@ -1,4 +1,5 @@
-"""All logs of a broker: reopened after a stop, locked, identified, deleted in two steps."""
+"""All logs of a broker: they are reopened after a stop and deleted in two steps, and their
+directories are locked and identified."""
 
 import itertools
 from errno import EMFILE, ENOSPC
@@ -151,7 +152,7 @@ def test_a_clean_stop_removes_the_files_that_wait_for_their_removal(tmp_path: Pa
     log.append_bytes(batch(b"a"), 0)
     left = [f"{tmp_path}/events-0/{base:020d}.log.deleted" for base in range(2)]
     Path(left[0]).touch()
-    storage.deletions.add_files(left, CONFIG.file_delete_delay_ms)      # one is gone already
+    storage.deletions.add_files(left, CONFIG.file_delete_delay_ms)      # the second is gone already
     storage.close()
     assert not list(tmp_path.glob("events-0/*.deleted"))
 

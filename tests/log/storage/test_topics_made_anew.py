@@ -25,7 +25,7 @@ def open_storage(disk: Disk, *directories: str) -> Storage:
 
 
 def written(storage: Storage, topic_id: bytes, values: range, start: int = 0) -> PartitionLog:
-    """The topic's log with these values, on disk."""
+    """The topic's log, after these values were flushed to it; the log then begins at `start`."""
     log = storage.get_or_create(*KEY, topic_id, SMALL)
     for number in values:
         log.append_bytes(batch(b"%d" % number), 0)
@@ -99,8 +99,8 @@ def test_a_crash_anywhere_in_a_checkpoint_shows_no_topic_what_is_anothers() -> N
 
 @pytest.mark.parametrize("topic_id", [OLD, NEW], ids=["of the same topic", "of an older topic"])
 def test_a_high_watermark_in_another_directory_is_not_that_of_the_log(topic_id: bytes) -> None:
-    """It may be above what is committed of this log: the copy in that directory was not deleted, as
-    the directory had failed."""
+    """The other directory has failed, so its copy was not deleted. That copy's high watermark may
+    be above the committed records of this log."""
     disk = FaultyDisk()
     storage = open_storage(disk, "/a", "/b")
     storage.started = True
@@ -148,7 +148,7 @@ def test_a_checkpoint_of_kafka_or_an_earlier_version_still_counts() -> None:
     disk.unlink("/a/.ottla-topic-ids")
     log = open_storage(disk).get_or_create(*KEY, OLD, SMALL)
     assert (log.log_start_offset, log.recovery_point) == (8, 20)
-    # From then on its topic is recorded, before anything else is written.
+    # The topic of the entries is recorded now, before anything else is written.
     assert disk.exists("/a/.ottla-topic-ids")
 
 
@@ -171,12 +171,12 @@ def test_partitions_of_two_topics_of_one_name_in_two_directories_are_told_apart(
     storage.checkpoint()
     old = storage.homes[KEY].path
     storage.delete(*KEY)
-    storage.get_or_create("other", 0, NEW, SMALL)       # it is the fuller one now
+    storage.get_or_create("other", 0, NEW, SMALL)       # `old` has more partitions now
     assert storage.homes["other", 0].path == old
     log = written(storage, NEW, range(5))
     assert not log.directory.startswith(old)
     (gone,) = [name for name in disk.listdir(old) if name.endswith("-delete")]
-    disk.rename(f"{old}/{gone}", f"{old}/events-0")     # as before its rename was durable
+    disk.rename(f"{old}/{gone}", f"{old}/events-0")     # as if the rename was lost
     for ask in (NEW, OLD):
         again = FaultyDisk()
         again.names = dict(disk.names)
@@ -194,7 +194,7 @@ def test_a_torn_topic_id_is_no_proof_that_a_directory_is_the_topics() -> None:
     del disk.inode("/a/events-0/partition.metadata").content[10:]
     log = open_storage(disk).get_or_create(*KEY, NEW, SMALL)
     assert values_of(log) == []
-    # If a checkpoint has the topic, its log was complete once, and is kept.
+    # If a checkpoint has the topic, the log was complete once, so it is kept.
     disk = FaultyDisk()
     storage = open_storage(disk)
     written(storage, OLD, range(3))
@@ -204,7 +204,8 @@ def test_a_torn_topic_id_is_no_proof_that_a_directory_is_the_topics() -> None:
 
 
 def test_a_moves_record_does_not_delete_the_log_of_a_topic_made_anew() -> None:
-    """The record counts for the topic that was moved; a log of that name elsewhere is newer."""
+    """The record applies to the topic that was moved. The log of that name in the other directory
+    belongs to a newer topic."""
     disk = FaultyDisk()
     storage = open_storage(disk, "/a", "/b")
     written(storage, OLD, range(10))
@@ -285,7 +286,7 @@ def test_a_topic_made_anew_while_a_checkpoint_is_gathered_gets_nothing_of_the_ol
 
 
 def test_a_directory_without_an_id_and_without_records_is_in_nobodys_way() -> None:
-    """A disk that fails while a partition gets its directory leaves one without an id."""
+    """Such a directory is left if a disk fails while a partition's directory is made."""
     disk = FaultyDisk()
     written(open_storage(disk, "/a", "/b"), NEW, range(5))
     other = "/b" if disk.exists("/a/events-0") else "/a"

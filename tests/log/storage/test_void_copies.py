@@ -1,6 +1,6 @@
-"""While a log directory is missing, a replica in it is removed from the broker and assigned to it
-again: the replica begins empty in another directory. When the first directory is present again, the
-copy in it does not count."""
+"""While a log directory is missing, a replica in it is removed from the broker, then assigned to
+the broker again. It begins empty in another directory. When the first directory is present again,
+its copy is void."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def append(storage: Storage, value: bytes) -> str:
 
 
 def fail(storage: Storage, disk: FaultyDisk, directory: str) -> None:
-    """A directory fails under a broker that goes on."""
+    """Let a directory fail while the broker runs on."""
     disk.failing, disk.errors = f"{directory}/", {"write": EIO, "sync": EIO, "name": EIO}
     storage.logs[KEY].fail("the disk is gone")
 
 
 def given_back(disk: FaultyDisk, missed: bool) -> tuple[str, str]:
-    """Its former and its present directory; `missed` where the broker was restarted meanwhile,
-    without the former one."""
+    """Let the directory of a replica fail, remove the replica, and assign it again; returns its
+    former and its present directory. With `missed`, the broker is restarted before it is assigned
+    again, without the former directory."""
     storage = open_storage(disk, "/a", "/b")
     storage.started = True
     former = append(storage, b"former")
@@ -85,8 +86,8 @@ def test_neither_copy_counts_once_the_replica_has_moved_again() -> None:
 
 
 def test_a_partition_that_was_begun_without_a_directory_is_not_taken_for_hidden_in_it() -> None:
-    """It has no records yet: of a partition found nowhere a start assumes that it is where it
-    cannot look."""
+    """The partition has no records yet. For a partition that is found nowhere, a start assumes that
+    it is in a directory that cannot be read."""
     disk = FaultyDisk()
     storage = open_storage(disk, "/a", "/b")
     storage.started = True

@@ -1,4 +1,5 @@
-"""A restored backup is adopted: nothing is led, and no id assigned, before all logs are known."""
+"""The adoption of a restored backup: there are no leaders and no new producer ids before all
+brokers have reported their logs."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def broker(node_id: int, epoch: int, incarnation: str) -> BrokerImage:
 
 
 def backup(count: int = 1) -> MetadataImage:
-    """Three brokers have been there, with a topic; all of them are gone."""
+    """An image with a topic of `count` partitions on three brokers, all of which are gone."""
     image = MetadataImage.empty("c").apply([
         TopicCreated("t", b"t" * 16, (PartitionState(1, 5, ALL, ALL),) * count)
     ])
@@ -91,7 +92,8 @@ def test_nobody_leads_and_no_ids_are_given_before_all_brokers_have_reported() ->
 
 
 def test_epochs_and_ids_go_on_above_the_highest_of_all_logs() -> None:
-    """However often the same backup is restored: each time the logs have what the last one gave."""
+    """The same backup is restored several times. Each time, the logs have the epoch and the ids
+    that were assigned after the restore before."""
     held, before = HELD, HELD
     for _ in range(3):
         image = backup()
@@ -124,7 +126,8 @@ def test_one_that_has_read_no_more_than_the_backup_has_nothing_to_report() -> No
 
 
 def test_a_live_cluster_waits_for_nobody() -> None:
-    """One broker has lost its checkpoint, another one is down."""
+    """Broker 1 already works with the metadata. Broker 2 has lost its checkpoint, so it sends a
+    report. Broker 3 is down, but is not awaited."""
     image = registered(backup(), 1, adopts=False)
     image = reported(image, 2, HELD)
     assert image.adopting == BackupAdopting((), *HELD)
@@ -138,7 +141,8 @@ def test_a_report_that_is_repeated_changes_nothing() -> None:
 def test_a_large_topic_outdoes_older_logs_in_several_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of it all would not fit, and another controller goes on where one has stopped."""
+    """One entry could not hold all changes. If a controller stops in between, the next one
+    continues."""
     monkeypatch.setattr(adoption, "PARTITIONS_AT_A_TIME", 2)
     image = replace(backup(5), adopting=BackupAdopting((), *HELD))
     more = []
@@ -163,7 +167,7 @@ def test_an_adoption_survives_its_controller() -> None:
 
 
 def test_a_leader_epoch_that_is_raised_is_a_change_of_its_partition() -> None:
-    """Leaders and followers take no older state for a newer one."""
+    """Otherwise leaders and followers could take an older state for the newer one."""
     image = reported(backup(), 1, HELD)
     before = image.topics["t"].partitions[0].partition_epoch
     image = image.apply(outdo_logs(image, "t", 0).records)

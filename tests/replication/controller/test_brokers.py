@@ -1,4 +1,4 @@
-"""Leaders follow the live brokers: absent ones lead nothing, and committed records stay."""
+"""Leaders change as brokers come and go: absent brokers lead nothing, committed records stay."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def broker(node_id: int, epoch: int = 1, incarnation: str = "i") -> BrokerImage:
 
 
 def cluster(*states: PartitionState, there: tuple[int, ...] = (1, 2, 3)) -> MetadataImage:
-    """Brokers under epoch 1, and a topic with these partitions."""
+    """An image with brokers of epoch 1, and a topic with these partitions."""
     image = MetadataImage.empty("c").apply(BrokerRegistered(broker(n)) for n in there)
     return image.apply([TopicCreated("t", b"t" * 16, states)])
 
 
 def partitions(image: MetadataImage) -> list[tuple[int, int, tuple[int, ...], int]]:
-    """Leader, leader epoch, in-sync replicas and partition epoch of each."""
+    """Leader, leader epoch, in-sync replicas and partition epoch of each partition."""
     return [
         (s.leader, s.leader_epoch, s.isr, s.partition_epoch) for s in image.topics["t"].partitions
     ]
@@ -237,7 +237,7 @@ def test_gone_and_registered_are_records_of_one_image() -> None:
 def test_a_decision_says_whether_another_one_is_needed(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """It changes two partitions at most."""
+    """In this test, a decision changes two partitions at most."""
     monkeypatch.setattr(decisions, "PARTITIONS_AT_A_TIME", 2)
     image = cluster(*[THREE] * count)
 

@@ -1,4 +1,4 @@
-"""Decisions about settings: a resource changes as a whole, and only as its rules allow."""
+"""Decisions about settings: all changes of a resource are made or none, as its rules allow."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def after(image: MetadataImage, *changes: ConfigChange, **fields: Any) -> dict[s
 
 @pytest.fixture
 def image() -> MetadataImage:
-    """A topic with two settings of its own."""
+    """An image with a topic that has two settings of its own."""
     made = with_topics(brokers(1), t=1)
     return made.apply([ConfigSet("topic", "t", "a", "1"), ConfigSet("topic", "t", "b", "2")])
 
@@ -193,7 +193,8 @@ def test_a_brokers_setting_is_written_again_since_its_file_may_have_changed() ->
 
 
 def cluster(**extra: PartitionExtra) -> MetadataImage:
-    """A cluster with a controller, and topics of one partition each."""
+    """A cluster with a controller, and topics of two partitions; the first partition of each topic
+    has this `PartitionExtra`."""
     image = brokers(1, 2, 3).apply([ControllerElected(1, 1), ConfigSet("broker", "", MIN_ISR, "2")])
     return image.apply([
         TopicCreated(name, name.encode() * 16, (
@@ -229,7 +230,7 @@ def eligible(image: MetadataImage) -> dict[str, PartitionExtra | None]:
 
 
 def test_a_new_min_isr_leaves_nobody_eligible_where_it_counts() -> None:
-    """With a lower value the high watermark may move without them."""
+    """With a lower value, the high watermark may advance without the eligible replicas."""
     image = cluster(t=ELIGIBLE, u=ELIGIBLE, v=PartitionExtra(doubtful=(1,)))
 
     def altered(alteration: Alteration) -> dict[str, PartitionExtra | None]:

@@ -1,4 +1,5 @@
-"""Replicas in failed log directories: they lead nothing, and leave where others have everything."""
+"""Replicas in failed log directories lead nothing, and leave the in-sync set if other replicas have
+everything."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from tests.replication.controller.world import THREE, World
 def report(
     world: World, node_id: int, directory_id: bytes = LOST, index: int = 0, topic: bytes = b"t" * 16
 ) -> int:
-    """One replica is in this directory; returns the error code."""
+    """Report that a replica is in this directory; returns the error code."""
     made = AssignReplicasToDirsRequest.Directory
     item = made.Topic(topic_id=topic, partitions=[made.Topic.Partition(partition_index=index)])
     decision = assign_replicas(world.image, AssignReplicasToDirsRequest(
@@ -32,7 +33,7 @@ def report(
 
 
 def join(world: World, *nodes: int) -> int:
-    """The leader proposes an in-sync set; returns the error code."""
+    """Let the leader propose an in-sync set; returns the error code."""
     made = AlterPartitionRequest.Topic
     row = made.Partition(
         partition_index=0, leader_epoch=world.state.leader_epoch,
@@ -82,7 +83,8 @@ def test_the_only_replica_in_sync_is_waited_for_until_its_directory_is_back() ->
     world.back(2, "crash")
     assert world.state.leader == -1, "another one may lack what was acknowledged"
     world.back(1, "crash")
-    # The run record could not be removed from a failed disk: the image remembers the failure.
+    # The broker says "crash", as the run record stays on a failed disk. But the image remembers
+    # that the directory had failed.
     assert (world.state.leader, world.extra.doubtful, world.extra.offline) == (-1, (1,), ())
     assert list(leaderless(world.image, False)) == [("t", 0, (1, 2, 3), False)]
     assert world.elect({1: (5, 90), 2: (4, 100), 3: (5, 10)}) == 1
@@ -107,8 +109,8 @@ def test_an_eligible_replica_whose_directory_fails_is_none_any_more() -> None:
 
 def test_an_eligible_replica_that_takes_over_from_a_failed_one_does_not_make_that_one_eligible(
 ) -> None:
-    """A damaged log is repaired while its broker runs: it is shorter when it is reported as
-    working, and nobody doubts it then."""
+    """A damaged log is repaired while its broker runs. When it is reported as working, it is
+    shorter, but is not marked as doubtful."""
     world = World(THREE._replace(isr=(1,), extra=PartitionExtra(elr=(2,))))
     world.gone(2)
     assert report(world, 1) == 0

@@ -1,4 +1,5 @@
-"""Who leads: trusted replicas, eligible ones (KIP-966), the longest log where nobody is trusted."""
+"""Who leads: a trusted replica, an eligible one (KIP-966), or the one with the longest log if no
+replica is trusted."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def test_nobody_takes_over_from_the_only_one_in_sync_while_it_stops() -> None:
 
 
 def test_the_stop_of_a_follower_moves_no_leader() -> None:
-    """Not to the preferred replica either: that is the rebalance's, if it is enabled."""
+    """Leadership does not move to the preferred replica either. Only leader rebalancing does this,
+    if it is enabled."""
     world = World(THREE._replace(leader=2))
     decision = controlled_shutdown(world.image, 3, 1)
     assert decision.result
@@ -109,8 +111,8 @@ def test_a_live_leader_keeps_its_partition_whoever_comes_and_goes() -> None:
 
 
 def test_a_stop_leaves_no_gone_leader_alone_in_sync() -> None:
-    """What a gone broker led is repaired in several decisions if it is much; one may come before
-    that in which another stops, the last that has everything."""
+    """If a gone broker led many partitions, their repair takes several decisions. Before the last
+    of them, another broker may stop, which is the last live one that has everything."""
     world = World(THREE._replace(isr=(1, 3)), min_isr=1)
     others = {node: broker for node, broker in world.image.brokers.items() if node != 1}
     world.image = replace(world.image, brokers=others)
@@ -154,7 +156,7 @@ def test_a_missing_log_leaves_an_in_sync_set_though_the_others_are_away() -> Non
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 def test_after_a_backup_of_the_metadata_the_longest_log_of_all_replicas_leads(stop: str) -> None:
-    """In-sync sets are those of the backup: whoever is in them may have left since."""
+    """The in-sync sets are those of the backup, and their members may have left them since."""
     world = World(THREE._replace(isr=(1,)), min_isr=1)
     world.image = replace(world.image, brokers={}, former=world.image.brokers)
     world.back(1, stop, adopts=True)

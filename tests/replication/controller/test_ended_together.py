@@ -1,5 +1,5 @@
-"""Replicas that stop at one moment while another broker lives: the one whose session ends last does
-not lead before those that ended shortly before it have reported their logs."""
+"""Replicas stop at the same moment while another broker lives. The replica whose session ends last
+does not lead before the replicas whose sessions ended shortly before have reported their logs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TWO = PartitionState(1, 5, (1, 2), (1, 2), 7)
 
 
 def both_gone(min_isr: int = 1) -> World:
-    """1 and 2 lose their power, 3 lives."""
+    """Brokers 1 and 2 lose power at the same moment; broker 3 lives."""
     world = World(TWO, min_isr)
     world.gone(1)
     world.gone(2, company=(1,))
@@ -84,7 +84,7 @@ def test_one_that_outlived_the_other_waits_for_nobody() -> None:
 
 
 def test_one_that_had_gone_before_it_goes_again_with_the_last_one_is_waited_for() -> None:
-    """It returned, but was not in sync again: its log may be longer."""
+    """The replica returned in between, but did not get in sync again. Its log may be longer."""
     world = World(PartitionState(2, 5, (1, 2), (1, 2), 7), min_isr=1)
     world.gone(1)
     world.back(1, "crash")

@@ -1,4 +1,4 @@
-"""Levels of features: all updates of a request or none; a level of 0 is a decision that stays."""
+"""Levels of features: all updates of a request are made or none; a level of 0 is remembered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_refused_feature_names_those_that_there_are() -> None:
 
 
 def test_no_level_is_set_whose_brokers_would_ignore_an_acl_that_exists() -> None:
-    """A DENY for a network would protect nobody at such a broker."""
+    """Such a broker would ignore the DENY, so clients in its network would have access."""
     name = "metadata.version"
     supported = {name: (NETWORKS_FROM - 2, NETWORKS_FROM + 1)}
     image = MetadataImage.empty().apply([FeatureSet(name, NETWORKS_FROM + 1)])

@@ -31,7 +31,7 @@ def asked(
     leader_epoch: int = 4, partition_epoch: int = 7, index: int = 0, topic_id: bytes = TOPIC_ID,
     image: MetadataImage = IMAGE,
 ) -> tuple[int, MetadataImage]:
-    """The error code of a proposal, and the image after it."""
+    """Propose an in-sync set; returns the error code and the image afterwards."""
     made = AlterPartitionRequest.Topic
     row = made.Partition(
         partition_index=index, leader_epoch=leader_epoch, partition_epoch=partition_epoch,
@@ -72,16 +72,16 @@ def test_what_is_so_already_changes_nothing() -> None:
 @pytest.mark.parametrize(("options", "code"), [
     ({"topic_id": b"\x06" * 16}, 100),
     ({"index": 1}, 3),
-    ({"leader_epoch": 5}, 41),                      # it knows of a newer controller's decision
+    ({"leader_epoch": 5}, 41),                      # the leader knows a newer controller's decision
     ({"partition_epoch": 8}, 41),
     ({"leader_epoch": 3}, 74),
-    ({"broker": (2, 102)}, 42),                     # it does not lead
+    ({"broker": (2, 102)}, 42),                     # not the leader
     ({"partition_epoch": 6}, 95),
     ({"members": ((2, 102), (3, 103))}, 42),        # without its leader
     ({"members": ((1, 101), (4, 104))}, 42),        # no replica
     ({"members": ((1, 101), (3, 103), (3, 103))}, 42),
     ({"members": ((1, 101), (3, 99))}, 107),        # a former incarnation (KIP-903)
-    ({"members": ((1, 101), (3, 99)), "partition_epoch": 6}, 95),   # epochs are tested first
+    ({"members": ((1, 101), (3, 99)), "partition_epoch": 6}, 95),   # its epoch is tested first
 ])  # fmt: skip
 def test_refused(options: dict[str, object], code: int) -> None:
     assert asked(**options)[0] == code              # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_a_broker_of_another_epoch_is_not_listened_to() -> None:
 
 
 def test_a_leader_of_an_earlier_version_names_topics_and_knows_no_epochs() -> None:
-    """Versions 0 and 1 have names, and up to 2 no epochs of the members."""
+    """Versions 0 and 1 have topic names. Versions up to 2 have no broker epochs of the members."""
     assert asked(((1, -1), (2, -1), (3, -1)))[0] == 0
     for epoch in (-2, 0):
         assert asked(((1, 101), (3, epoch)))[0] == 107

@@ -42,7 +42,7 @@ LED_BY_NOBODY = ALL._replace(leader=NO_LEADER)
 
 
 def cluster(*nodes: int, then: tuple[MetadataRecord, ...] = ()) -> MetadataImage:
-    """These brokers, broker 1 under epoch 101 and so on."""
+    """An image with these brokers, after the records `then`; the epoch of broker n is 100 + n."""
     return MetadataImage.empty("c").apply([
         *(BrokerRegistered(BrokerImage(node, 100 + node, (), None, "i")) for node in nodes), *then,
     ])

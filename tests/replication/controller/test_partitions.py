@@ -36,7 +36,7 @@ TOPIC = "t"
 
 
 def image_of(*states: PartitionState) -> MetadataImage:
-    """Brokers 1 and 2, and a topic with these partitions."""
+    """An image with brokers 1 and 2, and a topic with these partitions."""
     return brokers(1, 2).apply([TopicCreated(TOPIC, b"\1" * 16, states)])
 
 
@@ -64,7 +64,8 @@ def test_the_preferred_replica_leads_where_it_is_in_sync() -> None:
 
 
 def test_a_preferred_replica_that_is_shutting_down_is_not_elected() -> None:
-    """It has handed over already, and may be gone before it hears that it leads again."""
+    """Its broker has handed over its partitions, and may be gone before it hears that it leads
+    again."""
     image = image_of(LED_BY_2).apply([BrokerLeaving(1)])
     decision = elect_leaders(image, ElectionType.PREFERRED, [(TOPIC, 0)])
     [error] = decision.result
@@ -164,7 +165,8 @@ def test_a_replica_that_is_away_may_stay_and_no_other_absent_broker_may_come() -
 
 
 def test_a_wanted_replica_that_is_away_does_not_hold_up_the_others() -> None:
-    """1, 2, 9 become 2, 3, 9 while broker 9 is down: as in Apache Kafka, 3 is waited for alone."""
+    """The replicas 1, 2, 9 become 2, 3, 9 while broker 9 is down. As in Apache Kafka, only replica
+    3 is waited for."""
     image = brokers(1, 2, 3)
     moves = PartitionState(
         1, 4, (2, 3, 9, 1), (1, 2), 7, PartitionExtra(adding=(3,), removing=(1,))
@@ -175,7 +177,7 @@ def test_a_wanted_replica_that_is_away_does_not_hold_up_the_others() -> None:
 
 
 def test_a_reassignment_leaves_as_many_in_sync_as_acks_all_needs() -> None:
-    """1 and 2 go, 3 comes, and broker 9 stays, which is down."""
+    """The replicas 1, 2, 9 become 3, 9 while broker 9 is down."""
     image = brokers(1, 2, 3)
     moves = PartitionState(
         1, 4, (3, 9, 1, 2), (1, 2, 3), 7, PartitionExtra(adding=(3,), removing=(1, 2))
@@ -205,8 +207,8 @@ def test_a_reassignment_in_progress_is_cancelled_or_replaced() -> None:
 
 
 def test_a_reassignment_that_min_insync_replicas_holds_up_ends_once_that_is_lowered() -> None:
-    """1 becomes 2, 9, and broker 9 is down. With min.insync.replicas=2 it had to wait; requested
-    once more with 1, it does not."""
+    """The replica 1 becomes 2, 9 while broker 9 is down. With min.insync.replicas=2, the
+    reassignment has to wait. If it is requested again with min.insync.replicas=1, it ends."""
     waits = PartitionState(1, 1, (2, 9, 1), (1, 2), 1, PartitionExtra(adding=(2,), removing=(1,)))
     assert completed(image_of(waits), waits, 2) is waits
     assert reassigned(waits, (2, 9)) == PartitionState(2, 2, (2, 9), (2,), 2)
@@ -243,7 +245,8 @@ def test_a_replica_that_joins_completes_the_reassignment() -> None:
 def test_an_unclean_election_of_the_only_wanted_replica_completes_the_reassignment(
     by_setting: bool,
 ) -> None:
-    """Nothing else would: the one that goes will not return, and nobody else joins."""
+    """Nothing else would complete it: the replica that is removed will not return, and no other
+    replica joins the in-sync set."""
     extra = PartitionExtra(adding=(2,), removing=(9,))
     state = PartitionState(-1, 4, (2, 9), (9,), 7, extra)
     image, ends = image_of(state), {2: LogEnd(1, 3, 10)}
@@ -263,8 +266,8 @@ LED_SINCE = LEADERLESS._replace(leader_epoch=6, partition_epoch=9)
 def test_what_replicas_have_reported_is_not_of_a_partition_that_has_changed_since(
     state: PartitionState, topic_id: bytes
 ) -> None:
-    """Another replica led it meanwhile, or it is of a new topic: the logs are not what they were
-    when they were asked for their ends."""
+    """Since the replicas reported the ends of their logs, another replica has led the partition, or
+    the topic was created again. So the logs may have changed."""
     asked = image_of(LEADERLESS)
     image = brokers(1, 2).apply([TopicCreated(TOPIC, topic_id * 16, (state,))])
     ends = {2: LogEnd(image.brokers[2].epoch, 4, 100)}

@@ -35,7 +35,7 @@ def after(image: MetadataImage, *alterations: QuotaAlteration) -> MetadataImage:
 
 @pytest.fixture
 def image() -> MetadataImage:
-    """A limit for each kind of entity."""
+    """An image with a limit for each kind of entity."""
     return after(
         MetadataImage.empty(),
         *(limit(*each, producer_byte_rate=1.0) for each in ([A], [B], [EVERY_USER], [C])),

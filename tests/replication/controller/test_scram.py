@@ -36,7 +36,7 @@ def image() -> MetadataImage:
 
 
 def test_the_exchange_of_the_rfc_succeeds_with_the_keys_that_are_kept() -> None:
-    """RFC 7677, section 3: password, salt, messages, the client's proof, the server's answer."""
+    """All values are from section 3 of RFC 7677, such as the salt, the proof and the answer."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     decision = alter_credentials(

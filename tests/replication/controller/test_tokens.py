@@ -24,7 +24,7 @@ BORN_MS = 5000
 
 @pytest.fixture
 def image() -> MetadataImage:
-    """A token that is valid until 5100 and can be renewed until 6000."""
+    """An image with a token that is valid until 5100 and can be renewed until 6000."""
     return created(MetadataImage.empty(), "t", -1)
 
 
@@ -98,7 +98,7 @@ def test_an_expired_token_is_not_renewed(image: MetadataImage) -> None:
 def test_expired_tokens_are_forgotten_with_the_next_one_or_by_themselves(
     image: MetadataImage,
 ) -> None:
-    image = created(image, "shorter", 50)                # until 5050
+    image = created(image, "shorter", 50)                # valid until 5050
     assert not has_expired_tokens(image, 5050) and not remove_expired_tokens(image, 5050).records
     assert has_expired_tokens(image, 5051)
     removal = remove_expired_tokens(image, 5051)

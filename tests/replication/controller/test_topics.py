@@ -127,7 +127,7 @@ def test_an_assignment_is_followed_to_the_letter() -> None:
 
 @pytest.mark.parametrize("assigned", [True, False])
 def test_a_broker_that_is_shutting_down_does_not_lead_new_partitions(assigned: bool) -> None:
-    """It has handed over what it led, and is gone before it would lead these."""
+    """It has handed over its partitions, and will be gone before it could lead the new ones."""
     image = brokers(1, 2).apply([BrokerLeaving(1)])
     topic = NewTopic("t", 2, 2)
     if assigned:
@@ -308,7 +308,7 @@ def test_one_request_adds_ten_thousand_partitions_at_most(count: int, code: int)
 
 
 class Allowance:
-    """A client that may create or delete few partitions."""
+    """A check that lets a client create or delete at most `left` partitions."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -320,7 +320,8 @@ class Allowance:
 
 
 def test_a_client_creates_grows_and_deletes_no_more_than_it_may() -> None:
-    """Each topic has its own answer; what does not fit leaves the rest to the next ones."""
+    """Each topic has its own answer. A topic that exceeds the allowance is refused, and the next
+    topics may still use what is left."""
     no = ErrorCode.INVALID_CONFIG
     image = with_topics(brokers(1), a=1, b=2, c=2)
     allowance = Allowance(4)

@@ -39,7 +39,7 @@ class World:
         return self.state.extra or PartitionExtra()
 
     def gone(self, *nodes: int, company: tuple[int, ...] = ()) -> None:
-        """One after the other; `company` were gone shortly before."""
+        """Let brokers go, one after the other; the brokers `company` went shortly before each."""
         for node in nodes:
             epoch = self.image.brokers[node].epoch
             self.image = self.image.apply([RecentlyGone(company)])

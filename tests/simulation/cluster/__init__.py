@@ -1,1 +1,1 @@
-"""Several brokers and their ZooKeeper in one world."""
+"""Simulates several brokers and their ZooKeeper; README.md says how it works."""

@@ -1,4 +1,4 @@
-"""Checks that transactions work again once everything is repaired.
+"""Checks that transactions work again after everything is repaired.
 
 The clients of a run give up a transaction that makes no progress, as stock clients do. So without
 this check nobody would notice if the brokers refused all transactions for good.
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from tests.simulation.model import PartitionModel
 
 ATTEMPTS = 5
-"""How often the transaction is tried: leadership may still be returning to preferred replicas."""
+"""The number of attempts. Some may fail because leadership is still returning to preferred
+replicas."""
 COMMIT_SECONDS = 60.0
 
 
 async def commit_everywhere(story: ClusterStory) -> None:
-    """Commit a transaction that writes to every partition, with each of the two protocols."""
+    """With each of the two protocols, commit a transaction that writes to every partition of the
+    topics with transactions."""
     story.over = False                      # the other clients have ended
     for second in (False, True):
         last = Last(story, second)
@@ -68,7 +70,7 @@ class Last(Transactional):
         )
 
     async def try_commit(self, transaction: Transaction) -> str:
-        """Try once to commit; returns what was refused, "" if nothing was."""
+        """Try once to commit. Returns what was refused, or "" if nothing was."""
         self.added.clear()
         transaction.fate = "to abort"
         for topic in self.model.live():

@@ -1,8 +1,8 @@
-"""ZooKeeper is restored from a backup, and the operator has all brokers accept the backup.
+"""Restores ZooKeeper from a backup, and has all brokers accept the backup, as an operator does.
 
 The brokers' logs also have the records that were acknowledged after the backup, with later leader
-epochs and producer ids. If a backup lacks a topic, or names other replicas than there are now, its
-restoration loses such records. So this fault does not restore such a backup.
+epochs and producer ids. These records must stay. They would be lost if the backup lacked a topic or
+named other replicas than there are now, so a backup like that is not restored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADMIN = "admin-"
 
 def places(image: MetadataImage) -> set[tuple[bytes, int, tuple[int, ...], bool]]:
     """For each partition: its topic id and index, its replicas, and whether it is being reassigned.
-    Topics that an administrator creates during the run are left out, because nobody writes to
+    Topics that an administrator creates during the run are left out, because no client writes to
     them."""
     return {
         (topic.topic_id, index, tuple(sorted(state.replicas)),
@@ -41,7 +41,8 @@ def accept_backup(story: ClusterStory, machine: ClusterMachine) -> None:
 
 
 async def restored_backup(story: ClusterStory) -> None:
-    """Restore the same backup once or several times, each time after elections."""
+    """Restore the same backup up to three times. Before each time, brokers may be killed, so that
+    other leaders are elected."""
     chance, world = story.random, story.world
     await story.until_in_sync()
     before = story.truth.now()
@@ -57,7 +58,7 @@ async def restored_backup(story: ClusterStory) -> None:
                 await story.until_up(machine)
         await story.wait(chance.choice((0.1, 0.5, 3.0)))
         end = world.now + 30
-        # The administrator looks for the topic that it has created; the backup may lack it.
+        # Wait for the topic that the administrator is creating: the backup may lack it.
         while story.admin.busy and world.now < end:
             await story.pass_time(0.1)
         if story.admin.busy or places(story.truth.now()) != places(before):

@@ -30,7 +30,7 @@ class Leaders:
         self.newest: dict[tuple[str, int], tuple[int, int]] = {}
 
     def look(self) -> None:
-        """Check that a partition has at most one leader in an epoch, and that the leader's high
+        """Check that a partition has at most one leader in an epoch, and that this leader's high
         watermark never goes back."""
         for machine in self.world.brokers:
             for partition in partitions_of(machine):
@@ -39,7 +39,7 @@ class Leaders:
                 key = partition.topic_id, partition.index, partition.leader_epoch
                 water = partition.high_watermark
                 if self.waters.get(key) == water and self.known[key] == machine.node_id:
-                    continue                # nothing has changed since it was checked
+                    continue                # not changed since the last check
                 before = self.known.setdefault(key, machine.node_id)
                 if before != machine.node_id:
                     raise Violation(
@@ -57,7 +57,8 @@ class Leaders:
                 self.newest[name] = max(self.newest.get(name, (-1, -1)), (key[2], machine.node_id))
 
     def of(self, topic: str, index: int) -> int | None:
-        """The leader of a partition in the newest epoch that was seen."""
+        """The leader of a partition in the newest epoch in which a leader was seen; None if none
+        was."""
         found = self.newest.get((topic, index))
         return None if found is None else found[1]
 
@@ -70,7 +71,8 @@ def partitions_of(machine: ClusterMachine) -> Iterator[Partition]:
 
 
 def unsettled(world: ClusterWorld) -> str:
-    """What is not yet as it must be once nothing fails any more; "" if everything is."""
+    """The first thing that is not yet in the state that must be reached when no fault is active.
+    Empty if there is none."""
     images: list[MetadataImage] = []
     for machine in world.brokers:
         if not machine.up or machine.server is None:
@@ -105,10 +107,11 @@ def copies(world: ClusterWorld) -> dict[tuple[str, int], list[tuple[ClusterMachi
 def differences(
     world: ClusterWorld, harmed: Collection[tuple[str, int]], cleaned: Collection[str] = ()
 ) -> str:
-    """Which replicas are not equal, byte for byte, or are not committed to their end. `harmed` are
-    partitions in which a byte has changed or cannot be read: a replica of these may be damaged
-    until the scrub finds that and the other replicas repair it. `cleaned` are topics in which each
-    replica may remove records by itself, by compaction or retention."""
+    """The first partition whose replicas differ in any byte, or have records that are not
+    committed; "" if there is none. `harmed` are partitions with a byte that has changed or cannot
+    be read: their replicas may be damaged until the scrub finds the damage and the other replicas
+    repair it. `cleaned` are topics in which each replica removes records by itself, by compaction
+    or retention, so that only the remaining records are compared."""
     for name, replicas in copies(world).items():
         try:
             problem = differing(name, replicas, name[0] in cleaned)
@@ -124,10 +127,10 @@ def differences(
 def differing(
     name: tuple[str, int], replicas: list[tuple[ClusterMachine, Partition]], each_cleans: bool
 ) -> str:
-    """The same for one partition."""
+    """`differences` for one partition."""
     ends = {machine.node_id: part.log.log_end_offset for machine, part in replicas}
-    # A leader that was replaced may have deleted records before it heard of its successor: its log
-    # start then stays ahead of the log starts of the other replicas.
+    # A leader that was replaced may have deleted records before it heard of its successor. Then its
+    # log start stays above the log starts of the other replicas.
     start = max(part.log.log_start_offset for _, part in replicas)
     if name[0].startswith("__") or each_cleans:
         equal = len({*ends.values()}) == 1 and not disagree([records_of(p) for _, p in replicas])
@@ -145,7 +148,7 @@ def differing(
 
 
 def records_of(partition: Partition) -> dict[int, Any]:
-    """The records of a log, by offset."""
+    """By offset, the leader epoch, key and value of each record of a log."""
     return {
         record.offset: (view.leader_epoch, record.key, record.value)
         for view in batches(bytes_of(partition)) for record in view.records()
@@ -199,8 +202,8 @@ def check_contents(world: ClusterWorld, parts: list[Part]) -> None:
 
 
 def _check_starts(part: Part, replicas: list[tuple[ClusterMachine, Partition]]) -> None:
-    """Check that only DeleteRecords has moved the log start, not beyond what was requested, and
-    that the log start has not gone back."""
+    """Check each replica's log start. Only DeleteRecords may have moved it, up to the highest
+    requested offset. It must not be below the log start that DeleteRecords has answered."""
     for machine, partition in replicas:
         start = partition.log.log_start_offset
         if not part.start <= start <= part.deleted_below:

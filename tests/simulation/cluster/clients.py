@@ -38,7 +38,7 @@ AGAIN = {
 }
 LOST_SEQUENCE = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 SOONER_OR_LATER = {*AGAIN, ErrorCode.INVALID_REPLICATION_FACTOR}
-"""Errors that an admin client may get while brokers are down."""
+"""Errors that an administrator may get while brokers are down."""
 
 
 @dataclass(eq=False)
@@ -49,24 +49,28 @@ class Part:
     index: int
     sent: dict[bytes, tuple[str, int]] = field(default_factory=dict)
     acked: dict[bytes, int] = field(default_factory=dict)
-    """By value, the offset in the acknowledgement of acks=all; -1 if it named none."""
+    """By value, the offset at which it was acknowledged with acks=all; -1 if the answer had no
+    offset."""
     seen: dict[int, bytes] = field(default_factory=dict)
     """By offset, the values that consumers have read."""
     epochs: dict[int, int] = field(default_factory=dict)
     """By offset, the leader epochs of the records that consumers have read."""
     flushed: dict[bytes, int] = field(default_factory=dict)
-    """The values that were acknowledged while only one replica was in sync, and its node id."""
+    """By value, the node id of the only in-sync replica, if there was only one at the
+    acknowledgement."""
     lost_at: float = -1.0
-    """When the last good copy lost what its disk did not have."""
+    """When promises were last given up (`lose`), because there was no good copy or an unclean
+    election; -1.0 if never."""
     lost_in: int = -1
-    """The leader epoch at that time. A follower may show lost records until it knows a later
+    """The leader epoch at that time. Followers may return lost records until they know a later
     epoch."""
     deletions: list[int] = field(default_factory=list)
-    """The offset below which each DeleteRecords request may have deleted."""
+    """For each DeleteRecords request, the offset below which it may have deleted records."""
     start: int = 0
-    """The log start that an answer to DeleteRecords has promised: durable on every live replica."""
+    """The highest log start that an answer to DeleteRecords has promised: no replica's log may
+    start before it."""
     start_epoch: int = -1
-    """The newest leader epoch when that request was answered."""
+    """The leader epoch of the partition when that answer arrived."""
 
     @property
     def deleted_below(self) -> int:
@@ -88,9 +92,10 @@ class Part:
     def lose(
         self, now: float, epoch: int, left: dict[int, bytes], flushed_by: Collection[int]
     ) -> None:
-        """Give up the promises about lost records. `left` has the records, by offset, of the log
-        that remains; records that the replicas `flushed_by` acknowledged alone stay promised, too.
-        For requests on their way nothing is promised."""
+        """Give up the promises about lost records. The records that remain in the log, `left` by
+        offset, stay promised. So do records that one of the replicas `flushed_by` acknowledged
+        while it was the only one in sync. Answers to requests that are under way will promise
+        nothing."""
         self.lost_at, self.lost_in = now, epoch
         self.start = 0
         values = {*left.values(), *(v for v, node in self.flushed.items() if node in flushed_by)}
@@ -102,7 +107,8 @@ class Part:
         return f"{self.topic}-{self.index}"
 
     def saw(self, offset: int, value: bytes, epoch: int) -> None:
-        """Note that a consumer has read this value: every later read must return the same."""
+        """Note that a consumer has read this value at this offset. Raises Violation if an earlier
+        read returned another value."""
         if self.seen.setdefault(offset, value) != value:
             raise Violation(
                 f"partition {self}: offset {offset} was read as {self.seen[offset]!r}, and is read"
@@ -123,13 +129,14 @@ class Client:
         self.attempts = 0
 
     async def back_off(self) -> None:
-        """Wait before another attempt, each time twice as long as before but at most a second, as
-        stock clients do."""
+        """Wait before another attempt. Each wait is twice as long as the one before, but at most a
+        second, as in stock clients."""
         await asyncio.sleep(min(0.1 * 2**self.attempts, 1.0))
         self.attempts += 1
 
     async def call(self, node_id: int, request: Any, version: int) -> Any:
-        """Ask one broker. Raises Broken if it is not running or stops."""
+        """Send a request to one broker. Raises Broken if the broker does not run, or stops before
+        it answers."""
         machine = self.world.broker(node_id)
         link = self.links.get(node_id)
         if link is None or link.broken:
@@ -157,7 +164,8 @@ class Client:
             await asyncio.sleep(0.05)
 
     async def leader(self, part: Part) -> int | None:
-        """The leader of a partition, according to the broker that was asked last."""
+        """The leader of a partition, according to the broker that was asked last; None if that
+        broker knows none."""
         key = (part.topic, part.index)
         if key not in self.leaders:
             _, answer = await self.ask_any(MetadataRequest(
@@ -171,9 +179,9 @@ class Client:
         return self.leaders.get(key)
 
     def is_news(self, topic: str, told: Any) -> bool:
-        """Whether this partition in a Metadata response is not older than what the client knows.
-        Stock clients ignore an older one: it comes from a broker that has not yet heard of the next
-        leader (KIP-320)."""
+        """Whether a Metadata response is at least as new, for one partition, as what the client
+        knows. Stock clients ignore older information, which comes from a broker that has not yet
+        heard of the next leader (KIP-320)."""
         key = topic, told.partition_index
         newest = max(told.leader_epoch, self.epochs.get(key, -1))
         self.epochs[key] = newest
@@ -182,7 +190,8 @@ class Client:
     async def at_leader(
         self, part: Part, request: Callable[[], Any], version: int
     ) -> Any | None:
-        """The leader's answer; None if there was none and the request may be retried."""
+        """The leader's answer. None if there is no known leader or no answer: the caller may try
+        again."""
         leader = await self.leader(part)
         if leader is not None:
             try:
@@ -199,8 +208,8 @@ class Client:
 
 
 class Producer(Client):
-    """An idempotent producer with acks=all. It has one batch of a partition in flight, and retries
-    it until it is acknowledged."""
+    """An idempotent producer with acks=all. It has one batch in flight at a time, and retries it
+    until it is acknowledged."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -280,7 +289,8 @@ class Producer(Client):
 
 
 def fetch_of(part: Part, offset: int, epoch: int, rack: str = "") -> FetchRequest:
-    """A fetch of one partition, by a consumer that knows this leader epoch, or -1."""
+    """A consumer's fetch of one partition. `epoch` is the leader epoch that the consumer knows, -1
+    for none."""
     made = FetchRequest.Topic
     return FetchRequest(
         replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, isolation_level=0,
@@ -319,8 +329,8 @@ class Consumer(Client):
         found = answer.responses[0].partitions[0]
         code = ErrorCode(found.error_code)
         told = self.epochs.get((part.topic, part.index), -1)
-        # A former leader may answer as a follower that has lost the record. Stock clients that have
-        # read a record of a newer epoch than that in Metadata wait until they know its leader.
+        # A former leader may answer as a follower that lacks the record. A stock client that has
+        # read a record of a newer epoch does not ask it: it waits for Metadata of that epoch.
         as_follower = self.story.options.follower_reads and self.newest_epoch(part) > told
         gone = offset < part.deleted_below
         if code is ErrorCode.NONE and offset < start and epoch >= start_epoch:
@@ -346,15 +356,15 @@ class Consumer(Client):
 
     def newest_epoch(self, part: Part) -> int:
         """The newest leader epoch that the client knows, from Metadata or from records that it has
-        read. A consumer that reads from followers may have records of an epoch that a replaced
-        leader has not heard of."""
+        read. A consumer that reads from followers may have read records of a new epoch, of which
+        the replaced leader has not heard."""
         told = self.epochs.get((part.topic, part.index), -1)
         return max(told, *part.epochs.values()) if part.epochs else told
 
     async def _validate(self, part: Part) -> None:
-        """Ask where the epoch of the newest record ends, as consumers do when the leader has
-        changed (KIP-320). If the epoch ended before that record, consumers would report that the
-        log was truncated."""
+        """Ask where the epoch of the newest read record ends, as consumers do when the leader has
+        changed (KIP-320). Raises Violation if the epoch ends before this record: a consumer would
+        report a truncated log."""
         offset = max(part.epochs)
         epoch, asked_at = part.epochs[offset], self.world.now
         made = OffsetForLeaderEpochRequest.Topic
@@ -384,7 +394,8 @@ class Consumer(Client):
 
 
 class Admin(Client):
-    """Creates topics through any broker; the broker that answers must know them."""
+    """An administrator that creates topics. Faults use it to reassign partitions, to change
+    settings and to request elections."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -396,7 +407,8 @@ class Admin(Client):
             await self.act()
 
     async def act(self) -> None:
-        """Create another topic. Producers of transactions call this while one is open."""
+        """Create another topic. Transactional producers also call this, while a transaction is
+        open."""
         if not self.busy:
             self.busy = True
             self.made += 1
@@ -424,8 +436,8 @@ class Admin(Client):
             await self.back_off()
 
     async def move(self, name: str, index: int, cancels: bool = False) -> ErrorCode:
-        """Reassign a partition to other replicas, or cancel a reassignment. The answer does not
-        matter to the checks, because no outcome may lose anything."""
+        """Reassign a partition to random replicas, or cancel a reassignment. Returns the error of
+        the answer. Whether the request succeeds or not, no record may be lost."""
         nodes = [each.node_id for each in self.world.brokers]
         wanted = self.story.random.sample(nodes, self.story.random.randint(1, len(nodes)))
         wanted = wanted[: max(self.story.options.factor, 1)]
@@ -440,7 +452,8 @@ class Admin(Client):
         return ErrorCode(told)
 
     async def configure(self, topic: str, name: str, value: str | None) -> None:
-        """Set a setting of a topic, or remove it (None); repeat that until it has succeeded."""
+        """Set a setting of a topic, or remove it if `value` is None. Repeats the request until it
+        succeeds."""
         made = IncrementalAlterConfigsRequest
         request = made(resources=[made.Resource(
             resource_type=2, resource_name=topic, configs=[made.Resource.Config(

@@ -1,7 +1,8 @@
 """Sequences in which one message is late or lost at the only moment at which that matters.
 
-The steps depend on what brokers are about to do, so a sequence looks at their state every fraction
-of a millisecond for a short time. All of them need three replicas, of which two have to be in sync.
+The steps depend on what brokers are about to do. So for a short time a sequence looks at the
+brokers' state every fraction of a millisecond. All these sequences need partitions with three
+replicas, and min.insync.replicas 2.
 """
 
 from __future__ import annotations
@@ -34,18 +35,19 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine
 
 SOONER_SECONDS = 0.0002
-"""Less than most messages take: what follows has to happen while one is on its way."""
+"""The time between two checks of a condition, if the next step has to happen while a message is on
+its way. Most messages take longer than this."""
 
 
 def replica(machine: ClusterMachine, place: Place) -> Partition | None:
-    """A replica of a broker that serves."""
+    """A broker's replica of a partition; None if the broker does not serve or has no replica."""
     server = machine.server
     return None if server is None or not machine.up else server.replicas.partition(*place)
 
 
 def proposed(leader: ClusterMachine, node_id: int) -> list[Place]:
-    """The partitions of a leader that wait for the decision that lets a broker join their in-sync
-    sets."""
+    """The partitions for which a leader has proposed that a broker joins the in-sync set, without
+    having heard of a decision yet."""
     return [
         (each.topic, each.index) for each in partitions_of(leader)
         if node_id in (each.role.proposed or ()) and node_id not in each.isr
@@ -58,13 +60,13 @@ def cut_apart(story: ClusterStory, one: ClusterMachine, other: ClusterMachine) -
 
 
 def mend(story: ClusterStory, one: ClusterMachine, other: ClusterMachine) -> None:
-    """The two reach each other again."""
+    """Let the messages of two machines reach each other again."""
     story.world.mend(one, other)
     story.world.mend(other, one)
 
 
 def hang_up(story: ClusterStory, machine: ClusterMachine, other: ClusterMachine) -> None:
-    """A broker's connections with another one break; that one notices it later."""
+    """End a broker's connections with another broker, which notices that later."""
     for link in list[Any](story.world.links.values()):
         if isinstance(link, End) and (link.machine, link.other.machine) == (machine, other):
             link.end()
@@ -73,7 +75,8 @@ def hang_up(story: ClusterStory, machine: ClusterMachine, other: ClusterMachine)
 async def three(
     story: ClusterStory, controller_leads: bool = True
 ) -> tuple[Place, list[ClusterMachine]] | None:
-    """A partition with three replicas in sync, and their machines, the leader first."""
+    """A random partition with three replicas in sync, and their machines, the leader first. None if
+    there is none. Unless `controller_leads`, the leader is not the controller."""
     await story.until_in_sync()
     controller = story.controller()
     found = [
@@ -93,8 +96,9 @@ async def three(
 async def out_of_sync_and_back(
     story: ClusterStory, place: Place, leader: ClusterMachine, follower: ClusterMachine
 ) -> bool:
-    """A follower stops until it has left the in-sync set and time has passed. It serves again, and
-    its leader has heard of that, but the two do not reach each other."""
+    """Kill a follower, wait until it has left the in-sync set, and start it again while no message
+    passes between it and the leader. Returns whether it left the set and the leader has heard of
+    its new registration."""
     node = follower.node_id
     follower.kill()
     left = await until(story, lambda: node not in state_of(story, place).isr, 10.0)
@@ -111,8 +115,8 @@ async def out_of_sync_and_back(
 
 
 async def silent_in_an_election(story: ClusterStory) -> None:
-    """The power of all fails. The longest log is to lead, and the broker that has it is registered
-    again, but the controller does not reach it."""
+    """All machines lose power. The broker that has the longest logs registers again, but the
+    controller, which looks for the longest log, does not reach it for a while."""
     brokers = story.world.brokers
     for machine in brokers:
         story.cut_power(machine)
@@ -137,8 +141,9 @@ async def silent_in_an_election(story: ClusterStory) -> None:
 
 
 async def proposal_comes_late(story: ClusterStory) -> None:
-    """A leader proposes a replica that has everything. The proposal is on its way while the
-    replica's machine loses power, starts and registers (KIP-903)."""
+    """A leader proposes that a replica that has all records joins the in-sync set. The proposal
+    reaches the controller only after the replica's machine has lost power and its broker has
+    registered again (KIP-903)."""
     found = await three(story, controller_leads=False)
     controller = story.controller()
     if found is None or controller is None:
@@ -161,8 +166,9 @@ async def proposal_comes_late(story: ClusterStory) -> None:
 
 
 async def join_is_not_heard_of(story: ClusterStory) -> None:
-    """The controller lets a replica join. Its answer to the leader is lost, and the leader does not
-    reach ZooKeeper: it has to count the replica nevertheless, which gets nothing more."""
+    """The controller lets a replica join the in-sync set. The leader does not hear of this: the
+    controller's answer is lost, and the leader does not reach ZooKeeper. It must nevertheless
+    commit nothing that this replica lacks, and the replica gets no more records."""
     found = await three(story, controller_leads=False)
     controller = story.controller()
     if found is None or controller is None:
@@ -182,16 +188,16 @@ async def join_is_not_heard_of(story: ClusterStory) -> None:
                 reached("a leader has not heard that a replica is in sync")
                 hang_up(story, leader, controller)
             story.world.mend(controller, leader)
-            await story.wait(6.0)               # until its session ends
+            await story.wait(6.0)               # until the leader's session ends
     leader.join_again()
     story.world.heal()
     await story.wait(story.random.choice((0.5, 3.0)))
 
 
 async def behind_the_start_of_an_epoch(story: ClusterStory) -> None:
-    """A leader dies as soon as it has committed a record. Its successor has the record, and does
-    not know yet that it is committed. The third replica, which was out of sync, lacks it, and leads
-    as soon as it is in sync again."""
+    """A leader dies as soon as it has committed a record. Its successor has the record, but does
+    not know yet that the record is committed. The third replica, which was out of sync, lacks the
+    record. It becomes leader after it has joined the in-sync set."""
     found = await three(story)
     if found is None:
         return
@@ -218,8 +224,9 @@ async def behind_the_start_of_an_epoch(story: ClusterStory) -> None:
 async def killed_before_it_catches_up(
     story: ClusterStory, place: Place, brokers: list[ClusterMachine]
 ) -> None:
-    """The first of these dies, the second leads. The third does nothing more once the second has
-    proposed it, until the second is dead."""
+    """Kill the first broker, so that the second leads. Suspend the third as soon as the second has
+    proposed it for the in-sync set. Kill the second, too, after the third has joined the set, and
+    resume the third."""
     first, second, third = brokers
     node = third.node_id
     first.kill()
@@ -238,9 +245,10 @@ async def killed_before_it_catches_up(
 
 
 async def request_is_lost(story: ClusterStory) -> None:
-    """The controller's connection with ZooKeeper breaks while a decision is on its way there. The
-    controller is the first to be elected again, so it reads nothing that others have decided; the
-    client that waits for the decision gets an answer."""
+    """The controller's connection with ZooKeeper breaks while a decision is on its way to
+    ZooKeeper. No other broker reaches ZooKeeper until the controller is elected again. So it reads
+    no decision of another controller. The client that waits for the lost decision must get an
+    answer."""
     await story.until_in_sync()
     machine = story.controller()
     if machine is None or machine.session is None:
@@ -270,8 +278,9 @@ async def request_is_lost(story: ClusterStory) -> None:
 
 
 async def removed_as_it_registers(story: ClusterStory) -> None:
-    """A broker refuses a connection, so the controller declares it gone. The broker reads that
-    while it registers again, because its own connection with ZooKeeper has broken."""
+    """A broker refuses a connection, so the controller declares it gone. The broker's own
+    connection with ZooKeeper has broken, too, and it reads the controller's decision while it
+    registers again."""
     await story.until_in_sync()
     controller = story.controller()
     others = [each for each in story.world.brokers if each.up and each is not controller]
@@ -288,7 +297,7 @@ async def removed_as_it_registers(story: ClusterStory) -> None:
     await asyncio.sleep(AT_ONCE_SECONDS)
     looks = session.looks
     machine.join_again()
-    # The second one is the last one before it looks at its registration.
+    # The second look-up in ZooKeeper is the last one before it checks its registration.
     await until(story, lambda: session.looks >= looks + 2, 0.5, SOONER_SECONDS)
     way.go_on()
     machine.refuses = False

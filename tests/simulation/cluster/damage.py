@@ -1,5 +1,5 @@
-"""Bytes that change on a disk or become unreadable, and which copies of a partition are damaged by
-this until their repair."""
+"""Changes bytes on disks, makes files unreadable, and knows which copies of a partition are damaged
+and not repaired yet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 SEGMENT = re.compile(r"/d\d/(.+)-(\d+)/\d{20}\.log")
 UNREADABLE_SHARE = 0.3
-"""The share of damages that make a file unreadable; the others change a byte."""
+"""The share of damage that makes a file unreadable. The rest changes a byte."""
 COVERED_FROM = 17
-"""The position in a batch from which on a check of the checksum notices a changed byte."""
+"""The position in a batch from which on the checksum covers every byte."""
 
 Key = tuple[str, int]
 
@@ -32,11 +32,11 @@ class Place:
     machine: ClusterMachine
     file: str
     head: bytes
-    """The content of the file up to the changed byte."""
+    """The content of the file up to and including the changed byte."""
 
     @property
     def is_there(self) -> bool:
-        """Whether the log still has that byte, in any log directory. The byte is gone if it was
+        """Whether the log still has that byte, in any log directory. It does not if the file was
         moved aside or truncated, or if its disk was lost."""
         names = self.machine.disk.names
         for directory in self.machine.world.options.directories:
@@ -77,8 +77,9 @@ class Damage:
         self.kinds = Random(f"kinds of damage {world.seed}")
 
     def strike(self, chance: Random) -> bool:
-        """Change a byte of a sealed segment whose partition has a good copy elsewhere, or make the
-        file unreadable; False if there is none."""
+        """Change a byte of a closed segment, or make its file unreadable. This is done only to a
+        partition that has no damaged copy yet, and has a good copy on another broker. False if
+        there is no such segment."""
         harmed, dark = self.nodes(), {each.node_id for each in self.world.brokers if each.dark}
         found = []
         for name, index, state in self.truth.states():
@@ -110,7 +111,8 @@ class Damage:
         return True
 
     def nodes(self) -> dict[Key, set[int]]:
-        """The brokers whose copies are damaged now, of each partition that has one."""
+        """By partition, the brokers whose copies are damaged now. Partitions without a damaged copy
+        are left out."""
         found = {
             key: {place.machine.node_id for place in places if place.is_there}
             for key, places in self.places.items()
@@ -118,8 +120,8 @@ class Damage:
         return {key: nodes for key, nodes in found.items() if nodes}
 
     def recover(self, topic: str, index: int) -> set[int]:
-        """Have the disks read a partition's files again; returns the brokers whose disks did not
-        read them before."""
+        """Make all unreadable files of a partition readable again. Returns the brokers that have
+        such files."""
         nodes = set()
         for place in self.places.get((topic, index), ()):
             if isinstance(place, BadSector) and place.is_there:
@@ -128,14 +130,15 @@ class Damage:
         return nodes
 
     def spoils(self, topic: str, index: int, records: Any) -> bool:
-        """Whether a client refuses fetched records because bytes of the partition were changed."""
+        """Whether a client refuses fetched records because a byte of the partition was changed."""
         return (topic, index) in self.places and not all(
             view.crc_holds() for view in batches(records or b"")
         )
 
 
 def sealed(machine: ClusterMachine, topic: str, index: int) -> Iterator[str]:
-    """A replica's closed segments that have durable batches."""
+    """The paths of a replica's closed segments, without those that are not completely on the
+    medium."""
     ending = f"/{topic}-{index}/"
     paths = sorted(
         path for path, inode in machine.disk.names.items()
@@ -148,7 +151,8 @@ def sealed(machine: ClusterMachine, topic: str, index: int) -> Iterator[str]:
 
 
 def durable_batches(inode: Inode) -> Iterator[tuple[int, int]]:
-    """Position and size of each batch that is on the medium and is not being written."""
+    """Position and size of each batch in a file. Nothing if a part of the file is not on the medium
+    yet."""
     first, data = 0, inode.content
     if inode.pending or inode.durable != data:
         return

@@ -1,8 +1,10 @@
-"""Topics that are deleted and created again, under the same names, amid everything else.
+"""Topics that are deleted and created again under the same names while other clients work and
+faults happen.
 
-A deletion that was answered holds for every broker. A broker may have been away, or may have read a
-snapshot in place of the deletion: it must still not serve the deleted topic, or keep the topic's
-files under the topic's name. Each record contains the id of the topic that it was sent to.
+After a deletion was answered, no broker may serve the deleted topic, or keep the topic's files
+under the topic's name. This holds also for a broker that did not run, and for one that has read a
+snapshot of the metadata in place of the deletion. Each record contains the id of the topic to which
+it was sent.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ NAMES = ("again", "anew")
 PARTITIONS = 2
 GONE = {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 PUT_ASIDE = ("-stray", "-delete", "-future")
-"""The endings of directories whose partitions do not exist any more."""
+"""The endings of directories that are not the log of an existing replica: stray logs, logs that are
+being deleted, and copies for moves between log directories."""
 
 
 class Deleter(Admin):
-    """Makes topics, writes a little to them, and deletes them."""
+    """An administrator that creates topics, writes a little to them, and deletes them."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -64,7 +67,7 @@ class Deleter(Admin):
         self.changing.discard(name)
 
     async def _delete(self, topic_id: bytes) -> None:
-        """DeleteTopics until the outcome is certain."""
+        """Repeat DeleteTopics until the outcome is certain."""
         if not all(machine.up for machine in self.world.brokers):
             reached("a topic is deleted while a broker does not run")
         request = DeleteTopicsRequest(
@@ -81,8 +84,8 @@ class Deleter(Admin):
             await self.back_off()
 
     async def write(self, name: str) -> None:
-        """Try once to produce to each broker, by the topic's id. Records for this id must not reach
-        another topic."""
+        """Send a batch once to each broker, by the topic's id. The batch must not reach another
+        topic."""
         topic_id = self.there.get(name)
         if topic_id is None:
             return
@@ -125,8 +128,8 @@ def not_forgotten(world: ClusterWorld) -> str:
 
 
 def check_own_records(world: ClusterWorld) -> None:
-    """Check that a topic has only records that were sent to it, none that were sent to an earlier
-    topic of its name."""
+    """Check that a topic has only records that were sent to it, and none that were sent to an
+    earlier topic of the same name."""
     for machine in world.brokers:
         for partition in partitions_of(machine):
             if partition.topic not in NAMES:

@@ -1,4 +1,4 @@
-"""The faults of a cluster. `ClusterStory.heal` repairs what they leave broken."""
+"""The faults of a cluster. `ClusterStory.heal` repairs what a fault has not repaired itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def kill(story: ClusterStory) -> None:
 
 
 async def kill_in_a_call(story: ClusterStory) -> None:
-    """Kill a process between two of its calls of the disk, or during one."""
+    """Have a process end at one of its next calls of the disk, or kill it after five seconds."""
     machine = story.some_machine()
     if machine is not None:
         await story.die_in_a_call(machine)
@@ -160,7 +160,7 @@ def _stop(story: ClusterStory, machine: ClusterMachine) -> None:
 
 
 async def wiped_disk(story: ClusterStory) -> None:
-    """Have a machine come back with empty disks after its session has ended."""
+    """Replace a machine's disks by empty ones, and start the broker after its session has ended."""
     machine = story.some_machine()
     if machine is not None:
         story.wipe(machine)
@@ -214,7 +214,7 @@ async def missing_directory(story: ClusterStory) -> None:
     machine.kill()
     directory = chance.choice(story.options.directories)
     if not machine.disk.holds(directory):
-        return          # its disks were replaced meanwhile: then an empty directory is not refused
+        return          # its disks were replaced meanwhile, so the broker accepts empty directories
     machine.excuse = "its former process is registered with other directories"
     story.hide(machine, directory)
     await story.insist(machine)
@@ -226,8 +226,8 @@ async def missing_directory(story: ClusterStory) -> None:
 
 
 async def damaged_bytes(story: ClusterStory) -> None:
-    """Change a byte on a disk. The broker repairs the replica from the others, now or during later
-    faults."""
+    """Once or twice, change a byte on a disk or make a file unreadable. The broker repairs the
+    replica from the others, now or during later faults."""
     for _ in range(story.random.choice((1, 1, 2))):
         story.damage.strike(story.random)
     await story.wait(story.random.choice((0.1, 8.0, 30.0)))
@@ -313,8 +313,8 @@ async def break_links(story: ClusterStory) -> None:
 
 
 async def move(story: ClusterStory) -> None:
-    """Reassign a partition to other, fewer or more replicas (KIP-455). Later faults occur
-    meanwhile."""
+    """Reassign a partition to other, fewer or more replicas (KIP-455). The next fault may happen
+    before the reassignment is complete."""
     await story.admin.move(*story.random.choice(
         [(name, index) for name, index, _ in story.truth.states() if not name.startswith("__")]
     ))
@@ -322,7 +322,7 @@ async def move(story: ClusterStory) -> None:
 
 
 async def cut_between_two(story: ClusterStory) -> None:
-    """Cut two brokers off from each other; the third broker and ZooKeeper reach both."""
+    """Cut two brokers off from each other. Both still reach the third broker and ZooKeeper."""
     one, other = story.random.sample(story.world.brokers, 2)
     story.world.cut(one, other)
     story.world.cut(other, one)

@@ -1,4 +1,4 @@
-"""Consumers that read from followers (KIP-392): like a leader, a follower may show only committed
+"""Consumers that read from followers (KIP-392). Like a leader, a follower may return only committed
 records."""
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.story import ClusterStory
 
 EXPECTED = {*AGAIN, ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE}
-"""The errors that a fetch may get. OFFSET_OUT_OF_RANGE is among them because a follower may lack an
-offset that its leader has; the consumer then asks the leader."""
+"""The errors that a fetch may get. OFFSET_OUT_OF_RANGE is one of them, because a follower may lack
+an offset that its leader has: a consumer then asks the leader."""
 
 
 class NearConsumer(Client):
-    """A consumer that reads at random offsets. It asks the replica to which the leader sends
-    consumers of a rack, or a random broker, like a consumer that was sent there earlier."""
+    """A consumer that reads at random offsets. It reads either from the replica that the leader
+    names for a consumer's rack, or from a random broker, like a consumer that was sent there
+    earlier."""
 
     async def work(self) -> None:
         random = self.story.random
         while not self.story.over:
             await self.story.rest(0.5)
             part = random.choice(self.story.parts)
-            # Mostly start right after the newest record that was read: a fetch returns one segment
-            # at most, segments are small, and records that are not committed come next.
+            # Mostly start right after the newest record that was read: the next records may not be
+            # committed yet. From an older offset a fetch would seldom reach them, because it
+            # returns at most one segment, and segments are small.
             offset = max(part.seen, default=-1) + 1
             if part.seen and random.random() < 0.3:
                 offset = random.choice(list(part.seen))
             if await self.leader(part) is None:
                 continue
-            # Some clients do not send an epoch.
+            # Some clients send no leader epoch.
             epoch = self.epochs[part.topic, part.index] if random.random() < 0.8 else -1
             node_id: int | None = random.choice(self.world.brokers).node_id
             if random.random() < 0.5:
@@ -48,8 +50,8 @@ class NearConsumer(Client):
     async def _ask(
         self, part: Part, node_id: int, offset: int, epoch: int, rack: str = ""
     ) -> Any | None:
-        """A broker's answer to a fetch; None if the broker does not answer, or has another
-        epoch."""
+        """The part of a broker's answer to a fetch that concerns the partition; None if there is no
+        answer, or an error."""
         try:
             answer = await self.call(node_id, fetch_of(part, offset, epoch, rack), 12)
         except Broken:
@@ -67,7 +69,8 @@ class NearConsumer(Client):
         return found
 
     async def _sent_to(self, part: Part, offset: int, epoch: int) -> int | None:
-        """The replica to which the leader sends a consumer in the rack of a random broker."""
+        """The replica that the leader names for a consumer in the rack of a random broker; None if
+        it names none."""
         leader, near = await self.leader(part), self.story.random.choice(self.world.brokers)
         if leader is None:
             return None
@@ -101,7 +104,7 @@ class NearConsumer(Client):
 
 
 class FollowerRouter(Router):
-    """A router that sends a fetch to a random broker, whether it leads the partition or not, and
+    """A router that sends a fetch to a random broker, whether or not it leads the partition, and
     returns that broker's answer."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
@@ -109,7 +112,8 @@ class FollowerRouter(Router):
         self.anywhere = Client(story, name)
 
     async def call(self, request: Any, version: int, link: None = None) -> Any:
-        """Send a request. Broken: there was no answer."""
+        """Send a request. Raises Broken if there was no answer, or if fetched records were changed
+        on a disk."""
         if not isinstance(request, FetchRequest) or version < 11:
             return await super().call(request, version)
         node_id = self.story.random.choice(self.world.brokers).node_id

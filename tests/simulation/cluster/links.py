@@ -1,5 +1,5 @@
-"""Connections between simulated brokers: a socket pair at each end; the world moves bytes between
-the two.
+"""Connections between simulated brokers. Each end of a connection is a socket pair, and the world
+moves bytes from one pair to the other.
 
 Bytes arrive later, in order, and on some seeds in pieces of any size. While a cut separates two
 machines, in one direction or both, their bytes are held. They arrive when the cut is over, as with
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterMachine, ClusterWorld
 
 AGAIN_SECONDS = 0.2
-"""The time between two attempts to get through a cut."""
+"""The time between two attempts to connect while there is a cut."""
 READ_BYTES = 1 << 18
 FULL_BYTES = 1 << 14
-"""Less than a socket's buffer holds. A broker waits for room only if more than this was in the
-buffer."""
+"""Less than the size of a socket's buffer. A broker waits for room in the buffer only if the buffer
+has more bytes than this."""
 
 
 class SimNetwork:
-    """How the broker of one machine reaches the others (`broker.peers.network.Network`)."""
+    """The connections that the broker of one machine opens to other brokers
+    (`broker.peers.network.Network`)."""
 
     def __init__(self, machine: ClusterMachine) -> None:
         self.machine, self.world = machine, machine.world
@@ -79,7 +80,7 @@ class End:
         world.watch(self)                   # type: ignore[arg-type]
 
     def pull(self, everything: bool = True) -> None:
-        """Receive what the broker has sent; it arrives at the other end later."""
+        """Receive what the broker has sent. It arrives at the other end later."""
         if self.broken:
             return
         pieces = []
@@ -102,7 +103,7 @@ class End:
     def _pulled(self, pieces: list[bytes]) -> None:
         data = b"".join(pieces)
         if len(data) > FULL_BYTES or self.world.options.narrow:
-            self.machine.poke()             # its socket may have been full
+            self.machine.poke()             # the broker's socket may have been full
         for piece in pieces_of(data, self.world):
             self._send(partial(self.other.arrive, piece))
 
@@ -130,20 +131,22 @@ class End:
         self.machine.poke()
 
     def end(self) -> None:
-        """Notify the other end: this end was closed, or its process has ended."""
+        """Close this end, and notify the other one."""
         if self.close():
             self._send(self.other.hang_up)
 
     def hang_up(self) -> None:
-        """Close the world's side, because the other end is closed."""
+        """Close the world's socket after the other end was closed, and after all bytes from there
+        were delivered."""
         if not self.broken and self.unsent:
-            self.world.at(self.world.now + 0.001, self.hang_up)     # earlier bytes are read first
+            self.world.at(self.world.now + 0.001, self.hang_up)     # deliver first what has arrived
             self.push()
             return
         self.close()
 
     def close(self) -> bool:
-        """Close the world's side; the broker reads the end of the stream."""
+        """Close the world's socket, so that the broker reads the end of the stream. False if it was
+        closed already."""
         if self.broken:
             return False
         self.broken = True

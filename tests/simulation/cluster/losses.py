@@ -1,10 +1,11 @@
 """What a power cut or a lost disk may lose, according to ZooKeeper and to the data on the disks.
 
-A copy is *good* if its broker is in the in-sync set or eligible (KIP-966), its replica is neither
-doubtful nor lost, and its machine has kept its power and its disk. While a partition has a good
-copy nothing of it may be lost. Without a good copy the longest log of the in-sync replicas that
-stopped last must remain. So must everything that was acknowledged while a single replica was in the
-in-sync set, because that replica has flushed it.
+A copy is *good* if all of this is true: its broker is in the in-sync set or eligible to lead
+(KIP-966), its replica is neither doubtful nor lost, and its machine has kept its power and its
+disk. While a partition has a good copy, none of its committed records may be lost. If it has none,
+two kinds of records must still remain. The first kind: all records of one log, the longest among
+the in-sync replicas whose machines stopped last. The second kind: records that were acknowledged
+while a single replica was in the in-sync set, because that replica had flushed them.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ BATCH_HEADER = 61
 IDENTITY = "partition.metadata"
 NOTHING = PartitionExtra()
 WHOLE_ID = re.compile(rb"^topic_id: [\w-]{22}$", re.MULTILINE)
-"""A complete line with a topic id in partition.metadata; a power cut may leave a part of the
-file."""
+"""A complete line with a topic id in partition.metadata. After a power cut the file may be
+incomplete."""
 
 
 class Truth:
-    """The metadata in ZooKeeper, also those that no broker knows yet. Each entry is read when it is
-    written, because a snapshot may replace it later."""
+    """The metadata in ZooKeeper, including entries that no broker has read yet. Each entry is read
+    when it is written, because a snapshot may replace it later."""
 
     def __init__(self, zookeeper: ZooKeeperServer) -> None:
         self.zookeeper, self.image = zookeeper, MetadataImage.empty()
         self.history: dict[int, MetadataImage] = {}
-        """By entry, the image after it."""
+        """By the number of an entry, the image after this entry."""
         self.on_record: Callable[[MetadataImage, MetadataImage], None] = lambda old, new: None
         zookeeper.on_change = self.now
 
     def restored(self, image: MetadataImage) -> None:
-        """Note that ZooKeeper was restored from a backup with this image: later entries are
-        forgotten, because new ones replace them."""
+        """Note that ZooKeeper was restored from a backup with this image. Later entries are
+        forgotten, because new entries replace them."""
         self.image = image
         self.history = {entry: each for entry, each in self.history.items() if entry <= image.entry}
 
@@ -68,7 +69,7 @@ class Truth:
                     before = after
 
     def states(self) -> Iterator[tuple[str, int, PartitionState]]:
-        """Every partition."""
+        """The topic's name, the index and the state of every partition."""
         for topic in self.now().topics.values():
             for index, state in enumerate(topic.partitions):
                 yield topic.name, index, state
@@ -90,8 +91,8 @@ class Truth:
 
 
 def has_good_copy(state: PartitionState, dark: set[int]) -> bool:
-    """Whether a broker certainly has all committed records; `dark` are the brokers that may lack
-    some."""
+    """Whether a partition has a good copy. `dark` are the brokers whose copies may lack committed
+    records."""
     extra = state.extra or NOTHING
     return bool({*state.isr, *extra.elr} - dark - {*extra.doubtful, *extra.lost})
 
@@ -99,9 +100,10 @@ def has_good_copy(state: PartitionState, dark: set[int]) -> bool:
 def remains(
     world: ClusterWorld, topic: str, index: int, state: PartitionState
 ) -> dict[int, bytes]:
-    """The records, by offset, of the log that has to win the election: the longest log of the
-    in-sync replicas whose machines stopped last. A replica that stopped earlier may leave the
-    in-sync set when it is back, because the others count as alive until their sessions end."""
+    """The records, by offset, of the log that has to win the election: the longest log among the
+    in-sync replicas whose machines stopped last. A replica that stopped earlier may be removed from
+    the in-sync set after its start, because the controller considers the other brokers alive until
+    their sessions end."""
     lost = (state.extra or NOTHING).lost
     machines = list(_machines(world, state))
     last = max((each.cut_at for each in machines if each.dark), default=-1.0)
@@ -122,8 +124,9 @@ def _machines(world: ClusterWorld, state: PartitionState) -> Iterator[ClusterMac
 
 
 def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[int, bytes]]:
-    """The last epoch and the end offset of a replica's log, and the values of its records, as
-    recovery has to find them: complete, consecutive batches."""
+    """The last epoch and the end offset of a replica's log, and by offset the values of its
+    records. Like recovery, this stops at the first batch that is incomplete, damaged or not
+    consecutive."""
     # A directory without a valid topic id was never synced: the broker moves it aside.
     places = {
         path.rpartition("/")[0] for path, inode in disk.names.items()
@@ -136,9 +139,9 @@ def log_on_disk(disk: SimDisk, topic: str, index: int) -> tuple[int, int, dict[i
 
 
 def moved(disk: SimDisk, topic: str, index: int, places: set[str]) -> list[str]:
-    """The places to which a move between log directories has moved the log, according to the move's
-    record. Once there is a record the other copy is invalid, whether or not all renames were
-    done."""
+    """The directory that has the log after a move between log directories, if the move has left a
+    record; an empty list otherwise. From its record on, a move is final, even before the renames
+    that follow. So another copy of the log is invalid."""
     for path, inode in disk.names.items():
         directory, _, name = path.rpartition("/")
         if name == MOVE_RECORD and inode is not None:
@@ -159,7 +162,7 @@ def _log_in(disk: SimDisk, place: str) -> tuple[int, int, dict[int, bytes]]:
         data, at = bytes(inode.content), 0
         if end >= 0 and int(name.removesuffix(".log")) != end:
             break
-        end = max(end, int(name.removesuffix(".log")))      # segments before this may be deleted
+        end = max(end, int(name.removesuffix(".log")))      # earlier segments may be deleted
         while len(data) - at >= BATCH_HEADER:
             size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
             if not BATCH_HEADER <= size <= len(data) - at:

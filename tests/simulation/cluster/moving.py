@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOT_THERE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REPLICA_NOT_AVAILABLE}
 """Errors of a replica that has not been created yet, or that was moved to another broker."""
 HARM = ("disk full", "io error", "missing directory", "damaged bytes")
-"""Faults after which a move may be refused."""
+"""Faults after which a move may be refused with KAFKA_STORAGE_ERROR."""
 
 
 class Mover(Client):
@@ -41,7 +41,8 @@ class Mover(Client):
                 await self.move(machine, name, index, path)
 
     async def move(self, machine: ClusterMachine, name: str, index: int, path: str) -> None:
-        """Send AlterReplicaLogDirs, which must not be refused while every disk works."""
+        """Send AlterReplicaLogDirs. Raises Violation if the broker refuses to move a replica that
+        it has, unless a fault of the run harms disks."""
         made = AlterReplicaLogDirsRequest
         request = made(dirs=[made.Dir(
             path=path, topics=[made.Dir.Topic(name=name, partitions=[index])]

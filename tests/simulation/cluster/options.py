@@ -29,58 +29,60 @@ SEQUENCES = (
     "last disk lost", "late fetch", "successor ahead", "killed at its return", "back one by one",
     "two leaders die", "leader dies as one joins", "power cut of two",
 )
-"""Faults of several steps; those that `sequences.py` has."""
+"""Faults of several steps (`sequences.py`) that any seed may have."""
 OF_TWO = ("power cut of two", "killed as it moves")
-"""The sequences that can find a defect only if one broker has no replica, and min.insync.replicas
-is 1."""
+"""Sequences that can find a defect only if partitions have replicas on all brokers but one, and
+min.insync.replicas is 1."""
 SEQUENCES_SHARE = 0.3
-"""The share of seeds that have a sequence in place of another fault."""
+"""The share of seeds in which one of SEQUENCES replaces another fault."""
 FOLLOWER_READS_SHARE = 0.2
 """The share of seeds that have consumers that read from followers."""
 AUTHORIZER_SHARE = 0.2
 """The share of seeds that have an authorizer, which allows everything. Most requests ask it about a
 topic, a group or a transactional id; without an authorizer they take another path."""
 FETCH_BYTES = (1 << 20, 4096, 700, 300)
-"""replica.fetch.max.bytes of seeds in which data arrive in pieces: one of these."""
+"""The possible values of replica.fetch.max.bytes on seeds in which data arrive in pieces."""
 MOVES_SHARE = 0.5
-"""The share of the seeds with two log directories that move replicas between them."""
+"""The share of the seeds with two log directories in which replicas move between them."""
 SETTINGS_SHARE = 0.25
 """The share of seeds that change topics' settings and delete records."""
 DELETIONS_SHARE = 0.4
 """The share of short lives that delete topics and create them again."""
 PAST_A_SNAPSHOT, PAST_SHARE = "deleted past a snapshot", 0.3
-"""A sequence for lives that delete topics, and the share of these lives that have it."""
+"""A sequence for short lives that delete topics, and the share of these lives that draw it."""
 CUT_WHILE_IT_MOVES, CUT_SHARE = "cut while it moves", 0.25
 """A sequence for seeds that move replicas between log directories, and the share of these seeds
-that have it."""
+that draw it."""
 PAIRS = ("killed as it moves", "nobody in sync", "cut amid a transaction", "other settings")
 PAIRS_SHARE = 0.25
-"""Sequences for two features at a time, and how many short lives have one of them."""
+"""Sequences that exercise two features together, and the share of short lives that draw one of
+them. Lives with RESTORED, PAST_A_SNAPSHOT or damaged bytes draw none."""
 COINCIDENCES = (
     "silent in an election", "proposal comes late", "join is not heard of",
     "behind the start of an epoch", "request is lost", "removed as it registers",
 )
 COINCIDENCES_SHARE = 0.12
-"""Sequences in which one message is late or lost, and how many short lives have one of them."""
+"""Sequences in which one message is late or lost, and the share of short lives that draw one of
+them. Lives with RESTORED, PAST_A_SNAPSHOT or CUT_WHILE_IT_MOVES draw none."""
 OF_THREE = ("last disk lost", "successor ahead", "two leaders die", *COINCIDENCES)
-"""Those that show something only with three replicas, two of which have to be in sync."""
+"""Sequences that can find a defect only with three replicas, and min.insync.replicas 2."""
 SLOW_VERDICTS_SHARE = 0.3
-"""How many of the short lives with impatient producers have late answers about transactions, and
-transactions that end meanwhile."""
+"""The share of the short lives with impatient producers in which coordinators answer leaders late,
+so that transactions end before the answer."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
-"""A sequence, and the share of seeds that have it. Seeds that change settings or move replicas
-between directories are not counted, and do not have it."""
+"""A sequence, and the share of seeds that draw it. Seeds that change settings, move replicas
+between directories or have a fault of PREPARED do not draw it."""
 PREPARED = ("missing directory", "damaged bytes")
 """Faults that need certain settings."""
 TOGETHER_SHARE = 0.3
 """The share of faults that are two faults at the same time."""
 FACTORS = (1, 2, 3, 3)
 JUMPS_HOURS = (0, 0, 0, -10, -3, -1, 1, 3, 4)
-"""The jumps of wall clocks. Five jumps forward together are less than a day, after which brokers
+"""The jumps of wall clocks. Five jumps forward are less than a day together. After a day, brokers
 forget idle producers."""
 LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 6.0, 2.0
-"""ZooKeeper's session timeouts in long and in short lives. Waits for the end of a session differ in
-the same ratio."""
+"""ZooKeeper's session timeouts in long and in short lives. Other waits of more than a second differ
+in the same ratio."""
 
 
 def fault(chance: random.Random) -> str:
@@ -98,7 +100,7 @@ class ClusterOptions(Options):
     factor: int = 3
     min_isr: int = 2
     follower_reads: bool = False
-    """Consumers read from followers, too, and replica.selector.class is set."""
+    """Whether consumers read from followers, too, and replica.selector.class is set."""
     clock_jumps: list[tuple[int, int]] = field(default_factory=list)
     """For each fault: the broker whose wall clock jumps before it, and by how many hours."""
     directory_moves: bool = False
@@ -109,7 +111,7 @@ class ClusterOptions(Options):
     """Whether topics are deleted, and created again."""
     snapshots: bool = False
     """Whether snapshots of the metadata follow each other quickly."""
-    # What makes a life long; `cut_short` draws less.
+    # The value for long lives; `cut_short` sets a lower one.
     session_seconds: float = LONG_SESSION_SECONDS
 
     @classmethod
@@ -128,7 +130,7 @@ class ClusterOptions(Options):
 
     @property
     def haste(self) -> float:
-        """The factor for waits that last a number of session timeouts: 1 in a long life."""
+        """The factor for waits of more than a second: 1 in a long life, less in a short one."""
         return self.session_seconds / LONG_SESSION_SECONDS
 
     @classmethod
@@ -173,13 +175,13 @@ class ClusterOptions(Options):
             options.settings["log.segment.bytes"] = str(chance.choice([4096, 1024]))
             options.settings["ottla.log.scrub.bytes.per.second"] = str(1 << 20)
             options.settings["ottla.log.scrub.interval.ms"] = str(chance.choice([2000, 10_000]))
-        # A generator of its own: the seed's faults stay as they were before clocks could jump.
+        # Clock jumps have a generator of their own, so that they do not change a seed's faults.
         clocks = random.Random(f"cluster clocks {seed}")
         options.clock_jumps = [
             (clocks.randrange(brokers), clocks.choice(JUMPS_HOURS)) for _ in options.faults
         ]
         if clocks.random() < 0.3:
-            # A single in-sync replica may acknowledge; it flushes first, so nothing may be lost.
+            # A single in-sync replica may acknowledge. It flushes first, so nothing may be lost.
             options.min_isr = 1
             options.settings["min.insync.replicas"] = "1"
         rare = random.Random(f"cluster sequences {seed}")
@@ -212,13 +214,13 @@ class ClusterOptions(Options):
             self.have(RESTORED, restores.randrange(len(self.faults)))
 
     def draw_coincidences(self, apart: random.Random) -> None:
-        """Have a message that is late or lost, or not."""
+        """Draw whether one of COINCIDENCES replaces a fault."""
         unfit = {RESTORED, PAST_A_SNAPSHOT, CUT_WHILE_IT_MOVES} & {*self.faults}
         if apart.random() < COINCIDENCES_SHARE and self.small and not unfit:
             self.have(apart.choice(COINCIDENCES), apart.randrange(len(self.faults)))
 
     def draw_verdicts(self, verdicts: random.Random) -> None:
-        """Have late answers about transactions, or not."""
+        """Draw whether coordinators answer leaders late about transactions."""
         self.slow_verdicts = self.impatient and verdicts.random() < SLOW_VERDICTS_SHARE
         if self.slow_verdicts:
             self.transactions = max(self.transactions, 2)
@@ -238,8 +240,8 @@ class ClusterOptions(Options):
 
     def have(self, sequence: str, at: int) -> None:
         """Put a sequence in the place of the fault at the index `at`, and set the number of
-        replicas that it needs. A sequence takes as long as two faults, so the last of several
-        faults is left out."""
+        replicas that the sequence needs. A sequence takes as long as two faults, so the last fault
+        is removed, unless it is the sequence itself."""
         self.faults[at] = sequence
         if at < len(self.faults) - 1:
             self.faults.pop()
@@ -251,8 +253,8 @@ class ClusterOptions(Options):
         self.settings["min.insync.replicas"] = str(self.min_isr)
 
     def cut_short(self, life: random.Random) -> None:
-        """Make this a short life. The faults stay; there is less work between them, and all waits
-        that are longer than a session are shorter."""
+        """Make this a short life: at most three faults, less work between them, and shorter waits.
+        Some features are drawn that only short lives have."""
         self.session_seconds = SHORT_SESSION_SECONDS
         self.rounds_seconds = life.choice([0.1, 0.3, 0.5])
         self.transaction_ms = (2000, 5000)
@@ -279,7 +281,8 @@ class ClusterOptions(Options):
                 self.transactions = max(self.transactions, 2)
 
     def swarm(self, life: random.Random) -> None:
-        """As with one broker, but sequences stay."""
+        """Have few features, and much of each, as in `Options.swarm`. One fault replaces all simple
+        faults; sequences, two faults at a time and faults of PREPARED stay."""
         again = life.choice([each for each in FAULTS if each not in PREPARED])
         plain = {each: again for each in self.faults if each in FAULTS and each not in PREPARED}
         self.faults = [plain.get(each, each) for each in self.faults]

@@ -48,8 +48,8 @@ UNCLEAN = "unclean.leader.election.enable"
 
 
 async def killed_as_it_moves(story: ClusterStory) -> None:
-    """Reassign a partition to other replicas. Meanwhile a broker that takes part is killed, and the
-    reassignment is cancelled or replaced by another one."""
+    """Reassign a partition to other replicas. Meanwhile a broker that takes part, or the
+    controller, is killed. Then the reassignment may be cancelled or replaced by another one."""
     chance = story.random
     for _ in range(chance.choice((1, 2, 3))):
         every = [each for each in story.truth.states() if each[0] not in NAMES]
@@ -85,8 +85,9 @@ async def change_again(story: ClusterStory, place: Place, before: PartitionState
 
 
 async def nobody_in_sync(story: ClusterStory) -> None:
-    """A topic allows unclean elections, and its in-sync replicas die: a replica that was behind
-    becomes leader. The records that it has must stay, also when the others are back."""
+    """Allow unclean elections for a topic, and kill the in-sync replicas of a partition, so that a
+    replica that was behind becomes leader. All records that this replica has at that moment must
+    stay, also after the other brokers are back."""
     chance = story.random
     found = led_by_all(story, *PLAIN)
     if not found:
@@ -118,10 +119,12 @@ async def nobody_in_sync(story: ClusterStory) -> None:
 
 
 async def cut_amid_a_transaction(story: ClusterStory) -> None:
-    """Cut off the leader of a partition to which transactions write. Either only clients reach it:
-    it is replaced, comes back, truncates the records that no other replica has, and leads again as
-    soon as it is in sync. Or it receives messages of the other brokers, but they do not receive
-    its own: it writes transaction markers for them, and no follower copies the markers."""
+    """Cut the leader of a partition with transactions off from ZooKeeper and the other brokers, so
+    that another replica becomes leader. In half of the runs, the first leader still receives the
+    other brokers' messages: it writes the transaction markers that they request, but no follower
+    copies the markers. Then the connections are restored. The first leader truncates the records
+    that no other replica has. As soon as it is in sync, the second leader is killed, so that the
+    first may lead again."""
     chance, found = story.random, led_by_all(story, *TRANSACTIONAL)
     hears = Random(f"one way {story.world.seed}").random() < 0.5
     if not found:
@@ -141,7 +144,7 @@ async def cut_amid_a_transaction(story: ClusterStory) -> None:
     await story.wait(chance.choice((0.05, 0.5)))
     for partition in partitions_of(leader) if story.promises.unspoilt else ():
         if partition.topic == place[0]:
-            check_log_transactions(partition)       # clients may still read from this broker
+            check_log_transactions(partition)       # clients may read from this broker
     story.world.heal()
     leader.join_again()
     back = replaced and await until(
@@ -179,10 +182,15 @@ async def other_settings(story: ClusterStory) -> None:
 
 
 class Elections:
-    """Who joins the in-sync set: a replica that has all that is committed. And who was elected: a
-    replica that is in sync or eligible, or one that joins in the decision that completes a
-    reassignment, and it has all that was committed. Unless nobody is trusted, an operator has asked
-    for anyone, or a topic allows others: what such a leader lacks is lost, no more."""
+    """Checks which replicas join the in-sync set, and which become leader.
+
+    A replica may join only if it has all committed records. A replica may be elected if it is in
+    sync, eligible or awaited (`PartitionExtra`), or if the decision that completes a reassignment
+    also lets it join the in-sync set. In these cases, it must have all committed records. Another
+    replica may be elected only if a replica of the partition is doubtful or lost, if an operator
+    has requested an unclean election, or if the topic allows unclean elections. In the last case
+    the records that the new leader lacks are lost, and no others.
+    """
 
     def __init__(self, story: ClusterStory) -> None:
         self.story, self.unclean = story, set[str]()
@@ -191,7 +199,8 @@ class Elections:
         """Partitions for which an operator has requested an unclean election."""
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Check the elections of a metadata record, which changed the image `old` to `new`."""
+        """Check the elections and in-sync sets of a metadata record, which changes the image `old`
+        to `new`."""
         if old.topics is new.topics:
             return
         for name, topic in new.topics.items():
@@ -226,7 +235,8 @@ class Elections:
             )
 
     def _replica(self, topic: TopicImage, index: int, node: int) -> Partition | None:
-        """A replica of this topic on a broker that serves."""
+        """A broker's replica of this topic's partition; None if the broker does not serve, or the
+        replica is missing or offline."""
         machine = self.story.world.broker(node)
         if machine is None or machine.server is None or not machine.up:
             return None
@@ -236,7 +246,8 @@ class Elections:
         return found
 
     def _lost(self, name: str, index: int) -> bool:
-        """Whether the last good copy of a partition was ever lost."""
+        """Whether promises about the partition's records were given up in this run
+        (`Part.lose`)."""
         return any(
             (part.topic, part.index) == (name, index) and part.lost_at >= 0
             for part in self.story.parts
@@ -270,7 +281,8 @@ class Elections:
 
 
     def _has_everything(self, name: str, index: int, machine: ClusterMachine) -> None:
-        """Check that a new leader has all that was committed, as far as nothing of it is lost."""
+        """Check that a new leader has all committed records. Partitions that may have lost records
+        are left out."""
         if self._lost(name, index) or name not in PLAIN or self.story.promises.harmed:
             return
         if machine.server is None or not machine.up:

@@ -1,7 +1,8 @@
-"""Checks after each step of several brokers, in addition to those of `checker.py`.
+"""Checks that run after each step of a cluster's run, in addition to those of `checker.py`.
 
-Cheap checks look at everything that has changed since the last step. Expensive checks look
-sometimes at one partition, and at the end at all partitions.
+Cheap checks look at everything that has changed since the last step. Expensive checks run after
+some of the steps, most of them for one random partition. At the end, `story.py` checks the
+producers of all partitions.
 """
 
 from __future__ import annotations
@@ -25,19 +26,20 @@ if TYPE_CHECKING:
     from tests.simulation.cluster.story import ClusterStory
 
 IN_SYNC_SHARE = 0.25
-"""The share of steps after which in-sync sets are compared with the replicas' logs."""
+"""The share of steps after which the logs of all in-sync replicas are compared with what their
+leaders consider committed."""
 DEAR_SHARE = 0.02
 """The share of steps after which the producers of one partition are compared with its log."""
 OFTEN_SHARE = 0.25
-"""The share of seeds in which half of all steps are followed by a look-up of the aborted
-transactions of a log."""
+"""The share of seeds in which, after half of all steps, the transactions of one log are compared
+with its batches. On other seeds this happens after DEAR_SHARE of the steps."""
 WORKS_ALONE = ("damaged bytes", "io error", "missing directory")
-"""Faults after which a replica may lack records that its broker promised, or be unable to read
-them."""
+"""Faults after which a replica may lack records that its broker has acknowledged, or may be unable
+to read them."""
 
 
 class Promises:
-    """The checks of one run, with what they have seen."""
+    """The checks of one run, and what they remember."""
 
     def __init__(self, story: ClusterStory) -> None:
         self.story, self.world = story, story.world
@@ -51,7 +53,7 @@ class Promises:
         if self.apart.random() < OFTEN_SHARE:
             self.aborts_share = 0.5
         self.listed: dict[PartitionLog, list[Segment]] = {}
-        """By log, the list of segments at the last check; a truncation replaces this list."""
+        """By log, its list of segments at the last check. A truncation makes a new list."""
         self.unspoilt = "damaged bytes" not in " ".join(story.options.faults)
         self.harmed = any(each in " ".join(story.options.faults) for each in WORKS_ALONE)
 
@@ -70,7 +72,8 @@ class Promises:
             self._cuts(every)
 
     def _cuts(self, every: list[Partition]) -> None:
-        """Check that a truncated log knows no aborted transaction that was truncated."""
+        """Check that a log that was truncated since the last check knows only aborted transactions
+        that it still has."""
         for each in every:
             log = each.log
             if log.offline is not None or log.damage is not None or at_rest(log):
@@ -84,7 +87,7 @@ class Promises:
                     check_log_transactions(each)
 
     def _images(self) -> None:
-        """Check that each broker's image is what the metadata log gives, whether the broker has
+        """Check that each broker's metadata image is what the metadata log gives. A broker may have
         read entries or a snapshot."""
         known = self.story.truth.history
         for machine in self.world.brokers:
@@ -108,7 +111,7 @@ class Promises:
                     )
 
     def _applied(self) -> None:
-        """Check that each broker's partitions are as its image says."""
+        """Check that each broker's partitions match its metadata image."""
         for machine in self.world.brokers:
             server = machine.server
             if server is None or not machine.up or machine.excuse is not None:
@@ -119,8 +122,9 @@ class Promises:
                 check_applied(server, image)
 
     def _in_sync(self) -> None:
-        """Check that every in-sync replica has all records that its leader considers committed, and
-        all that a follower considers committed, because followers show these to consumers."""
+        """Check that every in-sync replica has all records that its leader considers committed. It
+        must also have all records that a follower considers committed, because followers return
+        these to consumers."""
         truth = self.story.truth
         whole = {(each.topic, each.index) for each in self.story.parts if each.lost_at < 0}
         for machine in self.world.brokers:
@@ -134,8 +138,8 @@ class Promises:
                 state = topic.partitions[own.index]
                 epoch = truth.image.leader_epoch(topic, state)
                 if leads and (state.leader, epoch) != (machine.node_id, own.leader_epoch):
-                    continue                # the broker does not know yet that it was replaced
-                # Before a leader hears of a decision, it counts the replicas that may have joined.
+                    continue                # the broker has not heard yet that it was replaced
+                # Before it hears of the decision, a leader already waits for proposed replicas.
                 missed = state.partition_epoch - own.partition_epoch
                 if missed < 0 or (missed and not leads):
                     continue

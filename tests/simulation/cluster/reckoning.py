@@ -25,12 +25,13 @@ COMMITTERS = "offsets"
 TRANSACTION_SECONDS = 60.0
 """Longer than any transaction may be open."""
 ROUNDS = 3
-"""How many times in a row no coordinator must list an open transaction."""
+"""The check ends after this many consecutive rounds in which no coordinator lists an open
+transaction."""
 
 
 async def read_along(story: ClusterStory, session: Router) -> None:
-    """A read_committed consumer that reads while clients write: it must see no aborted record, and
-    the same record whenever it reads an offset."""
+    """A read_committed consumer that reads while clients write. It must see no aborted record.
+    Whenever it reads an offset, it must see the same record."""
     chance = story.random
     while not story.over:
         await story.rest(2.0)
@@ -57,12 +58,13 @@ async def read_along(story: ClusterStory, session: Router) -> None:
 
 @dataclass
 class Ascending:
-    """The offset of a group whose commits ascend."""
+    """What is known of a group's committed offset, if clients commit ascending offsets."""
 
     top: int = 0
-    """The highest offset that was acknowledged or read."""
+    """The highest offset whose commit was acknowledged, or that was read."""
     unclear: set[int] = field(default_factory=set)
-    """Offsets whose commits got no answer or an error: they may take effect at any later time."""
+    """Offsets whose commit got no answer or an error. The commit may take effect at any later
+    time."""
 
 
 async def commit_ascending(story: ClusterStory, group: str, known: Ascending) -> None:
@@ -87,8 +89,8 @@ async def commit_ascending(story: ClusterStory, group: str, known: Ascending) ->
 
 
 async def read_ascending(story: ClusterStory, group: str, known: Ascending) -> None:
-    """Read the group's offset, and check that it never goes back, whichever broker coordinates the
-    group."""
+    """Read the group's offset, and check that it never goes back, even if another broker becomes
+    coordinator."""
     session, topic = story.session(f"{group}, reads"), story.model.live()[0]
     while not story.over:
         await story.rest(1.0)
@@ -107,7 +109,8 @@ async def read_ascending(story: ClusterStory, group: str, known: Ascending) -> N
 
 
 async def check_transactional(story: ClusterStory) -> None:
-    """Check that all transactions end, and check every partition to which they wrote."""
+    """Check that all transactions end. Then check every partition of the topics with
+    transactions."""
     for transaction in story.model.transactions:
         if transaction.offsets and transaction.fate not in (COMMITTED, ABORTED):
             story.offsets.decided(transaction)
@@ -126,7 +129,8 @@ async def check_transactional(story: ClusterStory) -> None:
 
 
 async def all_end(story: ClusterStory) -> None:
-    """Check that no coordinator has an open transaction, once their time-outs have passed."""
+    """Check that no coordinator lists an open transaction after the time-outs of all transactions
+    have passed."""
     client, end, clean = story.admin, story.world.now + TRANSACTION_SECONDS, 0
     states = ["Ongoing", "PrepareCommit", "PrepareAbort"]
     while True:
@@ -136,10 +140,10 @@ async def all_end(story: ClusterStory) -> None:
                 machine.node_id, ListTransactionsRequest(state_filters=states), 1
             )
             left += answer.transaction_states
-            if answer.error_code:           # this coordinator is loading, and lists nothing
+            if answer.error_code:           # a coordinator that is loading lists nothing
                 left.append(answer)
         clean = 0 if left else clean + 1
-        # A partition of the internal topic that just moves to another broker is listed by nobody.
+        # While a partition of the internal topic changes brokers, nobody lists its transactions.
         if clean == ROUNDS:
             return
         if story.world.now > end:
@@ -148,7 +152,8 @@ async def all_end(story: ClusterStory) -> None:
 
 
 async def check_coordinators(story: ClusterStory) -> None:
-    """Check that every committed offset is a possible one, and read the offsets of contenders."""
+    """Check that every committed offset is one of the possible offsets. Read the offsets of
+    contenders, so that their histories include them."""
     session = story.session("checker")
     for topic in story.model.live():
         for group in ("s0", "s1"):

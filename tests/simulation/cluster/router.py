@@ -1,5 +1,5 @@
-"""The single broker's clients on a cluster: each request goes to the broker that is responsible for
-it, as in stock clients."""
+"""Lets clients of the one-broker simulation work on a cluster: each request goes to the responsible
+broker, as in stock clients."""
 
 from __future__ import annotations
 
@@ -42,33 +42,34 @@ NOT_DONE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.OFFSET_NOT_AVAILABLE,
 }
-"""Errors of requests that were not executed: the router asks another broker, or the same one
-again."""
+"""Errors of requests that were not executed. The router sends the request again, to the same or
+another broker."""
 MOVED = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
-"""Errors that are passed to the client; before the client's next request the router looks up the
+"""Errors that are returned to the client. Before the client's next request, the router looks up the
 responsible broker again."""
 
 
 class Router:
-    """The counterpart of `session.Session` for a cluster."""
+    """A client's connections, with the interface of `session.Session`."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         self.client, self.story, self.world = Client(story, name), story, story.world
         self.places: dict[Any, int] = {}
 
     async def call(self, request: Any, version: int, link: None = None) -> Any:
-        """Send a request. Broken: there was no answer, and the outcome is unknown."""
+        """Send a request to the responsible broker. Raises Broken if there was no answer; then the
+        outcome is unknown."""
         end = self.world.now + FOUND_SECONDS
         while True:
             key = self.key(request)
             node_id = await self.find(key)
             if node_id is not None:
                 if isinstance(request, FetchRequest):
-                    # Without an epoch a follower would answer, too, from its own log.
+                    # Without a leader epoch, a follower would answer from its own log.
                     epoch = self.client.epochs[key]
                     request.topics[0].partitions[0].current_leader_epoch = epoch
                 try:
@@ -92,15 +93,16 @@ class Router:
             await asyncio.sleep(0.1)
 
     def spoilt(self, request: Any, answer: Any) -> bool:
-        """Whether an answer has records whose bytes had changed on a disk: a client asks again."""
+        """Whether a client refuses the fetched records of an answer because bytes were changed on a
+        disk."""
         return isinstance(request, FetchRequest) and any(
             self.story.damage.spoils(self.name(topic), part.partition_index, part.records)
             for topic in answer.responses for part in topic.partitions
         )
 
     def key(self, request: Any) -> Any:
-        """What the responsible broker is: the leader of a partition or the coordinator of a group
-        or a transactional id; None if any broker may answer."""
+        """What determines the responsible broker: a partition (by topic name and index), a
+        transactional id or a group. None if any broker may answer."""
         if isinstance(request, AT_LEADER):
             for topics in ("topic_data", "topics"):
                 if hasattr(request, topics):
@@ -128,7 +130,8 @@ class Router:
         return name or self.story.model.by_id[topic.topic_id].name
 
     async def find(self, key: Any) -> int | None:
-        """The responsible broker, according to a random broker."""
+        """The node id of the responsible broker, according to a random broker; None if that broker
+        knows none."""
         if key is None:
             up = [each.node_id for each in self.world.brokers if each.up]
             return self.story.random.choice(up) if up else None
@@ -152,7 +155,7 @@ class Router:
 
 
 def errors(answer: Any) -> Iterator[ErrorCode]:
-    """All errors anywhere in an answer."""
+    """Every error code in an answer, at any depth."""
     for name in type(answer).__slots__:
         value = getattr(answer, name)
         if name in ("error_code", "partition_error_code"):

@@ -1,7 +1,8 @@
-"""Faults of several steps: each step follows once the step before it has had its effect.
+"""Faults of several steps. Each step waits for the effect of the step before.
 
-They make rare coincidences likely, such as a message that travels longer than a restart takes, or a
-second failure before the first one is repaired. Three of ten seeds have such a sequence.
+These sequences make rare coincidences likely: for example, a message arrives only after its sender
+has restarted, or a second failure happens before the first one is repaired. Three of ten seeds draw
+one of `options.SEQUENCES`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ Sequence = Callable[["ClusterStory"], Coroutine[Any, Any, None]]
 Place = tuple[str, int]
 
 PLAIN = ("a", "b")
-"""The topics whose producers a fault may silence (`hushed`)."""
+"""The topics with acks=all. A fault may pause their producers (`hushed`)."""
 AT_ONCE_SECONDS = 0.002
-"""The time between two checks of a condition whose next step has to follow within milliseconds."""
+"""The time between two checks of a condition, if the next step has to follow within
+milliseconds."""
 
 
 def state_of(story: ClusterStory, place: Place) -> PartitionState:
@@ -33,7 +35,8 @@ def state_of(story: ClusterStory, place: Place) -> PartitionState:
 
 
 def led_by_all(story: ClusterStory, *names: str) -> list[Place]:
-    """Partitions of these topics that have several replicas, all in sync, and a leader."""
+    """The partitions of these topics that have a leader and several replicas, all of them in
+    sync."""
     return [
         (name, index) for name, index, state in story.truth.states()
         if name in names and state.leader > 0 and len(state.isr) == len(state.replicas) > 1
@@ -47,7 +50,7 @@ def machines(story: ClusterStory, nodes: tuple[int, ...]) -> list[ClusterMachine
 async def until(
     story: ClusterStory, holds: Callable[[], bool], seconds: float, step: float = 0.05
 ) -> bool:
-    """Wait for a condition; False if it does not hold within this time."""
+    """Wait until a condition holds. False if it does not hold within this time."""
     end = story.world.now + seconds
     while not holds():
         if story.world.now > end:
@@ -67,8 +70,8 @@ async def come_back(story: ClusterStory, *gone: ClusterMachine) -> None:
 
 
 async def last_disk_lost(story: ClusterStory) -> None:
-    """All brokers but one stop responding, and are killed. Then the disks of the last one are lost,
-    with all records that it would wrongly have committed below min.insync.replicas."""
+    """All brokers but one are suspended, and then killed. Then the last broker loses its disks. If
+    it has wrongly acknowledged records without min.insync.replicas, these records are lost."""
     chance, last = story.random, story.some_machine()
     if last is None:
         return
@@ -86,7 +89,7 @@ async def last_disk_lost(story: ClusterStory) -> None:
 
 async def late_fetch(story: ClusterStory) -> None:
     """A follower's fetch is delayed while the follower's machine loses power, starts and registers
-    again. When the fetch arrives, the leader dies."""
+    again. When the fetch arrives, the leader and all other brokers are killed."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found:
         return
@@ -95,7 +98,7 @@ async def late_fetch(story: ClusterStory) -> None:
     (leader,) = machines(story, (state.leader,))
     (follower,) = machines(story, (chance.choice([n for n in state.isr if n != state.leader]),))
     node = follower.node_id
-    story.hushed = True                 # so the follower's next fetch shows that it has all records
+    story.hushed = True                 # so the delayed fetch shows that the follower has all
     story.world.cut(follower, leader)
     await story.wait(1.0)
     story.cut_power(follower)
@@ -119,7 +122,7 @@ async def late_fetch(story: ClusterStory) -> None:
 
 async def successor_ahead(story: ClusterStory) -> None:
     """A coordinator dies. Its successor has records that the third broker lacks. The successor
-    serves for a while, and dies before the third broker could copy these records."""
+    serves for a while, and dies before the third broker has copied these records."""
     chance, found = story.random, led_by_all(story, "__consumer_offsets")
     found = [place for place in found if len(state_of(story, place).replicas) == 3]
     if not found:
@@ -143,8 +146,8 @@ async def successor_ahead(story: ClusterStory) -> None:
 
 
 async def killed_at_its_return(story: ClusterStory) -> None:
-    """All machines lose power. The first broker that is back is killed, and the others come back
-    without it."""
+    """All machines lose power. The first broker that starts again is killed soon after. Only then
+    do the others start."""
     chance = story.random
     for machine in story.world.brokers:
         story.cut_power(machine)
@@ -159,7 +162,8 @@ async def killed_at_its_return(story: ClusterStory) -> None:
 
 
 async def back_one_by_one(story: ClusterStory) -> None:
-    """All machines lose power, and each broker comes back once the broker before it serves."""
+    """All machines lose power. Then the brokers start one after the other: each waits until the one
+    before serves."""
     chance = story.random
     for machine in story.world.brokers:
         story.cut_power(machine)
@@ -169,9 +173,9 @@ async def back_one_by_one(story: ClusterStory) -> None:
 
 
 async def power_cut_of_two(story: ClusterStory) -> None:
-    """All replicas of some partitions lose power at the same moment, while another broker lives.
-    The sessions of the two end one after the other. They come back in any order, the second once
-    the first serves; the first may be killed meanwhile."""
+    """All machines but one lose power at the same moment, and with them all replicas of some
+    partitions. The sessions of their brokers end one after the other. The brokers start one after
+    the other, too, and each of them may be killed again."""
     chance, brokers = story.random, story.world.brokers
     gone = chance.sample(brokers, len(brokers) - 1)
     for machine in gone:
@@ -186,8 +190,8 @@ async def power_cut_of_two(story: ClusterStory) -> None:
 
 
 async def two_leaders_die(story: ClusterStory) -> None:
-    """A leader dies, and then its successor dies as soon as it leads, while the third replica
-    follows it."""
+    """A leader dies. Its successor dies as soon as it leads, while the third replica begins to
+    follow it."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found:
         return
@@ -208,7 +212,8 @@ async def two_leaders_die(story: ClusterStory) -> None:
 
 
 async def leader_dies_as_one_joins(story: ClusterStory) -> None:
-    """A replica comes back, and the leader dies before it has sent all records to the replica."""
+    """A replica comes back. While it joins the in-sync set, it stops receiving records from the
+    leader. Then all other brokers are killed."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found:
         return
@@ -236,8 +241,9 @@ async def leader_dies_as_one_joins(story: ClusterStory) -> None:
 
 
 async def cut_while_it_moves(story: ClusterStory) -> None:
-    """A leader that only clients reach is replaced, and moves its replica to another log directory.
-    Its log is truncated as soon as the copy has the records that no other replica has."""
+    """A leader that only clients reach is replaced. It moves its replica to another log directory.
+    As soon as the copy has the records that no other replica has, the leader is connected again,
+    and truncates its log."""
     chance, found = story.random, led_by_all(story, *PLAIN)
     if not found or len(story.options.directories) == 1:
         return
@@ -277,8 +283,8 @@ async def cut_while_it_moves(story: ClusterStory) -> None:
 
 async def deleted_past_a_snapshot(story: ClusterStory) -> None:
     """A broker does not hear of a deletion. When it reaches ZooKeeper again, a snapshot has
-    replaced the entries that it has not read. In the snapshot the topic is missing, or is another
-    topic of the same name."""
+    replaced the metadata entries that it has not read. In the snapshot the topic is missing, or
+    there is another topic of the same name."""
     chance, machine, deleter = story.random, story.some_machine(), story.deleter
     if machine is None or machine.server is None or deleter is None:
         return

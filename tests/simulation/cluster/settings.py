@@ -1,8 +1,8 @@
 """An administrator that changes topics' settings and deletes records while the other clients work.
 
-In topics with acks=all the checker expects every record, so only DeleteRecords may remove records
-there. Topics with transactions use the single broker's model, which knows what retention and
-compaction may remove.
+In topics with acks=all, only DeleteRecords may remove records, because the checker expects every
+other record. Topics with transactions use the model of the one-broker simulation, which knows what
+retention and compaction may remove.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OF_ALL = (
     ("file.delete.delay.ms", "0"), ("flush.ms", "100"),
 )
 TOO_SMALL = ("max.message.bytes", "500")
-"""A setting with which some batches are refused; larger batches that are already in the log must
-still be replicated."""
+"""A setting with which brokers refuse some batches. Followers must still copy larger batches that
+are already in the leader's log."""
 OF_TRANSACTIONS = (
     ("retention.ms", "1000"), ("retention.ms", "3600000"), ("retention.ms", "-1"),
     ("retention.bytes", "2000"), ("cleanup.policy", "compact"), ("cleanup.policy", "delete"),
@@ -36,15 +36,16 @@ OF_TRANSACTIONS = (
 )
 MIN_ISR = "min.insync.replicas"
 HINDERS = (MIN_ISR, TOO_SMALL[0])
-"""Settings with which producers may make no progress; they are removed at the end."""
+"""Settings that may stop producers. They are removed at the end."""
 UNBOUND = 1 << 62
 REFUSED = {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.POLICY_VIOLATION}
-"""Errors of deletions that were not begun: the offset is above the high watermark, or the topic is
-compacted."""
+"""Errors of DeleteRecords requests that delete nothing: the offset is above the high watermark, or
+the topic is compacted."""
 
 
 class Settings(Client):
-    """The administrator. It changes one setting, or deletes from one partition, at a time."""
+    """The administrator. Each of its requests changes one setting, or deletes records of one
+    partition."""
 
     def __init__(self, story: ClusterStory, name: str) -> None:
         super().__init__(story, name)
@@ -85,7 +86,8 @@ class Settings(Client):
             await self._set(random.choice(node_ids), topic, name, None if removed else value)
 
     async def _set(self, node_id: int, topic: str, name: str, value: str | None) -> ErrorCode:
-        """Try once to set a setting. After an error the change may take effect later, or never."""
+        """Send one change of a setting. If the answer is an error, the change may take effect
+        later, or never."""
         made = IncrementalAlterConfigsRequest
         answer = await self.call(node_id, made(resources=[made.Resource(
             resource_type=2, resource_name=topic, configs=[made.Resource.Config(
@@ -98,7 +100,7 @@ class Settings(Client):
         return code
 
     async def _remove(self, topic: str, name: str) -> None:
-        """Remove a setting; repeat that until it has succeeded."""
+        """Remove a setting. Repeats the request until it succeeds."""
         while True:
             for machine in self.world.brokers:
                 try:
@@ -112,15 +114,14 @@ class Settings(Client):
     # DeleteRecords
 
     async def _delete(self) -> None:
-        """Delete the records up to a random record that was acknowledged or read, or all committed
+        """Delete the records before a random offset that was acknowledged or read, or all committed
         records."""
         random = self.story.random
         part = random.choice(self.story.parts)
         known = sorted({*part.seen, *(at for at in part.acked.values() if at >= 0)})
         if not known:
             return
-        # Choose one of the older records: much of a log has to stay, so that something is left to
-        # check.
+        # Mostly choose one of the older records, so that many records remain to be checked.
         offset = random.choice(known[: len(known) // 2 + 1]) + random.choice((0, 1))
         if random.random() < 0.1:
             offset = max(known) + random.choice((0, 1))
@@ -145,16 +146,16 @@ class Settings(Client):
             part.deletions[deletion] = 0
 
     def _eligible_are_in_sync(self, part: Part) -> bool:
-        """Whether only in-sync replicas may lead. A deletion waits for live replicas, as in Apache
-        Kafka. A replica that is down and eligible (KIP-966) still has the deleted records, and may
-        become leader."""
+        """Whether only in-sync replicas may lead. As in Apache Kafka, a deletion waits only for
+        live replicas. So a replica that is down and eligible to lead (KIP-966) still has the
+        deleted records."""
         topic = self.story.truth.now().topics[part.topic]
         extra = topic.partitions[part.index].extra
         return extra is None or not extra.elr
 
     async def _ask(self, part: Part, offset: int) -> tuple[Any | None, bool]:
-        """Try once; returns the answer for the partition, and whether the deletion holds for all
-        replicas that may become leader."""
+        """Send DeleteRecords once. Returns the partition's part of the answer, and whether the
+        deletion applies to all replicas that may become leader."""
         made, binds = DeleteRecordsRequest, self._eligible_are_in_sync(part)
 
         def request() -> DeleteRecordsRequest:

@@ -1,5 +1,5 @@
-"""Coordinators on other brokers whose answers about transactions come late: meanwhile the
-transaction may end, and its marker may arrive."""
+"""Delays the answers of coordinators to leaders that ask whether a transaction is open. Meanwhile
+the transaction may end, and its marker may arrive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = (0.0, 0.0, 0.01, 0.1, 0.3)
 
 
 def answer_late(seed: int, put: Callable[[Any, str, Any], None]) -> None:
-    """Have some of the answers to leaders that verify a batch come late."""
+    """Delay some of the answers to leaders that verify a batch of a transaction."""
     chance, ask = Random(f"slow verdicts {seed}"), Peers.ask
 
     async def ask_slowly(

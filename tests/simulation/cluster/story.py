@@ -62,8 +62,8 @@ OPERATOR_SECONDS = 30.0
 class ClusterStory:
     """The clients of one run, and what they share.
 
-    There are two kinds of clients: producers and consumers of records with acks=all (`clients.py`),
-    and the transactions, groups and readers of the single broker's simulation, which use a Router.
+    Some clients produce and consume records with acks=all (`clients.py`). The others come from the
+    one-broker simulation, and use a Router: transactions, groups and readers.
     """
 
     coordinators_stay = False
@@ -81,33 +81,33 @@ class ClusterStory:
         self.promises = Promises(self)
         self.deleter: Deleter | None = None
         self.over = False
-        self.cancelled = False          # coordinators have lost records that were on no disk
-        self.hushed = False             # producers and consumers of acks=all pause
+        self.cancelled = False          # whether the `fragile` clients were cancelled
+        self.hushed = False             # whether clients that call `rest` pause
         self.tasks: list[asyncio.Task[None]] = []
         self.fragile: list[asyncio.Task[None]] = []
-        """The clients of coordinators, which are cancelled when a coordinator's log has lost
-        something."""
+        """The clients of transactions and groups. They are cancelled when an internal topic, or a
+        topic with transactions, may have lost records."""
         self.model = Model()
         self.waiting: dict[asyncio.Future[Any], tuple[float, str, str, int]] = {}
-        """Requests without an answer, the oldest first: when each was sent, its name, its client,
-        and the broker's node id."""
+        """Requests without an answer, the oldest first: when it was sent, its name, the client, the
+        broker."""
         self.resting: dict[asyncio.Future[None], None] = {}
-        """What clients that wait between two steps are waiting for."""
+        """The futures of clients that wait between two steps."""
         self.offsets = Offsets(self)            # type: ignore[arg-type]
         self.good: dict[tuple[str, int], bool] = {}
-        """By partition, whether it had a good copy when that was last determined."""
+        """By partition, whether it had a good copy at the last look."""
 
     # Called by clients
 
     @property
     def pace(self) -> float:
-        """The mean time between two steps of a client; at the end it is short, because clients only
-        finish what they have begun."""
+        """The mean time between two steps of a client: short at the end, when clients only
+        finish."""
         return BUSY if self.over else self.tempo.pace
 
     async def rest(self, steps: float) -> None:
-        """Wait between two steps of a client, for a random time of about `steps` times the pace. At
-        the end nobody waits any longer."""
+        """Wait between two steps of a client, for a random time of about `steps` times the pace. In
+        the final phase clients do not wait."""
         seconds = self.random.expovariate(1 / (steps * self.pace))
         waits = self.world.clients.create_future()
         timer = self.world.clients.call_later(seconds, _end, waits)
@@ -122,11 +122,11 @@ class ClusterStory:
             del self.resting[waits]
 
     def session(self, name: str) -> Router:
-        """The connections of a client of the single broker's simulation."""
+        """The connections of a client that comes from the one-broker simulation."""
         return Router(self, name)
 
     def watch(self) -> None:
-        """Raise a violation if a request gets no answer in time. The world calls this regularly."""
+        """Raise a Violation if a request is not answered in time. Calls itself again regularly."""
         now = self.world.now
         for asked_at, request, name, node_id in self.waiting.values():
             if now - asked_at > PATIENCE_SECONDS:
@@ -138,14 +138,15 @@ class ClusterStory:
         self.world.at(now + PATIENCE_SECONDS / 8, self.watch)
 
     def member_lost(self, name: str, code: ErrorCode, heard_at: float) -> None:
-        """A member was removed: that is allowed only after a silence."""
+        """Note that a member was removed. Raises Violation if its session cannot have expired."""
         if self.is_heard(heard_at):
             raise Violation(
                 f"member {name!r} is answered {code.name}, though its session has not expired"
             )
 
     def is_heard(self, heard_at: float) -> bool:
-        """Whether the session of a member that was heard at this time certainly lasts."""
+        """Whether a member's session certainly lasts, if its last answered request was sent
+        then."""
         return self.world.now - heard_at < MEMBER_SECONDS
 
     def partitions_of(self, names: Iterable[str]) -> int:
@@ -243,7 +244,7 @@ class ClusterStory:
         self.fragile = [asyncio.ensure_future(client) for client in fragile]
 
     async def pass_time(self, seconds: float) -> None:
-        """Let the clients work; a violation that one of them finds ends the run."""
+        """Let the clients work. A violation that one of them finds ends the run."""
         end = self.world.now + seconds
         with self.tempo.until(end):
             while self.world.now < end:
@@ -251,12 +252,12 @@ class ClusterStory:
                 self.look()
 
     async def wait(self, seconds: float) -> None:
-        """Let the clients work for a time that depends on ZooKeeper's session timeout. A time above
-        a second is shortened in the same ratio as sessions are in short lives."""
+        """Let the clients work. In short lives, a time of more than a second is shortened in the
+        same ratio as ZooKeeper's session timeout."""
         await self.pass_time(seconds * self.options.haste if seconds > 1 else seconds)
 
     def look(self) -> None:
-        """Raise what a client has found, and check the brokers' objects."""
+        """Raise the violation that a client has found, if any, and check the brokers' objects."""
         for task in [*self.tasks, *([] if self.cancelled else self.fragile)]:
             if task.done() and task.exception() is not None:
                 task.result()
@@ -280,7 +281,8 @@ class ClusterStory:
                 machine.begin_broker()
 
     async def settle(self) -> None:
-        """Let the clients finish, and wait until all replicas are equal."""
+        """Let the clients finish, and wait until all replicas are equal. Raises Violation after a
+        while."""
         end, last = self.world.now + SETTLED_SECONDS, ""
         every = OPERATOR_SECONDS * self.options.haste
         operator_at = self.world.now + every
@@ -304,9 +306,10 @@ class ClusterStory:
             await asyncio.sleep(0.2)
 
     async def operate(self) -> None:
-        """Do what an operator does for partitions without a good copy: restart a damaged leader, so
-        that it finds the damage, and elect any replica. Also restart brokers that have taken a log
-        directory offline."""
+        """Do what an operator does for a partition without a leader: if a replica is lost, elect
+        any replica; otherwise make unreadable files readable again, and restart their brokers. Also
+        restart leaders with a damaged copy, so that they find the damage, and brokers with an
+        offline log directory."""
         harmed = self.damage.nodes()
         offline = set[int]()
         for name, index, state in list(self.truth.states()):
@@ -324,7 +327,7 @@ class ClusterStory:
                         each.begin_broker()
             elif machine is not None and state.leader in harmed.get((name, index), ()):
                 self.world.note(f"an operator restarts the damaged leader of {name}-{index}")
-                # No other replica has the records that this one cannot read.
+                # Other replicas may lack the records that this one cannot read.
                 self.damage.recover(name, index)
                 machine.kill()
                 machine.begin_broker()
@@ -338,7 +341,8 @@ class ClusterStory:
 
     def alone(self, part: Part) -> tuple[int, int] | None:
         """The node id of the only in-sync replica, and the partition's epoch, if this replica knows
-        that it is the only one: then it flushes records before it acknowledges them."""
+        that it is the only one: then it flushes records before it acknowledges them. Otherwise
+        None."""
         found = self.truth.alone(part)
         machine = None if found is None else self.world.broker(found[0])
         if found is None or machine is None or machine.server is None or not machine.up:
@@ -347,7 +351,7 @@ class ClusterStory:
         return found if led is not None and led.partition_epoch == found[1] else None
 
     def cut_power(self, machine: ClusterMachine) -> None:
-        """Cut a machine's power: records that are not on its disk are lost, unless other replicas
+        """Cut a machine's power. Records that are not on its disk are lost, unless other replicas
         have them."""
         machine.cut_power()
         self._loses(machine)
@@ -360,7 +364,7 @@ class ClusterStory:
         self._loses(machine)
 
     def hide(self, machine: ClusterMachine, directory: str) -> None:
-        """Have a stopped machine not find one of its log directories."""
+        """Hide one of the log directories of a stopped machine."""
         machine.hide(directory)
         for part in self.parts:
             part.flushed = {v: at for v, at in part.flushed.items() if at != machine.node_id}
@@ -371,12 +375,12 @@ class ClusterStory:
         self._judge(was_cut=True)
 
     def _judge(self, was_cut: bool = False) -> None:
-        """Give up the promises of partitions that have no good copy, as `losses` describes; this
-        may also happen because the last good copy leaves the in-sync set, in which replicas without
-        power stay. The checks of transactions and groups end completely once one of their
-        partitions has no good copy. The exception is a partition that has had a single replica from
-        the start: everything that this replica has acknowledged is on its disk. After a
-        reassignment to one replica that may not be so yet."""
+        """Give up promises about partitions without a good copy, as `losses.py` describes. A
+        partition loses its last good copy if machines lose power or disks, if bytes change, or if
+        this copy leaves the in-sync set while replicas without power stay in it. If the partition
+        belongs to an internal topic or a topic with transactions, all checks of transactions and
+        groups end. They continue only if partitions have had a single replica from the start, and
+        no disk was lost: such a replica has flushed all that it acknowledged."""
         dark = {each.node_id: each for each in self.world.brokers if each.dark}
         harmed = self.damage.nodes()
         for name, index, state in self.truth.states() if dark or harmed else ():
@@ -419,7 +423,8 @@ class ClusterStory:
         return None
 
     async def die_in_a_call(self, machine: ClusterMachine) -> None:
-        """Have a process end inside one of its next calls of the disk, within some seconds."""
+        """Have a process end in one of its next calls of the disk, if it makes enough of them in 5
+        s."""
         machine.disk.stop_at = machine.disk.operations + self.random.randrange(1, 80)
         end = self.world.now + 5
         while machine.loop is not None and self.world.now < end:
@@ -427,7 +432,7 @@ class ClusterStory:
         machine.disk.stop_at = None
 
     async def restart_later(self, machine: ClusterMachine) -> None:
-        """Restart a process, soon or after its session has ended."""
+        """Restart a process soon, or after its session with ZooKeeper has ended."""
         await self.wait(self.random.choice((0.01, 0.5, 3.0, 10.0)))
         if machine.loop is None:
             machine.begin_broker()
@@ -435,8 +440,8 @@ class ClusterStory:
             await self.until_up(machine)
 
     async def insist(self, machine: ClusterMachine) -> None:
-        """Start a broker again and again until it serves: a start may be refused as long as the
-        session of the broker's former process lasts."""
+        """Start a broker until it serves: while its former process has a session, it may be
+        refused."""
         end = self.world.now + 60
         while not machine.up:
             if machine.loop is None:
@@ -453,7 +458,8 @@ class ClusterStory:
             await self.pass_time(0.1)
 
     async def until_in_sync(self) -> None:
-        """Wait until every replica is in sync, as an operator does between two restarts."""
+        """Wait at most 30 s until every replica is in sync, as an operator does between
+        restarts."""
         end = self.world.now + 30
         while unsettled(self.world) and self.world.now < end:
             await self.pass_time(0.1)

@@ -1,7 +1,8 @@
-"""How fast clients work: continuously around a change, rarely during a long wait.
+"""How fast clients work: fast around a change, slowly in a long wait.
 
-Most of a run's time is waiting, such as for the end of a session or of a network partition. Defects
-are found around the moments when something changes, so clients do little while nothing changes.
+Most of a run's time is spent in waits, such as for the end of a session or of a network partition.
+Defects are found around the moments when something changes, so clients do little while nothing
+changes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BEFORE_SECONDS = 0.5
 
 
 class Tempo:
-    """Decides whether clients are busy, from the latest change and the current waits."""
+    """Decides whether clients are busy, depending on the latest change and the current waits."""
 
     def __init__(self, world: ClusterWorld, truth: Truth) -> None:
         self.world, self.truth = world, truth
@@ -33,8 +34,9 @@ class Tempo:
         self.ends: list[float] = []
 
     def look(self) -> None:
-        """Notice a change: another leader or in-sync set, or a change that was noted. Every fault,
-        each start and end of a broker, and each warning in a broker's log is noted."""
+        """Notice a change: a partition has another leader or in-sync set, or the trace has a new
+        line. Every fault, each start and end of a broker, and each warning of a broker adds a
+        line."""
         entry, noted = self.truth.now().entry, len(self.world.trace)
         if noted != self.noted or (entry != self.entry and self._others_serve()):
             self.changed_at = self.world.now
@@ -50,7 +52,7 @@ class Tempo:
 
     @contextlib.contextmanager
     def until(self, end: float) -> Iterator[None]:
-        """A block that waits until this time."""
+        """A context manager for code that waits until this time."""
         self.ends.append(end)
         try:
             yield

@@ -1,7 +1,7 @@
 """Tests that runs of three brokers keep every promise, and that a seed always gives the same run.
 
-After a change of the simulator a seed gives another run, and no longer tests the defect that it had
-found. Mutants test such defects: they restore them.
+After a change of the simulator a seed gives another run, and may no longer test the defect that it
+had found. Mutants test such a defect: they are patches that bring it back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ FOUND = {
 }
 """Seeds of long lives that once broke a promise, each with the defect that caused it."""
 OFFLINE = 152200
-"""A seed in which a log directory goes offline. Formerly no operator restarted the broker."""
+"""A seed in which a log directory goes offline. Formerly the simulated operator did not restart the
+broker."""
 CUT_AT_THE_START = 413
 """A seed in which a connection to ZooKeeper breaks before a broker has registered. Formerly the
 broker ended because of that."""
 RESTORED = 66
-"""One backup of ZooKeeper is restored three times: an epoch once had two leaders."""
+"""A seed in which one backup of ZooKeeper is restored three times. Formerly an epoch had two
+leaders."""
 RESTORED_UNWRITTEN = 604
-"""The same, and nobody writes in between: an epoch that was in no log was given twice."""
+"""A seed like RESTORED in which no client writes between two restores. Formerly a leader epoch that
+was in no log was assigned twice."""
 
 
 @pytest.mark.parametrize("seed", [

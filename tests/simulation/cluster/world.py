@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 LISTENER_PORT = 9092
 UNSOUND_BATCH = "%r: broker %d sent damaged records: %s"
-"""What a follower logs about a batch that it refuses."""
+"""The message that a follower logs when it refuses a leader's batch."""
 
 
 class ClusterMachine(Machine):
-    """A machine of a cluster; its node ids count from 1."""
+    """A machine of a cluster. The first machine has the node id 1."""
 
     world: ClusterWorld
 
@@ -45,11 +45,11 @@ class ClusterMachine(Machine):
         self.session: MemoryCoordination | None = None
         self.to_zookeeper: Way | None = None
         self.seed, self.disks, self.paused = seed, 0, False
-        self.refuses = False            # connections, although it serves
+        self.refuses = False            # whether it refuses connections although it serves
         self.excuse: str | None = None
-        self.cut_at = -1.0              # when its power was cut last
-        self.dark = False               # its power was cut, and it has not served since then
-        self.wiped = False              # its disks were lost, and it has not served since then
+        self.cut_at = -1.0              # when it last lost its power or a disk
+        self.dark = False               # it lost its power or a disk, and has not served since
+        self.wiped = False              # it lost a disk, and has not served since
 
     @property
     def excused_end(self) -> str | None:
@@ -89,7 +89,7 @@ class ClusterMachine(Machine):
             self.world.end_session_later(session)
 
     def wipe(self) -> None:
-        """The machine stops, and gets new disks."""
+        """Stop the machine, and give it new disks."""
         self.kill()
         self.world.note(f"{self.name}: its disks are replaced")
         self.disks, self.wiped = self.disks + 1, True
@@ -103,19 +103,19 @@ class ClusterMachine(Machine):
         self.wiped = True
 
     def find_directories(self) -> None:
-        """Mount all log directories again; the process has ended."""
+        """Mount all log directories again. The process must have ended."""
         for directory in list(self.disk.absent):
             self.world.note(f"{self.name}: {directory} is back")
             self.disk.give_back(directory)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Suspend the process, as SIGSTOP does."""
         self.paused = self.loop is not None
         if self.session is not None:
             self.world.end_session_later(self.session)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Resume the process, as SIGCONT does."""
         self.paused = False
 
     def cut_off(self) -> None:
@@ -141,14 +141,14 @@ class Way:
     def __init__(self, world: ClusterWorld) -> None:
         self.world, self.arrives_at = world, 0.0
         self.held: list[Callable[[], Any]] | None = None
-        """Messages that are delayed until `go_on`; None if there is no delay."""
+        """Messages that wait for `go_on`; None if messages are not delayed."""
 
     def hold(self) -> None:
         """Delay all messages from now on."""
         self.held = []
 
     def go_on(self) -> None:
-        """Deliver what was held."""
+        """Deliver the messages that were delayed."""
         held, self.held = self.held, None
         for call in held or ():
             self.send(call)
@@ -181,8 +181,9 @@ class ClusterWorld(World):
         return record.msg == UNSOUND_BATCH and "damaged bytes" not in faults
 
     def patch(self, put: Callable[[Any, str, Any], None]) -> None:
-        """Decode each entry of the metadata log once per run instead of once per broker. This is
-        safe because nothing changes a decoded entry."""
+        """Replace parts of the broker's code. Each entry of the metadata log is decoded once per
+        run instead of once per broker, which is safe because nothing changes a decoded entry. Some
+        options make snapshots frequent, or answers late."""
         if cast(ClusterOptions, self.options).snapshots:
             put(cluster_store, "SNAPSHOT_AFTER_ENTRIES", 3)
             put(controller, "SNAPSHOT_LOOK_SECONDS", 0.3)
@@ -200,28 +201,28 @@ class ClusterWorld(World):
         return next(each for each in self.brokers if each.host == host)
 
     def broker(self, node_id: int) -> ClusterMachine | None:
-        """The machine of a node, None if it does not exist."""
+        """The machine with this node id; None if there is none."""
         return self.brokers[node_id - 1] if 0 < node_id <= len(self.brokers) else None
 
     # Between machines
 
     def is_cut(self, source: ClusterMachine, target: ClusterMachine) -> bool:
-        """Whether messages from one do not reach the other."""
+        """Whether messages from `source` do not reach `target`."""
         return (source.node_id, target.node_id) in self.cuts
 
     def cut(self, source: ClusterMachine, target: ClusterMachine) -> None:
-        """From now on, hold messages from one machine to the other."""
+        """Hold all messages from `source` to `target` from now on."""
         self.cuts.add((source.node_id, target.node_id))
 
     def mend(self, source: ClusterMachine, target: ClusterMachine) -> None:
-        """End one cut; what was held arrives."""
+        """End one cut. The messages that were held arrive."""
         key = source.node_id, target.node_id
         self.cuts.discard(key)
         for call in self.held.pop(key, ()):
             call()
 
     def heal(self) -> None:
-        """End all cuts; held messages arrive."""
+        """End all cuts. The messages that were held arrive."""
         self.cuts.clear()
         held, self.held = self.held, {}
         for calls in held.values():
@@ -231,7 +232,8 @@ class ClusterWorld(World):
     def send_between(
         self, source: ClusterMachine, target: ClusterMachine, at: float, call: Callable[[], None]
     ) -> None:
-        """Call `call` at the time `at`, or later, when the cut between the two machines ends."""
+        """Call `call` at the time `at`. If there is a cut between the two machines at that time,
+        call it when the cut ends."""
         key = source.node_id, target.node_id
 
         def arrives() -> None:
@@ -243,8 +245,8 @@ class ClusterWorld(World):
         self.at(at, arrives)
 
     def end_session_later(self, session: MemoryCoordination) -> None:
-        """Have the server end a session after the session timeout since the last ping, which may be
-        up to a third of the timeout ago."""
+        """Have ZooKeeper end a session one session timeout after the last ping, unless it hears
+        from the client again by then. The last ping was at most a third of the timeout ago."""
         number = session.session_id
 
         def over() -> None:

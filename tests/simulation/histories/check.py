@@ -1,5 +1,5 @@
-"""The check of a whole run: for each group and transactional id, there is an order of the requests
-that explains the answers."""
+"""Checks at the end of a run that some order of the requests explains the answers: for each
+committed offset, transactional id and classic group."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from tests.simulation.story import Story
 
 SHOWN_MOST = 12
-"""How many operations a violation shows: the last ones before the answer that has no
-explanation."""
+"""The number of operations that a violation shows: the last ones that were sent before the
+unexplained answer."""
 
 
 def check_histories(story: Story | ClusterStory) -> None:
-    """Raise a Violation if no order explains the answers of a history. If a search takes too long
-    to decide, a mark is reached."""
+    """Raise a Violation if no order explains the answers of a history. A search that takes too long
+    reaches a mark, and decides nothing."""
     for name, operations, state, step in _histories(story):
         verdict = linearize(operations, state, step)
         if not verdict.decided:

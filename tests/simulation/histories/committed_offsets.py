@@ -1,12 +1,13 @@
 """A group's offset of one partition, as a register that commits write and OffsetFetch reads.
 
-    commit v        v is committed, and overtakes the offsets that open transactions hold
-    hold p v        the transaction of the producer p holds v, which nobody reads yet
-    end p commits   p's transaction ends; if `commits`, the offset that it holds is committed,
-                    unless a later commit overtook it
+    commit v        v is committed, and replaces the offsets that open transactions hold
+    hold p v        the open transaction of the producer p holds v: readers do not see v yet
+    end p commits   p's transaction ends; if `commits` is true, the offset that it holds is
+                    committed, unless a later commit replaced it
     clear           nothing is committed or held: the offset, its group or its topic was deleted
     read v          an OffsetFetch has answered v
-    expire          an OffsetFetch has answered that there is no offset; only if offsets expire
+    expire          an OffsetFetch has answered that there is no offset, in a run in which offsets
+                    expire
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ NO_OFFSET: Offset = (NONE, ())
 
 
 def step(state: Offset, what: tuple[Any, ...]) -> Offset | None:
-    """The next state, or None where this cannot happen."""
+    """The next state, or None if the operation is impossible in this state."""
     committed, held = state
     kind, *rest = what
     if kind == READ:
@@ -58,7 +59,7 @@ def step(state: Offset, what: tuple[Any, ...]) -> Offset | None:
     producer, commits = rest
     for at, (holder, offset) in enumerate(held):
         if holder == producer:
-            # Offsets that were held earlier are older in the log, whenever their transactions end.
+            # Offsets held earlier are older in the log: they lose whenever their transaction ends.
             return (offset, held[at + 1 :]) if commits else (committed, _without(held, producer))
     return state
 
@@ -72,8 +73,9 @@ def _without(
 def histories(
     calls: list[Call], names: Mapping[bytes, str], replicated: bool, expires: bool
 ) -> dict[Key, list[Operation]]:
-    """For each offset, the operations on it. `replicated`: only reads of stable offsets must return
-    the newest offset, because a coordinator may not know that it was replaced."""
+    """For each offset, the operations on it. If `replicated`, reads that do not ask for stable
+    offsets are left out: a coordinator that does not know that it was replaced may answer them with
+    an older offset. If `expires`, offsets may expire in this run."""
     found: dict[Key, list[Operation]] = defaultdict(list)
     holds: dict[Producer, set[Key]] = defaultdict(set)
     for call in calls:
@@ -133,7 +135,8 @@ def _of_one(
 def _of_many(
     call: Call, calls: list[Call], names: Mapping[bytes, str]
 ) -> tuple[Callable[[Key], bool], Operation | None]:
-    """The operation of a request on several offsets, and a function that says which offsets."""
+    """The operation of a request that concerns several offsets, and a function that says whether it
+    concerns an offset."""
     request, answer = call.request, call.answer
     if isinstance(request, DeleteGroupsRequest):
         (group,) = request.groups_names
@@ -157,8 +160,8 @@ def _of_many(
 
 
 def _replaced_at(end: Call, calls: list[Call]) -> float:
-    """When an InitProducerId was answered that was sent after the end of a transaction: by then the
-    transaction had been committed or aborted."""
+    """The time of the first answer to an InitProducerId that was sent after this EndTxn, for the
+    same transactional id. By then the transaction had been committed or aborted."""
     return min((
         call.answered for call in calls
         if call.asked > end.asked and isinstance(call.request, InitProducerIdRequest)
@@ -168,8 +171,8 @@ def _replaced_at(end: Call, calls: list[Call]) -> float:
 
 
 def _relevant(operations: list[Operation]) -> list[Operation]:
-    """The operations without unanswered writes of offsets that nobody has read: these writes need
-    not have happened, and explain no answer."""
+    """The operations without the unanswered writes of offsets that nobody has read. These writes
+    explain no answer, and need not have been executed."""
     read = {each.what[1] for each in operations if each.what[0] == READ}
     return [
         each for each in operations

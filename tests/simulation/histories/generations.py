@@ -1,14 +1,15 @@
 """The newest recorded generation of a classic group, and the assignments of its leader.
 
-    sync g own got    a SyncGroup of generation g was answered with the assignment `got` (None:
-                      there is no certain answer); `own` are the assignments in a leader's request
-    in g              an OffsetCommit of generation g was served, or JoinGroup has answered g
+    sync g own got    a SyncGroup of generation g was answered with the assignment `got`, or had no
+                      certain answer (None); `own` are the assignments in a leader's request
+    in g              an OffsetCommit of generation g has succeeded, or JoinGroup has answered g
 
-A served Heartbeat proves nothing: as in Kafka, a coordinator that is being loaded answers every
+A successful Heartbeat proves nothing: as in Kafka, a coordinator that is loading answers every
 Heartbeat without an error.
 
-A generation is recorded with its assignments. If JoinGroup has answered a generation that is not
-recorded yet, the next coordinator may not know it, and may begin it again with another leader.
+A generation is recorded in the log together with its assignments. A generation that JoinGroup has
+answered may not be recorded yet. Then the next coordinator may not know it, and may begin a
+generation with the same number and another leader.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ NO_GENERATION: Generation = (0, frozenset())
 
 
 def step(state: Generation, what: tuple[Any, ...]) -> Generation | None:
-    """The next state, or None where this cannot happen."""
+    """The next state, or None if the operation is impossible in this state."""
     newest, assigned = state
     kind, generation, *rest = what
     if generation < newest:
@@ -61,7 +62,7 @@ def histories(calls: list[Call]) -> dict[str, list[Operation]]:
 
 
 def _done(call: Call) -> Operation | None:
-    """What a request and its answer say about the generation; None if nothing."""
+    """What a request and its answer say about the generation; None if they say nothing."""
     request, answer = call.request, call.answer
     if isinstance(request, SyncGroupRequest):
         own = frozenset(each.assignment for each in request.assignments)

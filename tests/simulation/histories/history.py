@@ -1,7 +1,7 @@
 """The requests of clients to coordinators, and the answers, in one sequence.
 
-A client's connection (`network.Link`) notes each request when it is sent and each answer when it
-arrives. A request that a client repeats is another request.
+A client's connection (`network.Link`) notes each request when it is sent, and each answer when it
+arrives. If a client repeats a request, this is another request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NOTHING_DONE = {
     ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_ABORTABLE,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE,
 }
-"""Errors of requests that were not executed. After any other error a request may have been
+"""Errors of requests that were not executed. After any other error, the request may have been
 executed, or may be executed later."""
 
 
@@ -59,8 +59,8 @@ class Call:
         self.answered = NEVER
 
     def did(self, code: int | None, *what: Any) -> Operation | None:
-        """The operation of a request that was answered with this error code (`code` is None if it
-        was not answered). Returns None if the request did nothing."""
+        """The operation of a request that was answered with this error code, or was not answered
+        (`code` is None). Returns None if the request certainly did nothing."""
         if code in NOTHING_DONE:
             return None
         return Operation(self.asked, self.answered if code == 0 else NEVER, what)
@@ -74,8 +74,8 @@ class History:
         self.moment = 0
 
     def ask(self, request: Any) -> Call | None:
-        """Note a request, which the client may modify later. Returns None for requests that no
-        history needs."""
+        """Note a copy of a request, because the client may modify the request later. Returns None
+        if no history needs the request."""
         if request.API_KEY not in FOLLOWED:
             return None
         self.moment += 1

@@ -1,10 +1,10 @@
-"""Is a history linearizable? The search of Wing & Gong with Lowe's cache.
+"""Decides whether a history is linearizable, by the search of Wing & Gong with Lowe's cache.
 
-Clients send requests concurrently. The answers must be as if every request had been executed at one
+Clients send requests concurrently. The answers must be as if each request had been executed at one
 moment between its sending and its answer. The search tries one order of the requests after the
-other. It remembers each set of requests that it has ordered, together with the state to which they
-led, so that it never continues from the same place twice. A request without a certain answer may
-have been executed at any later time, or never.
+other. For each set of requests that it has ordered, it remembers the state to which they led. So it
+never continues twice from the same place. A request without a certain answer may have been executed
+at any later time, or never.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from typing import Any
 
 NEVER = inf
 PLACES_MAX = 50_000
-"""A search gives up after so many places, which takes half a second."""
+"""A search gives up after this number of places. That takes about half a second."""
 
 Step = Callable[[Any, Any], Hashable | None]
 """A function of a state and an operation that returns the next state, or None if the operation is
 impossible in this state."""
 Place = tuple[int, int, int, Any]
-"""A place of a search: the number of answered requests that are ordered without a gap; a bit for
-each further one that is ordered; a bit for each ordered request without an answer; the state."""
+"""A place of a search. Answered requests are numbered from 0 in the order of their sending. The
+place has four parts: the number of the first answered request that is not ordered yet; a bit for
+each answered request from there on, set if it is ordered; a bit for each request without an answer,
+set if it is ordered; the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,15 @@ class Operation:
 
     asked: int
     answered: float
-    """When the answer came. NEVER: the request may have been executed at any time since it was
-    sent, or not at all."""
+    """When the answer came. NEVER: there is no certain answer, and the request may have been
+    executed at any time after it was sent, or not at all."""
     what: tuple[Any, ...]
     until: float = NEVER
-    """A request that was not answered was not executed after this time."""
+    """If `answered` is NEVER: the request was not executed after this time."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether no answer says what the outcome was."""
+        """Whether there is no answer that says whether the request was executed."""
         return self.answered == NEVER
 
 
@@ -61,8 +63,8 @@ class Verdict:
 def linearize(
     operations: Sequence[Operation], state: Hashable, step: Step, most: int = PLACES_MAX
 ) -> Verdict:
-    """Look for an order of these operations in which each one is possible in the state that the
-    former ones lead to."""
+    """Look for an order of these operations in which each operation is possible in the state to
+    which the operations before it lead. Gives up after `most` places."""
     by_time = attrgetter("asked")
     done = sorted((each for each in operations if not each.is_lost), key=by_time)
     lost = sorted((each for each in operations if each.is_lost), key=by_time)
@@ -98,8 +100,9 @@ def linearize(
 def _after(
     place: Place, done: Sequence[Operation], lost: Sequence[Operation], step: Step
 ) -> Iterator[tuple[Operation, Place]]:
-    """Each operation that can be the next one, with the place to which it leads. Operations come in
-    the order of their answers; those without an answer, which need not happen, come last."""
+    """Each operation that can be the next one, with the place to which it leads. Answered
+    operations come first, in the order of their answers. Those without an answer follow, because
+    they need not have been executed."""
     low, ahead, gone, state = place
     deadline, at, begun = NEVER, low, []
     while at < len(done) and done[at].asked < deadline:

@@ -1,4 +1,4 @@
-"""Histories of a group's offset: answers that a group may get, and answers that it may not get."""
+"""Tests which answers about a group's committed offset the check accepts, and which it refuses."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ KEY = "g", "t", 0
 
 
 class Told(History):
-    """A history written by hand; each request is answered before the next one unless the test says
-    otherwise."""
+    """A history written by hand. Each request is answered before the next one is sent, unless the
+    test says otherwise."""
 
     def told(self, request: Any, response: Any) -> None:
         self.answer(self.asked(request), response)
@@ -76,7 +76,7 @@ class Told(History):
         )
 
     def holds(self, replicated: bool = False, expires: bool = False) -> bool:
-        """Whether there is an order for the offset."""
+        """Whether some order of the requests explains the answers about the offset."""
         found = histories(self.calls, {b"i" * 16: "t"}, replicated, expires)
         return linearize(found[KEY], NO_OFFSET, step).order is not None
 

@@ -1,4 +1,4 @@
-"""Histories of a classic group: its generations, and what is assigned in them."""
+"""Tests which answers about generations and assignments of a classic group the check accepts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_member_may_ask_before_the_leader_but_is_answered_after_it() -> None:
     early = told.asked(sync(1))
     leader = told.asked(sync(1, (b"a", b"b")))
     told.answer(early, SyncGroupResponse(assignment=b"b"))
-    assert told.holds()                             # the answer may be on its way, or lost
+    assert told.holds()                             # the leader's answer may be on its way
     told.answer(leader, SyncGroupResponse(assignment=b"a"))
     assert told.holds()
     told = Told()
@@ -91,7 +91,7 @@ def test_a_generation_that_is_recorded_has_one_leader() -> None:
     told = Told()
     told.join(1)
     told.sync(1, b"a", (b"a", b"b"))
-    told.sync(1, b"a", (b"c", b"d"))                # too late: the answer has the other leader's
+    told.sync(1, b"a", (b"c", b"d"))                # too late: gets an assignment of the first
     assert told.holds()
     told.sync(1, b"c", (b"c", b"d"))
     assert not told.holds()
@@ -123,8 +123,7 @@ def test_no_generation_before_the_recorded_one_is_served() -> None:
 
 
 def test_a_heartbeat_is_answered_also_while_a_coordinator_is_loaded() -> None:
-    """In seed 638 a loading coordinator answered a member that did not know the newest
-    generation."""
+    """In seed 638 a loading coordinator answered the Heartbeat of a member of an old generation."""
     told = Told()
     told.join(1)
     told.sync(1, b"a", (b"a",))

@@ -1,4 +1,5 @@
-"""The search itself, with histories of a simple register, which is 0 at first, written and read."""
+"""Tests the search with histories of a simple register, which is 0 at first and is written and
+read."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def test_the_search_agrees_with_the_trial_of_every_order() -> None:
 
 
 def some_history(chance: Random) -> list[Operation]:
-    """Five reads and writes of three values; at most one of them is not answered."""
+    """Five reads and writes of three values. At most one write is not answered."""
     operations = []
     for at in range(5):
         asked = chance.randrange(0, 40) * 10 + at
@@ -109,7 +110,8 @@ def some_history(chance: Random) -> list[Operation]:
 
 
 def explains(order: tuple[Operation, ...]) -> bool:
-    """Whether this order agrees with the times of the operations, and each one is possible."""
+    """Whether this order agrees with the times of the operations, and each operation is
+    possible."""
     for at, each in enumerate(order):
         if any(later.answered < each.asked for later in order[at + 1 :]):
             return False

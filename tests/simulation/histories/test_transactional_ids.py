@@ -1,4 +1,5 @@
-"""Histories of a transactional id: epochs, fences and decisions."""
+"""Tests which answers about a transactional id the check accepts: epochs, fencing, and commits or
+aborts."""
 
 from __future__ import annotations
 

@@ -3,11 +3,12 @@
     init named given      InitProducerId has returned the producer id and epoch `given`; `named` are
                           the id and epoch in the request
     use p                 the producer p adds something to its transaction, which opens it
-    end p commits next    EndTxn; `next` is the epoch in the answer (KIP-890), None in the first
-                          protocol, in which one epoch has many transactions
+    end p commits next    EndTxn has committed or aborted p's transaction; `next` are the id and
+                          epoch in the answer (KIP-890), None in the first protocol, in which many
+                          transactions have the same epoch
 
-A coordinator that aborts a transaction takes an epoch for itself, which no answer shows. So the
-real epoch may be higher than that of the state, but never lower.
+A coordinator that aborts a transaction increases the epoch, and no answer shows this. So the real
+epoch may be higher than the epoch of the state, but never lower.
 """
 
 from __future__ import annotations
@@ -38,21 +39,22 @@ class Transactions(NamedTuple):
 
     owner: Producer = (-1, -1)
     before: int = -1
-    """The epoch that the owner named in InitProducerId to get its epoch: a repeated request that
-    names it gets the same answer."""
+    """The epoch in the request with which the owner got its epoch: InitProducerId, or EndTxn
+    (KIP-890). A repeated InitProducerId with this epoch gets the same answer."""
     is_open: bool = False
     decided: tuple[Producer, bool] | None = None
-    """The producer whose transaction ended last, and whether it was committed; None once the next
-    transaction is open or an InitProducerId was answered."""
+    """The producer whose transaction ended last, and whether it was committed. None after the next
+    transaction was opened, or after InitProducerId was answered."""
     former: frozenset[int] = frozenset()
-    """Former producer ids, which were replaced."""
+    """Producer ids that the transactional id had before."""
 
 
 NEW = Transactions()
 
 
 def step_of(expires: bool) -> Callable[[Transactions, tuple[Any, ...]], Transactions | None]:
-    """The step function of an id; `expires` if the coordinator may forget the id after a while."""
+    """The step function of a transactional id. `expires`: the coordinator may forget the id after a
+    while."""
 
     def step(state: Transactions, what: tuple[Any, ...]) -> Transactions | None:
         kind, *rest = what
@@ -76,7 +78,7 @@ def _initialised(
             return None
         former = state.former | {owner_id}
         return Transactions(given, former=former)
-    if named[0] < 0:                                # a new process: it gets an epoch of its own
+    if named[0] < 0:                                # a new process gets a new epoch
         return Transactions(given, former=state.former) if epoch > owner_epoch else None
     repeats = named[1] == state.before and epoch == owner_epoch
     fits = named == state.owner or (repeats and named[0] == owner_id)
@@ -101,9 +103,9 @@ def _ended(
 
 
 def histories(calls: list[Call]) -> dict[str, list[Operation]]:
-    """For each transactional id, the operations on it. Of unanswered requests only uses are
-    included, because they may open a transaction. The others need not have happened, and could only
-    make later answers impossible."""
+    """For each transactional id, the operations on it. Unanswered requests are left out, because
+    they need not have been executed, and could only make later answers impossible. Exceptions are
+    unanswered requests that may have opened a transaction."""
     found: dict[str, list[Operation]] = defaultdict(list)
     for call in calls:
         name, done = _done(call)
@@ -141,5 +143,6 @@ def _done(call: Call) -> tuple[str | None, Operation | None]:
 
 
 def _worst(codes: set[int] | None) -> int | None:
-    """One error code for a request about several partitions, which adds all of them or none."""
+    """One error code for a request about several partitions, which adds all of them or none. None
+    if there was no answer."""
     return None if codes is None else next((each for each in codes if each), 0)

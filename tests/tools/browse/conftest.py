@@ -1,4 +1,4 @@
-"""One broker for the tests of browsing."""
+"""The tests of browsing use the fixtures of the commands' tests."""
 
 from tests.tools.cli.conftest import broker, ottla
 

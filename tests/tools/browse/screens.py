@@ -52,7 +52,7 @@ class Screen:
 
     @property
     def styled(self) -> list[str]:
-        """The lines of the last whole screen, with what sets their style."""
+        """The lines of the last complete screen, with the escape sequences for their style."""
         whole = self.output.rpartition("\x1b[J")[0].rpartition("\x1b[H")[2]
         return whole.replace("\x1b[K", "").split("\r\n")
 
@@ -62,25 +62,25 @@ class Screen:
 
     @property
     def chosen(self) -> str:
-        """The line that is shown inverse."""
+        """The line that is shown in reverse video, or ""."""
         found = [line for line in self.styled if "\x1b[7m" in line]
         return STYLE.sub("", found[0]).rstrip() if found else ""
 
     def wait(self, pattern: str, *, chosen: bool = False) -> None:
-        """Until the screen, or its chosen line, has what the regular expression says."""
+        """Wait until the regular expression matches in the screen, or in its chosen line."""
         deadline = time.monotonic() + SECONDS
         while not re.search(pattern, self.chosen if chosen else "\n".join(self.lines)):
             assert self.read(deadline), f"no {pattern!r} in\n" + "\n".join(self.lines)
 
     def read(self, deadline: float) -> bool:
-        """More output; False when there is none before the deadline."""
+        """Read more output; returns False if there is none before the deadline."""
         ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
         if ready:
             self.output += os.read(self.master, 65536).decode(errors="replace")
         return bool(ready)
 
     def end(self) -> int:
-        """The exit status, once it has ended."""
+        """Wait until the process has ended; returns its exit status."""
         deadline = time.monotonic() + SECONDS
         while self.process.poll() is None:
             assert time.monotonic() < deadline

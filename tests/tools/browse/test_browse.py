@@ -59,7 +59,7 @@ def test_pages_go_forth_and_back_without_a_gap(ottla: Ottla, numbers: str) -> No
         screen.press(END)
         screen.wait(r"v999\b", chosen=True)
         assert offsets(screen) == list(range(COUNT - ROWS, COUNT))
-        screen.press(DOWN + PAGE_DOWN)  # there is nothing after it
+        screen.press(DOWN + PAGE_DOWN)  # there is nothing after this record
         screen.press(PAGE_UP)
         screen.wait(r"v990\b", chosen=True)
         screen.press(HOME + DOWN * 2)
@@ -183,7 +183,7 @@ def test_a_record_is_shown_whole_and_cannot_harm_the_terminal(ottla: Ottla) -> N
         screen.press(RIGHT)
         screen.wait("5,000 bytes")
         screen.press(END)
-        screen.wait(r"\nx{50}\n")  # 5000 is 55 lines of 90 and 50 more
+        screen.wait(r"\nx{50}\n")  # 5000 are 55 lines of 90, and 50 more
         screen.press("\x7f")
         screen.wait("OFFSET")
         screen.press("q")
@@ -234,7 +234,7 @@ def test_pages_are_full_where_markers_of_transactions_lie_between_the_records(
         screen.press(PAGE_UP)
         screen.wait(r"  20$", chosen=True)
         assert offsets(screen) == list(range(24, 42, 2))
-        screen.press("o1\r")  # a marker's offset: the record after it
+        screen.press("o1\r")  # a marker's offset selects the next record
         screen.wait(r"  1$", chosen=True)
         screen.press("q")
         assert screen.end() == 0

@@ -1,4 +1,4 @@
-"""Keys and lines: pure functions."""
+"""How keys are decoded, and lines of text cut, wrapped and shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.wire.records import Record
         ("\x1bOB\x1bOF", ["down", "end"]),
         ("\x1b", ["escape"]),
         ("\x1b\x1b[B", ["escape", "down"]),
-        ("\x1b[1;5Cq", ["q"]),  # Ctrl and an arrow: not known, and not the letters 1;5C
+        ("\x1b[1;5Cq", ["q"]),  # Ctrl with an arrow is ignored, also its 1;5C
         ("\x1b[", []),
         ("\r\x7fä\x01", ["enter", "backspace", "ä"]),
     ],

@@ -1,4 +1,4 @@
-"""One broker for the commands' tests."""
+"""A broker for each module of the commands' tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla cluster create` on a disk and a ZooKeeper in memory, each of which may end at any step."""
+"""`ottla cluster create` on a disk and a ZooKeeper in memory. Both may fail at any step."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def settings(address: str = ZOOKEEPER) -> BrokerConfig:
 
 
 def open_alone(disk: FaultyDisk) -> tuple[Storage, StandaloneStore]:
-    """What a standalone start opens. Raises StorageRefused."""
+    """Open what a standalone broker opens at its start. Raises StorageRefused."""
     storage = Storage.open(disk, FakeClock(), PATHS, node_id=NODE)
     return storage, StandaloneStore.open(storage, FakeClock())
 
@@ -92,7 +92,8 @@ def standalone(seed: int = 0, records: list[MetadataRecord] = RECORDS) -> Faulty
 
 
 def alone(disk: FaultyDisk) -> MetadataImage | None:
-    """The metadata with which a standalone broker would start now; None if it is refused."""
+    """The metadata with which a standalone broker would start now; None if its start would be
+    refused."""
     try:
         return open_alone(copied(disk))[1].load()
     except StorageRefused:
@@ -100,7 +101,8 @@ def alone(disk: FaultyDisk) -> MetadataImage | None:
 
 
 def clustered(disk: FaultyDisk, server: ZooKeeperServer) -> tuple[ClusterSession, Storage] | None:
-    """What the broker would start with in the cluster now; None if it is refused."""
+    """The session and the storage with which the broker would start in the cluster now; None if its
+    start would be refused."""
     disk, zookeeper = copied(disk), copy_of(server)
 
     async def joined() -> tuple[ClusterSession, Storage] | None:
@@ -121,7 +123,7 @@ def clustered(disk: FaultyDisk, server: ZooKeeperServer) -> tuple[ClusterSession
 
 
 def copied(disk: FaultyDisk) -> FaultyDisk:
-    """What a process may change without an effect on this disk."""
+    """A copy of a disk; changes of the copy do not change the original."""
     new = FaultyDisk()
     new.names = {path: copy.deepcopy(inode) for path, inode in disk.names.items()}
     new.durable_names, new.boots = dict(new.names), disk.boots
@@ -129,7 +131,7 @@ def copied(disk: FaultyDisk) -> FaultyDisk:
 
 
 def copy_of(server: ZooKeeperServer) -> ZooKeeperServer:
-    """The same nodes, without sessions."""
+    """A copy of a server, with the same nodes and without sessions."""
     new = ZooKeeperServer()
     new.nodes, new.zxid = dict(server.nodes), server.zxid
     return new
@@ -142,7 +144,7 @@ def created(
     address: str = ZOOKEEPER,
     dry_run: bool = False,
 ) -> Creation:
-    """Run the command. Raises what ends it."""
+    """Run the command. Raises the error that ends it."""
     directories = member_marks.open_stopped(disk, PATHS)
     creation = Creation(settings(address), disk, directories, dry_run)
 
@@ -163,8 +165,8 @@ def taken_over(server: ZooKeeperServer) -> bool:
 
 
 class Breaking(MemoryCoordination):
-    """A session whose connection breaks at its request number `at`, which the server executes or
-    not."""
+    """A session whose connection breaks at its request number `at`. The server executes this
+    request only if `executed` is set."""
 
     def __init__(self, server: ZooKeeperServer, at: int = 0, executed: bool = False) -> None:
         super().__init__(server)

@@ -1,5 +1,4 @@
-"""The log directory of a stopped broker that is a member of a cluster, as far as commands read
-it."""
+"""The log directory of a stopped broker of a cluster, with only the files that commands read."""
 
 from __future__ import annotations
 
@@ -12,8 +11,9 @@ CLUSTER = "a-cluster-of-one"
 
 
 def member_directory(path: Path, entry: int | None = 7, **properties: str) -> Path:
-    """A directory whose broker has read this entry; without a mark for None. `properties` replace
-    what meta.properties says, with an underscore for a dot."""
+    """Make a directory whose broker has read the metadata up to this entry. With None, it has no
+    metadata checkpoint. `properties` replace properties of meta.properties; their names have
+    underscores for dots, and an empty value removes a property."""
     path.mkdir(parents=True, exist_ok=True)
     known = {
         "version": "1", "cluster.id": CLUSTER, "node.id": "1", "directory.id": "d",

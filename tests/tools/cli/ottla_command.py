@@ -21,12 +21,13 @@ EXAMPLES_APART = {
     "server stop", "server dev", "server connections", "mirror", "kafka-server-start",
     "kafka-server-stop", "kafka-mirror-maker", "kafka-delegation-tokens",
 }
-"""Commands whose examples need more than one broker: they end or start one, wait, want a terminal,
-a second cluster, a login or a cluster's directory. test_examples_apart.py runs them."""
+"""Commands whose examples need more than the one running broker: they stop or start a broker, wait,
+or need a terminal, a second cluster, a login or a cluster's directory. test_examples_apart.py runs
+these examples."""
 
 
 class Done(NamedTuple):
-    """What a command did."""
+    """The exit status of a command, and what it printed."""
 
     status: int
     out: str
@@ -65,7 +66,7 @@ class Ottla:
 
 
 def mirroring(source: Ottla, target: Ottla, *more: str) -> subprocess.Popen[str]:
-    """A mirror in a process of its own."""
+    """Start a mirror in a process of its own."""
     words = ["mirror", "--from", source.address, "--to", target.address, "--report", "0.1", *more]
     return subprocess.Popen(
         [sys.executable, "-m", "ottla.tools.command", *words], stderr=subprocess.PIPE, text=True

@@ -1,5 +1,5 @@
 """`ottla cluster accept-backup` removes the files that keep brokers from starting with a restored
-ZooKeeper, only from log directories of stopped members of one cluster."""
+ZooKeeper. It does this only in log directories of stopped brokers of one cluster."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.tools.kafka_names.stage import OVERRIDES
 
 
 def accept(*words: object) -> Done:
-    """No broker is asked anything: the address is nobody's."""
+    """Run the command. Nothing listens at the address, because the command asks no broker."""
     return Ottla("127.0.0.1:1")(["cluster", "accept-backup", *map(str, words)])
 
 
 @pytest.fixture
 def properties(tmp_path: Path) -> Path:
-    """The file of a broker with two log directories."""
+    """The settings file of a broker with two log directories."""
     for name, entry in (("a", 12), ("b", 9)):
         member_directory(tmp_path / name, entry)
     file = tmp_path / "server.properties"
@@ -66,7 +66,7 @@ def test_where_it_is_done_already_it_says_so_and_asks_nothing(
     assert accept(properties, "--yes").status == 0
     done = accept(properties)
     assert done.status == 0 and "nothing to do" in done.err, done
-    member_directory(tmp_path / "b", 9)         # it had ended between the two
+    member_directory(tmp_path / "b", 9)         # as if the first run had been killed
     assert accept(properties, "--yes").status == 0 and not marked(tmp_path)
 
 

@@ -1,5 +1,5 @@
-"""Numbers that are too large, flags that exclude each other, and values that only a broker would
-have refused: exit status 2, one line in the flag's own words, and nothing done."""
+"""Numbers that are too large, flags that exclude each other and other wrong values are refused in
+one line, and nothing is done. The exit status of a wrong command line of `ottla` is 2."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ def test_a_value_is_checked_before_a_broker_is_asked(line: str, said: str) -> No
     ("cluster stop-broker 1 --dir ''", "--dir"), ("topic list ''", "PATTERN"),
 ])
 def test_an_empty_value_is_not_taken_as_none(line: str, argument: str) -> None:
-    """A script's variable that is not set: the command would do more than was meant."""
+    """An unset variable of a script gives an empty value. If this counted as no value, the command
+    would do more than the user wants."""
     refused(Ottla("127.0.0.1:1"), line, f"{argument}: '' is empty: give a value, or leave it out")
 
 
@@ -166,7 +167,7 @@ def test_a_partition_or_a_topic_that_cannot_be_there_is_explained(
 def test_kafkas_tools_say_on_stderr_which_partitions_there_are(
     ottla: Ottla, line: str, said: str
 ) -> None:
-    """Standard output and exit status stay Kafka's."""
+    """Standard output and exit status are those of Kafka's tools."""
     ottla.ok("topic create parts --partitions 3 --if-not-exists")
     done = ottla(line.format(f"--bootstrap-server {ottla.address}"))
     assert said in done.err and "has no partition" not in done.out, done

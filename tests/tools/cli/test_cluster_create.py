@@ -1,5 +1,5 @@
-"""`ottla cluster create`: the metadata arrive whole; wherever the command is interrupted, no two
-brokers can start with these metadata."""
+"""`ottla cluster create` moves all metadata of a standalone broker to ZooKeeper. Wherever the
+command is interrupted, the broker can start only alone or only in the cluster, or cannot start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from tests.tools.cli.ottla_command import Ottla
 
 
 def contents(disk: FaultyDisk) -> dict[str, bytes | None]:
-    """Every file and directory, but the lock."""
+    """Every file and directory except the lock."""
     return {
         path: None if inode is None else bytes(inode.content)
         for path, inode in disk.names.items() if not path.endswith(".lock")
@@ -62,7 +62,7 @@ def contents(disk: FaultyDisk) -> dict[str, bytes | None]:
 
 
 def check_done(disk: FaultyDisk, server: ZooKeeperServer, before: MetadataImage) -> None:
-    """The broker starts in the cluster, with everything that it had, and not alone."""
+    """Check that the broker starts in the cluster, with everything that it had, and not alone."""
     assert alone(disk) is None
     found = clustered(disk, server)
     assert found is not None
@@ -110,7 +110,8 @@ def test_the_cluster_has_everything_that_the_broker_had() -> None:
 
 
 def cut_everywhere(steps: Callable[[int], bool]) -> int:
-    """Call `steps` with 1, 2, … until it says that nothing was cut; returns how many were."""
+    """Call `steps` with 1, 2, … until it interrupts nothing and returns False; returns how many
+    calls interrupted something."""
     number = 1
     while steps(number):
         number += 1
@@ -118,7 +119,8 @@ def cut_everywhere(steps: Callable[[int], bool]) -> int:
 
 
 def check_cut(disk: FaultyDisk, server: ZooKeeperServer, before: MetadataImage) -> None:
-    """At most one kind of start is possible, and the command goes on."""
+    """Check that at most one kind of start is possible, and that another run completes the
+    command."""
     now, member = alone(disk), clustered(disk, server)
     assert now is None or member is None
     assert now in (None, before)
@@ -171,7 +173,7 @@ def test_it_goes_on_where_the_connection_to_zookeeper_broke(executed: bool) -> N
 
 
 def test_the_metadata_are_in_zookeeper_only_once_the_broker_cannot_start_alone() -> None:
-    """Before each request and after it: what others may do in ZooKeeper changes nothing."""
+    """The test looks at the disk and at ZooKeeper before each request."""
     disk, server = standalone(), ZooKeeperServer()
     session = Breaking(server)
     moments = []
@@ -243,7 +245,8 @@ def test_a_metadata_log_that_has_lost_its_end_is_refused() -> None:
 
 
 def test_a_copy_from_before_is_refused() -> None:
-    """The broker is in the cluster, and somebody runs the command on a copy of what it was."""
+    """The broker is in the cluster, and somebody runs the command on an old copy of its
+    directories."""
     disk, server = standalone(), ZooKeeperServer()
     older = standalone()
     created(disk, MemoryCoordination(server))
@@ -264,7 +267,8 @@ def test_the_command_goes_on_with_the_zookeeper_with_which_it_began() -> None:
 
 
 def stopped_after_marking(disk: FaultyDisk, server: ZooKeeperServer) -> None:
-    """The command ends when the directories are marked and ZooKeeper has no cluster yet."""
+    """Run the command, and end it when the directories are marked and ZooKeeper has no cluster
+    yet."""
     session = Breaking(server)
 
     def look(number: int) -> None:
@@ -319,7 +323,7 @@ def test_a_zookeeper_that_lost_everything_at_the_end_is_not_filled_again() -> No
 
 
 class WithRoot(MemoryCoordination):
-    """Counts how often its chroot would have been made."""
+    """A session that counts the requests to make its chroot."""
 
     made = 0
 
@@ -351,7 +355,7 @@ def test_a_partition_of_others_is_refused() -> None:
 
 @pytest.fixture
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> ZooKeeperServer:
-    """The ZooKeeper of the command line."""
+    """The ZooKeeper that the command line uses."""
     server = ZooKeeperServer()
 
     def session(config: BrokerConfig, loop: object) -> Coordination:

@@ -1,4 +1,4 @@
-"""`ottla cluster start` starts again what has ended, later each time that it crashes."""
+"""`ottla cluster start` starts a broker again that has ended. After each crash it waits longer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tools.cli.ottla_command import Ottla
 
 
 class Shell:
-    """A process that ends by itself, each time with the next status."""
+    """A broker whose process ends by itself, each time with the next of the statuses."""
 
     name, log = "broker 2", Path("broker-2.log")
     held, restart = False, "ottla cluster restart-broker 2 --dir /there"
@@ -52,7 +52,7 @@ def test_a_broker_that_dies_is_reported_and_started_again() -> None:
     clock.now += 1.0
     upkeep.turn()
     assert broker.statuses == [0]
-    upkeep.turn()                           # stopped in order: it starts again at once
+    upkeep.turn()                           # it was stopped cleanly, so it starts again at once
     again = "broker 2 was started again"
     assert said[1:] == [again, "broker 2 was stopped; it starts again", again]
     assert not broker.statuses
@@ -165,7 +165,7 @@ def test_stopping_a_broker_marks_it_and_its_next_start_forgets_that(
     done = ottla(f"cluster start --port 0 {tmp_path}")
     assert done.status == 1 and done.err.endswith(f"Stop them first: kill {holder.pid}\n")
     (tmp_path / "zookeeper").mkdir()
-    with (tmp_path / "zookeeper" / "lock").open("w") as lock:      # as one that was left
+    with (tmp_path / "zookeeper" / "lock").open("w") as lock:      # ZooKeeper's lock
         lock.write("4711")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)

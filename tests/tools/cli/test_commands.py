@@ -1,4 +1,4 @@
-"""The nouns and verbs: what they do, what they refuse, and one-line messages."""
+"""The commands of `ottla`: what they do, what they refuse, and their messages of one line."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_every_example_of_the_help_works(
 
 @pytest.mark.parametrize("table", ["ottla", "kafka"])
 def test_every_word_about_a_command_is_in_its_help(table: str) -> None:
-    """A sentence may begin a line with a word that is also a mark, such as `cluster`."""
+    """In the table of commands, a sentence may begin with a word that is also a mark, such as
+    `cluster`."""
     for command in read(table).values():
         assert command.marks <= MARKS and command.about.endswith("."), command.words
         assert command.about.count("`") % 2 == 0, command.words
@@ -296,7 +297,7 @@ def test_what_is_refused_is_said_in_one_line(
 def test_a_setting_that_the_broker_refuses_ends_as_the_help_says(
     ottla: Ottla, setting: str
 ) -> None:
-    """The command line is not wrong: only the broker's version knows."""
+    """The status is 1, not 2, because only the broker knows which settings its version accepts."""
     ottla.ok("topic create refusing --if-not-exists")
     done = ottla(f"config set topic/refusing {setting}")
     assert done.status == 1 and setting.partition("=")[0] in done.err

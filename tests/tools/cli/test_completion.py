@@ -1,4 +1,4 @@
-"""Completion in a real bash: names of topics and groups, and a broker that does not answer."""
+"""Shell completion in a real bash offers names of the cluster, and gives up on a silent broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.tools.cli.ottla_command import Ottla
 
 
 def complete(folder: Path, address: str, *words: str) -> list[str]:
-    """What bash offers for the last of these words."""
+    """Returns what bash offers as completions of the last word."""
     (folder / "completion").write_text(Ottla(address).ok("completion bash"))
     line = " ".join(f"'{word}'" for word in words)
     asked = (

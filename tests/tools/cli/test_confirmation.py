@@ -1,5 +1,6 @@
-"""What cannot be undone is confirmed: every command that the table marks so asks on a terminal for
-the name of what will be lost, and refuses without --yes where nobody can be asked."""
+"""Commands whose effect cannot be undone must be confirmed. On a terminal, every command that the
+command table marks as `destroys` asks for the name of what will be lost. Without a terminal, such a
+command refuses to run unless it has --yes."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.tools.kafka_names.stage import Stage
 COMMANDS = read("ottla")
 MARKED = [words for words, command in COMMANDS.items() if "destroys" in command.marks]
 OFFLINE = {"cluster create"}
-"""About a broker that has stopped, with ZooKeeper: test_cluster_create.py has its confirmation."""
+"""It needs a stopped broker and ZooKeeper; test_cluster_create.py tests its confirmation."""
 LINES = {
     **{words: COMMANDS[words].examples[0].removeprefix("ottla ").replace(" --yes", "")
        for words in MARKED if words not in OFFLINE},
@@ -29,9 +30,9 @@ LINES = {
     "elect": "elect orders --unclean",      # only an unclean election loses records
 }  # fmt: skip
 SHOWN_FIRST = {"group reset"}
-"""Without --yes it shows what it would do, and does nothing, on a terminal too."""
+"""It asks no question: without --yes, it only shows what it would do, on a terminal too."""
 GIVEN_BACK = {"quota delete", "config reset", "reassign cancel"}
-"""They remove settings, which can be set again: --dry-run, and no question."""
+"""Their effect can be undone by another command, so they ask no question. They have --dry-run."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def stage(ottla: Ottla) -> Iterator[Stage]:
 
 @pytest.fixture
 def prepared(ottla: Ottla, stage: Stage, folder: Path) -> None:
-    """Everything that a line removes is there."""
+    """Creates everything that the lines of LINES remove."""
     member_directory(folder / "data")
     if "orders" not in ottla.ok("topic list -o name").split():
         ottla.ok("topic create orders --partitions 3")
@@ -77,7 +78,7 @@ def forks() -> Iterator[Forks]:
 
 @pytest.fixture
 def on_terminal(forks: Forks, folder: Path, ottla: Ottla) -> Iterator[object]:
-    """Runs a line with its standard input on a terminal, where this answer has been typed."""
+    """Yields a function that runs a line with a terminal as standard input, and types an answer."""
     master, slave = pty.openpty()
 
     def run(line: str, answer: str) -> Done:

@@ -40,7 +40,7 @@ def ottla(broker: RunningBroker) -> Ottla:
 
 
 def described(broker: RunningBroker) -> dict[str, tuple[bool, set[tuple[str, int]]]]:
-    """For each log directory whether it is cordoned, and its partitions."""
+    """Returns, for each log directory, whether it is cordoned, and its partitions."""
     with WireClient(broker.address) as client:
         found = client.call(DescribeLogDirsRequest(topics=None), 5).results
     return {

@@ -1,4 +1,4 @@
-"""`--dry-run`: every command that changes something has it, and it changes nothing."""
+"""Every command that changes something has `--dry-run`, and changes nothing with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READS = {
     "quota list", "acl list", "user list", "perf consume", "server status", "server connections",
     "server config", "completion",
 }
-APART = {"server dev", "cluster start", "console", "kcat"}   # servers; kcat's own flags
+APART = {"server dev", "cluster start", "console", "kcat"}   # servers; kcat has only its own flags
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,4 +1,4 @@
-"""Commands wait for a leader that is being elected, instead of taking its answer for an offset."""
+"""Commands wait while a leader is elected; they take no offset from a response with an error."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_record_of_confluent_kafka_is_sent_once_where_its_answer_is_lost(
 def test_offsets_that_cannot_be_committed_are_a_failure(
     there: Ottla, disturbed: Broker, command: str
 ) -> None:
-    """Whoever reads on from them would read the same records once more."""
+    """The next reader would continue at the old offsets, and read the same records again."""
     topic = disturbed.create_topic(f"stuck-{len(command)}")
     there.ok(f"produce {topic}", b"1\n2\n")
     disturbed.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", count=None)
@@ -263,7 +263,7 @@ def test_a_reassignment_that_is_not_cancelled_is_not_reported_as_cancelled(
 def test_a_transaction_whose_coordinator_is_being_elected_is_not_said_to_hang(
     disturbed: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be aborted, and what its producer commits then would be lost."""
+    """An operator would abort it, and the records that its producer commits later would be lost."""
     place = ("in-doubt", 0)
     producer = SimpleNamespace(producer_id=7, current_txn_start_offset=0, last_timestamp=0)
     state = SimpleNamespace(topics=[SimpleNamespace(topic=place[0], partitions=[place[1]])])
@@ -325,7 +325,7 @@ def test_the_next_controller_is_waited_for(
 def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
     disturbed: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would call everything in order, by what that broker has heard last."""
+    """The check would find everything in order, because it would use that broker's old state."""
     part = SimpleNamespace(error_code=0, leader_id=-1, current_voters=[], observers=[])
     answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[part])])
     with ClusterClient(disturbed.bootstrap_servers) as cluster:
@@ -404,7 +404,7 @@ def test_records_come_although_one_of_two_addresses_is_out_of_reach(
 def test_a_producer_whose_records_nobody_acknowledges_says_where_the_reason_is(
     there: Ottla, disturbed: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a full disk: librdkafka retries that error, and does not tell of it."""
+    """A full disk causes this error, which librdkafka retries without a report."""
     topic = disturbed.create_topic("full")
     monkeypatch.setattr(writer, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(writer, "CLOSE_SECONDS", 1)

@@ -1,8 +1,12 @@
-"""The examples of commands that need more than one broker: those that start one, end one or wait,
-want a terminal, a second cluster, a login or a cluster's directory. test_commands.py runs all
-others. Those of `cluster start`, `restart-broker`, `stop-broker` and `create` need ZooKeeper:
-compat_tests/test_cluster.py and test_first_broker.py run them. That of `cluster drain` is in
-test_drain.py, that of `reassign plan` in tests/broker/cluster/test_maintenance.py."""
+"""The examples that need more than the broker that test_commands.py shares for all others. Their
+commands start or stop a broker, keep running, or need a terminal, a broker with an HTTP port, a
+second cluster, a login or a cluster's directory.
+
+Other tests run some of these examples. Those of `cluster start`, `restart-broker`, `stop-broker`
+and `create` need ZooKeeper: compat_tests/test_cluster.py and compat_tests/test_first_broker.py run
+them. test_drain.py runs the example of `cluster drain`, and
+tests/broker/cluster/test_maintenance.py runs that of `reassign plan`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ def no_process_is_left() -> Iterator[None]:
 
 
 def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    """A command in a process of its own, whose output is read."""
+    """Starts a command in a process of its own, with its output in a pipe."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ottla", *words], cwd=folder, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -63,7 +67,7 @@ def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 def line_with(process: subprocess.Popen[str], text: str) -> str:
-    """The first line of its output with this text."""
+    """Returns the next line of the process's output that contains this text."""
     assert process.stdout is not None
     for line in process.stdout:
         if text in line:
@@ -72,7 +76,7 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """It has ended well."""
+    """Waits until the process ends, and asserts that its exit status is 0."""
     with process:
         process.communicate(timeout=60)
     assert process.returncode == 0
@@ -82,7 +86,7 @@ def server_dev(folder: Path) -> None:
     process = start(shlex.split(EXAMPLES["server dev"]), folder)
     address = line_with(process, "BOOTSTRAP_SERVERS=").strip().partition("=")[2]
     assert Ottla(address).ok("topic describe orders -o jsonl").count("\n") == 3
-    end(process)                # its standard input is closed
+    end(process)                # closes its standard input, so it stops
 
 
 def server_stop(folder: Path) -> None:
@@ -93,7 +97,7 @@ def server_stop(folder: Path) -> None:
 
 
 def server_connections(folder: Path) -> None:
-    """The address of the HTTP port comes from the broker's settings."""
+    """The command finds the address of the HTTP port in the broker's settings."""
     with kept_port() as port, RunningBroker(
         folder / "data", ottla_http_listener=f"127.0.0.1:{port}"
     ) as broker:
@@ -119,11 +123,11 @@ def console(folder: Path) -> None:
         more = ["--listen", "localhost:0", "--history", str(folder / "history"), "--with-parent"]
         process = start([*words, *more], folder)
         assert line_with(process, "ottla console").startswith(f"ottla console of {address} on ")
-        end(process)            # its standard input is closed
+        end(process)            # closes its standard input, so it stops
 
 
 def whys(folder: Path) -> None:
-    """The address of the HTTP port comes from the broker's settings."""
+    """The commands find the address of the HTTP port in the broker's settings."""
     with RunningBroker(folder / "first", **OVERRIDES) as without:
         refused = Ottla(f"127.0.0.1:{without.port}")
         refused.ok("topic create orders --partitions 1")

@@ -1,4 +1,4 @@
-"""What a newcomer mistypes or has not installed is said at once, and nothing is left behind."""
+"""Commands name at once what a newcomer mistyped or did not install, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATED = "did not exist: the broker created it with 1 partition; similar: payme
 
 
 def test_a_mistyped_topic_to_produce_to_is_named_with_similar_ones(ottla: Ottla) -> None:
-    """The broker creates it, as it does for every producer."""
+    """The broker creates the mistyped topic, as it does for every producer."""
     ottla.ok("topic create payments")
     done = ottla("produce paymnets", b"first\n")
     assert done.status == 0
@@ -290,7 +290,7 @@ def test_an_offset_that_a_groups_commits_outweigh_is_said_to_be_none(ottla: Ottl
 
 
 def test_partitions_that_a_group_has_not_committed_are_said_to_be_there(ottla: Ottla) -> None:
-    """Kafka's tool leaves them out, and so does a reset without --topic."""
+    """Kafka's tool omits these partitions. A reset without --topic omits them too, and says so."""
     ottla.ok("topic create halves --partitions 2")
     ottla.ok("produce halves --partition 1", b"one\ntwo\n")
     ottla.ok("consume halves -G half --partition 0 --exit")

@@ -1,4 +1,4 @@
-"""`produce -i jsonl`: a line that is not what it seems is an error, and nothing is guessed."""
+"""`produce -i jsonl` refuses every line that is wrong or ambiguous, and guesses nothing."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_file_of_a_topic_that_is_gone_makes_as_many_partitions_as_it_names(ott
 def test_a_file_of_another_cluster_that_needs_more_partitions_is_refused_at_the_start(
     ottla: Ottla, tmp_path: Path
 ) -> None:
-    """A topic of the same name in this cluster says nothing about the file's."""
+    """The file's topic may have more partitions than a topic of the same name in this cluster."""
     ottla.ok("topic create same --partitions 2")
     copied = tmp_path / "copied.jsonl"
     for topic in "same", "elsewhere":
@@ -157,7 +157,7 @@ def test_a_file_of_another_cluster_that_needs_more_partitions_is_refused_at_the_
 
 
 def through_pipe(ottla: Ottla, line: str, data: bytes) -> Done:
-    """What a command does with data that it reads from a pipe."""
+    """Runs a command that reads these data from a pipe, and returns the outcome."""
     reads, writes = os.pipe()
     os.write(writes, data)
     os.close(writes)
@@ -184,7 +184,8 @@ def test_a_pipe_that_may_name_any_partition_creates_no_topic(
 
 
 ORIGINS = {"lost": '"topic":"lost",', "no-field": "", "elsewhere": '"topic":"few",'}
-"""A topic that is gone, no topic field, and another cluster's, of which one here has the name."""
+"""The records' topic field: a topic that no longer exists; no field; a topic of another cluster
+that has the name of a topic here."""
 
 
 def from_three(origin: str) -> bytes:
@@ -234,7 +235,7 @@ def test_after_the_beginning_of_a_pipe_the_error_says_how_to_go_on_without_dupli
 def test_a_pipe_that_stays_open_is_not_waited_for(
     ottla: Ottla, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its records are sent when some time has passed, or at once if they name no partition."""
+    """Records that name a partition are sent after some time; other records are sent at once."""
     ottla.ok("topic create open-pipe --partitions 1")
     reads, writes = os.pipe()
     monkeypatch.setattr(served_input, "AHEAD_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Readers of a group that are ended in every way: what they committed is what they have written."""
+"""A reader of a group commits only records that it has written, however the reader is ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Running:
         return self.process.stdout.readline().decode().strip()
 
     def end(self, number: int) -> tuple[list[str], str, int]:
-        """Send a signal: what it still wrote, what it said, and its exit status."""
+        """Send a signal; return the rest of the output, the standard error and the exit status."""
         self.process.send_signal(number)
         out, said = self.process.communicate(timeout=60)
         return out.decode().split(), said.decode(), self.process.returncode
@@ -92,7 +92,7 @@ def test_a_pipe_gets_slow_records_at_once_and_what_is_committed_was_written(
 
 @pytest.mark.parametrize("name", [*READERS])
 def test_what_the_next_member_reads_is_the_rest(ottla: Ottla, name: str) -> None:
-    """Also of the partitions of which nothing was printed."""
+    """That includes the partitions from which the first member printed nothing."""
     topic = group = f"rest-{name}"
     ottla.ok(f"topic create {topic} --partitions 5")
     ottla.ok(f"produce {topic} -K :", b"".join(b"%d:%d\n" % (n, n) for n in range(2000)))
@@ -148,7 +148,7 @@ def test_a_topic_that_does_not_exist_yet_is_waited_for_in_so_many_words(
     assert reader.process.stderr is not None
     assert reader.process.stderr.readline().decode() == (
         f"waiting for topic {topic!r}, which does not exist; similar: {topic}s\n")
-    ottla.ok(f"produce {topic}", b"1\n")        # which creates it
+    ottla.ok(f"produce {topic}", b"1\n")        # this creates the topic
     assert reader.line() == "1"
 
 

@@ -1,4 +1,4 @@
-"""`ottla cluster start` ends all its processes, also at a second Ctrl-C."""
+"""`ottla cluster start` ends all its processes, even if Ctrl-C is pressed twice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_second_ctrl_c_ends_every_process(
 def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, running: list[int], said: list[str]
 ) -> None:
-    """Not counted is a broker that `ottla cluster stop-broker` has stopped before."""
+    """A broker that `ottla cluster stop-broker` stopped earlier is not counted."""
     ended: list[int] = []
 
     def begin(cluster: LocalCluster) -> None:
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_with_a_line_that_says_that_all_have_stopped(
 def test_two_zookeepers_do_not_share_a_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one may belong to a command that was killed, and go on."""
+    """The first one may still run after its `ottla cluster start` was killed."""
     program = tmp_path / "java"
     program.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     program.chmod(0o755)
@@ -111,7 +111,8 @@ def test_two_zookeepers_do_not_share_a_directory(
 def test_a_zookeeper_that_hangs_does_not_hold_up_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its process lives, and connections are made; brokers would wait for it to hand over."""
+    """ZooKeeper accepts connections, but does not answer. A broker that hands over its leaderships
+    would wait for the answers."""
     cluster = LocalCluster(tmp_path, 1)
     assert cluster.zookeeper is not None
     with socket.create_server(("127.0.0.1", cluster.zookeeper.port)):

@@ -1,4 +1,4 @@
-"""A mirror that is killed anywhere copies every record once, in order, and groups continue."""
+"""A mirror may be killed at any time: it copies each record once, in order, and groups continue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
 
 
 def contents(ottla: Ottla, topic: str) -> dict[int, list[tuple[object, ...]]]:
-    """Every record of every partition, without its offset."""
+    """Returns the records of each partition, with their offsets."""
     found: dict[int, list[tuple[object, ...]]] = {}
     for line in ottla.ok(["consume", topic, "-e", "--output", "jsonl"]).splitlines():
         one = json.loads(line)
@@ -109,7 +109,7 @@ def test_offsets_translate_across_gaps() -> None:
 
 
 def test_what_was_copied_is_not_copied_back(ottla: Ottla, target: Ottla) -> None:
-    """Two mirrors in both directions would otherwise copy every record for ever."""
+    """Otherwise two mirrors in opposite directions would copy every record for ever."""
     there = f"mirror --from {ottla.address} --to {target.address} --once --topics 'circle|back'"
     back = f"mirror --from {target.address} --to {ottla.address} --once --topics 'circle|back'"
     ottla.ok("topic create circle --partitions 1")

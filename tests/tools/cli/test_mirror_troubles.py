@@ -1,5 +1,5 @@
-"""`ottla mirror` leaves out no record where records expire or are refused, and topics grow or are
-created again."""
+"""`ottla mirror` copies every record that the source still has, even if records expire or are
+refused, or topics grow or are created again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_topic_that_the_targets_coordinator_hardly_knows_is_copied(
 def test_a_mirror_goes_on_when_the_target_closes_its_connections(
     ottla: Ottla, there: Ottla, disturbed: Broker
 ) -> None:
-    """As a broker does that is restarted, or that has heard nothing for ten minutes."""
+    """A broker closes connections when it restarts, or after ten minutes without a request."""
     ottla.ok("topic create closed")
     ottla.ok("produce closed", b"1\n")
     fault = disturbed.drop("OffsetCommit")
@@ -88,7 +88,7 @@ def test_a_mirror_goes_on_when_the_target_closes_its_connections(
 def test_a_record_that_was_refused_is_not_left_out_by_the_next_run(
     ottla: Ottla, there: Ottla
 ) -> None:
-    """The records after it are in the target already: their number says nothing about it."""
+    """Later records are already in the target, so a count of records does not show the gap."""
     topic = "refused"
     ottla.ok(f"topic create {topic} --partitions 1")
     there.ok(f"topic create {topic} --partitions 1 --config max.message.bytes=30000")
@@ -105,7 +105,7 @@ def test_a_record_that_was_refused_is_not_left_out_by_the_next_run(
 
 
 class Groups:
-    """The groups of both clusters, as a mirror sees them through the administration's functions."""
+    """The groups of both clusters, in place of the functions of `admin.groups`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.offsets: dict[str, dict[tuple[str, int], tuple[int, int]]] = {"source": {}}
@@ -122,7 +122,7 @@ class Groups:
         self.set(cluster, **{topic: offset for (topic, _), offset in wanted.items()})
 
     def set(self, cluster: str, **wanted: int) -> None:
-        """Commit offsets of partitions 0."""
+        """Commit these offsets for partition 0 of each topic."""
         found = self.offsets.setdefault(cluster, {})
         found |= {(topic, 0): (offset, -1) for topic, offset in wanted.items()}
 
@@ -147,7 +147,7 @@ def test_a_groups_offsets_that_were_refused_are_carried_over_later(
 ) -> None:
     known, mirror = two
     known.set("source", here=10)
-    known.refusals = [ErrorCode.UNKNOWN_MEMBER_ID] * 2      # a consumer reads there
+    known.refusals = [ErrorCode.UNKNOWN_MEMBER_ID] * 2      # the target's group has a member
     for _ in range(2):
         mirror.carry_groups()
         assert "target" not in known.offsets
@@ -162,7 +162,7 @@ def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, M
     known.set("target", here=30)
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (30, -1), ("there", 0): (20, -1)}
-    known.set("source", here=40, there=5)       # what the mirror itself has set may go back
+    known.set("source", here=40, there=5)       # offsets set by the mirror may go back
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (40, -1), ("there", 0): (5, -1)}
 
@@ -192,7 +192,7 @@ def test_topics_and_partitions_that_the_source_gets_later_are_copied_too(
 
 
 def wait_for(said: IO[str], wanted: str) -> None:
-    """Read what a mirror reports until it is this."""
+    """Read a mirror's reports up to this line."""
     lines = []
     for line in said:
         lines.append(line)
@@ -205,7 +205,7 @@ def wait_for(said: IO[str], wanted: str) -> None:
 def test_progress_is_committed_again_before_it_expires(
     monkeypatch: pytest.MonkeyPatch, two: tuple[Groups, Mirror]
 ) -> None:
-    """A partition without new records would be copied once more after a week."""
+    """Otherwise a partition without new records would be copied again after a week."""
     known, mirror = two
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -248,7 +248,8 @@ def test_a_topic_is_not_copied_back_while_the_group_that_says_so_has_no_coordina
 
 
 def test_a_copy_without_an_offset_is_no_progress(two: tuple[Groups, Mirror]) -> None:
-    """After DUPLICATE_SEQUENCE_NUMBER: with -1 the next run would take all for copied."""
+    """After DUPLICATE_SEQUENCE_NUMBER, the offset is -1. With -1 as progress, the next run would
+    treat all records as copied."""
     _, mirror = two
     found = mirror.progress["here", 0]
     mirror.waiting.append((found, 100, Copied()))

@@ -1,5 +1,5 @@
-"""Numbers that no field of a request can hold: one line that names the option or the file's field,
-and never an unexpected error."""
+"""A number that does not fit its field in a request is refused with one line. The line names the
+option, or the field of the file, and is never an unexpected error."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LONG = {
     "--num-records", "--num-headers", "--record-size", "--record-key-size", "--messages",
     "--record-header-size", "--record-header-key-size", "--max-messages", "--throughput",
 }
-"""Flags with which a command sends, reads or waits for as much as the number says."""
+"""Flags that say how much a command sends, reads or waits for: a large number would take hours."""
 LONG_TOOLS = {"kafka-console-consumer", "kafka-console-producer", "kafka-verifiable-producer"}
-"""Kafka's tools that wait for a partition, or half a second for the end of a producer."""
+"""Kafka's tools that wait for a partition to exist, or half a second to close a producer."""
 
 
 def words_with(number: int, address: str) -> list[list[str]]:
-    """The examples of all commands, each with one of its flags for numbers."""
+    """Returns every command's example once for each flag that takes a number, with this number."""
     found = []
     for words in REMOTE:
         command, is_ottlas = COMMANDS[words], not words.startswith("kafka-")

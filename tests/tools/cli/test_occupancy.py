@@ -1,4 +1,4 @@
-"""A port that another program has is said at once, with what to type instead."""
+"""If another program uses a port, the error comes at once, and says what to type instead."""
 
 from __future__ import annotations
 

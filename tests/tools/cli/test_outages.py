@@ -1,4 +1,4 @@
-"""A broker that goes away while records are sent or read: what is said, once, and at the end."""
+"""A command that sends or reads reports once that its broker is gone, and again at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REFUSED = KafkaError(TRANSPORT, ATTEMPT)
 def broker(tmp_path: Path) -> Iterator[RunningBroker]:
     broker = RunningBroker(tmp_path)
     yield broker
-    if broker.thread.is_alive():        # a test has not stopped it
+    if broker.thread.is_alive():        # the test did not stop it
         broker.stop()
 
 

@@ -1,6 +1,6 @@
 """Formats of `consume --format`: kcat's tokens and rpk's modifiers, and what is refused.
 
-That franz-go, which rpk uses, prints the same is in compat_tests/test_franz_go.py.
+compat_tests/test_franz_go.py tests that franz-go, which rpk uses, prints the same.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def there(disturbed: Broker) -> Ottla:
 
 
 class EndsTheInput(io.StringIO):
-    """Standard error. Its first line makes the user end the input of the command."""
+    """A stream for stderr that closes the command's input when its first line is written."""
 
     def __init__(self, keyboard: int) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def test_a_reader_whose_fetches_are_refused_says_why(
 
 
 class Silent(Refusals):
-    """A reader's refusals, answered by the test."""
+    """A reader's refusals; the test supplies the answers of the brokers."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, str] | None] = []
@@ -105,7 +105,7 @@ class Silent(Refusals):
         super().__init__(None)      # type: ignore[arg-type]
 
     def ask_until(self, now: float, then: float) -> None:
-        """Look twice a second, as a reader does."""
+        """Call `look` twice a second, as a reader does."""
         while now < then:
             self.now = now
             self.look({("t", 0): 0}, now)
@@ -121,7 +121,7 @@ def test_a_refusal_is_said_if_two_questions_find_it_and_once(
 ) -> None:
     silent, refused = Silent(), ("t", "broker 1 serves no records of t-0: KAFKA_STORAGE_ERROR")
     silent.begin(0.0)
-    silent.answers = [refused, None]            # an election
+    silent.answers = [refused, None]            # an election ends
     silent.ask_until(0.0, 7.0)
     assert silent.asked_at == [2.5, 5.0] and capsys.readouterr().err == ""
     silent.begin(10.0)

@@ -45,7 +45,7 @@ def test_the_broker_with_the_fewest_takes_and_preferred_leaders_are_spread() -> 
 def test_a_rack_that_has_no_replica_comes_before_a_broker_that_has_few() -> None:
     racks = {1: "a", 2: "a", 3: "b", 4: "b"}
     assert moved_off(of([1, 4], [1, 3], [2, 3]), racks, {4}) == {("t", 0): [1, 3]}
-    # None is left with a replica less; the racks are used as far as there are.
+    # There are fewer racks than replicas, so a rack gets two; no replica is given up.
     assert moved_off(of([1, 3, 4]), racks, {4}) == {("t", 0): [1, 3, 2]}
 
 
@@ -88,7 +88,7 @@ def test_any_plan_moves_as_little_as_possible_and_keeps_the_racks_apart(
         assert [a for a, b in zip(after, before, strict=True) if b not in leaving] == [
             b for b in before if b not in leaving
         ]
-        # No new replica is on a rack with two more of them than another one has that has room.
+        # A new replica's rack has at most one replica more than any rack that still has room.
         used = Counter(racks[node] for node in after)
         new = [node for node in after if node not in before]
         room = {racks[node] for node in racks.keys() - leaving - {*after}}

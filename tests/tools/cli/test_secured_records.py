@@ -1,4 +1,4 @@
-"""Records over SASL: every command that reads or sends them logs in with the file it is given."""
+"""Every command that reads or sends records logs in over SASL with the file that it is given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sasl.jaas.config={jaas} username="alice" password="{password}";
 
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
-    """A broker's listener that wants a login."""
+    """The listener of a broker that requires a login."""
     with SaslBroker(tmp_path_factory.mktemp("inside") / "data") as broker:
         yield Ottla("{}:{}".format(*broker.inside))
 
@@ -53,7 +53,7 @@ def test_records_are_sent_and_read_with_a_login(inside: Ottla, login: str) -> No
     topic, more = "letters", f"--command-config {login}"
     inside.ok(f"topic create {topic} --command-config {login}")
     inside.ok(f"produce {topic} {more}", b"a\nb\n")
-    # A value of null goes another way than usual records, by a connection of its own.
+    # With -Z, the empty value is sent as null.
     inside.ok(f"produce {topic} -Z {more}", b"\n")
     assert inside.ok(f"consume {topic} -e {more}") == "a\nb\n\n"
     in_group = inside.ok(f"consume {topic} -G team -o beginning -n 2 {more}")
@@ -92,8 +92,8 @@ def test_reading_without_a_group_needs_no_right_on_one(tmp_path: Path) -> None:
 
 
 def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path, login: str) -> None:
-    """An idempotent producer is refused its producer id, which is a fatal error of librdkafka;
-    another one is refused the topic."""
+    """An idempotent producer gets no producer id, which is a fatal error of librdkafka. Any other
+    producer gets the topic's error."""
     with SaslBroker(tmp_path / "data", AUTHORIZED | {"super.users": "User:ANONYMOUS"}) as running:
         anybody = Ottla(f"127.0.0.1:{running.port}")
         anybody.ok("topic create letters")
@@ -110,7 +110,7 @@ def test_a_refused_producer_says_which_right_its_user_lacks(tmp_path: Path, logi
 
 
 class LosesErrors(confluent_kafka.Producer):
-    """A producer whose fatal error is lost, as now and then if two callbacks fail in one call."""
+    """Loses a fatal error, as confluent-kafka may do if two callbacks fail in one call."""
 
     def flush(self, *timeout: float) -> int:
         with contextlib.suppress(confluent_kafka.KafkaException, SystemError):

@@ -18,7 +18,7 @@ from tests.broker.running import RunningBroker
 
 
 class Seconds:
-    """A clock that is moved by hand."""
+    """A clock that the test moves."""
 
     now = 100.0
 
@@ -64,7 +64,8 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
 
 @pytest.fixture
 def listening(watched: Watched) -> Iterator[Callable[[], socket.socket]]:
-    """ZooKeeper's port. A call accepts a connection with the question of `ottla cluster start`."""
+    """Listens on ZooKeeper's port. Yields a function that accepts a connection of `ottla cluster
+    start`, and checks its question."""
     with socket.create_server(("127.0.0.1", watched.zookeeper.port)) as server:
 
         def accept() -> socket.socket:
@@ -76,7 +77,7 @@ def listening(watched: Watched) -> Iterator[Callable[[], socket.socket]]:
 
 
 def ask(watched: Watched, upkeep: Upkeep) -> None:
-    """Makes a connection and sends the question."""
+    """Lets `upkeep` make a connection and send its question."""
     watched.clock.now += ASK_SECONDS
     upkeep.turn()
     upkeep.turn()
@@ -130,7 +131,7 @@ def test_a_process_that_hung_and_is_killed_starts_again_and_is_asked_again(
     ask(watched, upkeep)
     watched.clock.now += SILENT_SECONDS
     upkeep.turn()
-    listening().close()             # its end closes the connection: this is not an answer
+    listening().close()             # a closed connection is not an answer
     watched.zookeeper.kill()
     upkeep.turn()
     watched.clock.now += 1.0
@@ -141,7 +142,7 @@ def test_a_process_that_hung_and_is_killed_starts_again_and_is_asked_again(
 
 
 def test_a_process_that_does_not_listen_is_not_reported(watched: Watched) -> None:
-    """As a broker that still reads its logs."""
+    """A broker does not listen while it still reads its logs."""
     upkeep = watched.watch(watched.zookeeper)
     for _ in range(9):
         ask(watched, upkeep)

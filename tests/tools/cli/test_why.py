@@ -1,4 +1,4 @@
-"""The answers of several brokers become one, and only those of the brokers that were meant."""
+"""The answers of several brokers are merged; an answer of the wrong broker is refused."""
 
 from __future__ import annotations
 

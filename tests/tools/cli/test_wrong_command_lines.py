@@ -1,4 +1,4 @@
-"""Wrong command lines: exit status 2, one line that says what was expected, and nothing done."""
+"""A wrong command line does nothing: it ends with status 2, and says what is expected."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_wrong_command_line_ends_with_2(ottla: Ottla, line: str, said: str) ->
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
-    """A broker that creates no topic by itself, with two topics."""
+    """A broker with two topics and without automatic topic creation."""
     with RunningBroker(tmp_path_factory.mktemp("strict"), **CREATES_NOTHING) as running:
         ottla = Ottla(f"127.0.0.1:{running.port}")
         ottla.ok("topic create orders others --partitions 1")
@@ -155,7 +155,7 @@ def test_a_mistyped_topic_gets_the_similar_names(
 def test_kafkas_tools_add_the_similar_names_on_stderr(
     strict: Ottla, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Standard output and exit status stay Kafka's."""
+    """Standard output and exit status stay the same as those of Kafka's tools."""
     monkeypatch.chdir(tmp_path)
     fill(tmp_path, "oders", strict.address)
     (tmp_path / "t.json").write_text('{"version": 1, "topics": [{"topic": "oders"}]}')
@@ -286,7 +286,7 @@ def test_settings_of_clients_take_units(ottla: Ottla) -> None:
 
 
 def test_a_file_has_numbers_and_the_error_says_which(tmp_path: Path) -> None:
-    """It has to mean the same for Apache Kafka."""
+    """A properties file accepts no units, because Apache Kafka could not read them."""
     file = tmp_path / "server.properties"
     file.write_text("log.retention.ms=1d\n")
     with pytest.raises(SettingsError, match=r"'1d' is not allowed.*; for 1d write 86400000$"):
@@ -341,7 +341,7 @@ def test_one_spelling_for_each_concept(ottla: Ottla) -> None:
 
 
 def ended(line: str, address: str) -> tuple[int, str]:
-    """The exit status of a shell's line, and what went to stderr."""
+    """Runs a line in a shell; returns its exit status and what it wrote to stderr."""
     program = f"{sys.executable} -m ottla.tools.command"
     done = subprocess.run(
         ["bash", "-c", line.replace("ottla", program)], stderr=subprocess.PIPE, text=True,
@@ -364,7 +364,7 @@ def test_a_broker_for_a_while_ends_with_a_standard_input_that_is_no_pipe(ottla: 
 
 
 def on_terminal(address: str, *words: str, stdin: bytes = b"") -> bytes:
-    """What a command prints on a terminal, to which this is typed."""
+    """Returns what a command prints on a terminal, where `stdin` is typed."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "ottla.tools.command", *words], stdin=slave, stdout=slave,

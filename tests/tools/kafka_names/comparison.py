@@ -1,5 +1,5 @@
-"""One of our tools run in this process, how its output differs from Apache Kafka's, and what is
-wrong with its words on stderr."""
+"""Runs one of our tools in this process, compares its output with Apache Kafka's, and checks its
+standard error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Input(io.TextIOWrapper):
 
 
 def run(words: list[str], stdin: bytes) -> Output:
-    """One of our tools in this process."""
+    """Runs one of our tools in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         with pytest.MonkeyPatch.context() as patch:
@@ -31,7 +31,7 @@ def run(words: list[str], stdin: bytes) -> Output:
 
 
 def comparable(step: Step, text: str) -> object:
-    """Output as far as it must be equal: `~` in a scenario lists what need not be."""
+    """Returns what must be equal of the output; `~` in a scenario lists what may differ."""
     lines = [line for line in text.splitlines() if not IGNORED.match(line)]
     while lines and not lines[-1]:
         lines.pop()
@@ -49,7 +49,7 @@ def comparable(step: Step, text: str) -> object:
 
 
 IGNORED = re.compile(
-    # Java's stack traces; how KRaft begins; warnings about old flags, which is on stderr here.
+    # Java's stack traces, KRaft's first lines, and warnings about old flags: ours are on stderr.
     r"\s+at |\s+\.\.\. \d+ more|Caused by: |(java|org|com)\.[\w.$]+(Exception|Error):"
     r"|Bootstrap metadata: |WARNING: Positional argument usage"
     r"|(Warning|Option):? --[\w.-]+ (is|has been) deprecated"
@@ -57,7 +57,7 @@ IGNORED = re.compile(
 
 
 def difference(step: Step, ours: Output) -> str:
-    """What is wrong with our answer; empty if it is right."""
+    """Returns what is wrong with our answer; "" if it is right."""
     if "Traceback" in ours.stderr:
         return ours.stderr
     expected, got = comparable(step, step.stdout), comparable(step, ours.stdout)
@@ -70,7 +70,7 @@ def difference(step: Step, ours: Output) -> str:
 
 
 def refusal(step: Step, ours: Output) -> str:
-    """What is wrong with our tool's line on stderr after a failure; empty if it is right."""
+    """Returns what is wrong with our tool's line on stderr after a failure; "" if it is right."""
     name, said = step.words[0], ours.stderr
     if "unexpected" in said:
         return f"an error that the tool does not know: {said!r}"

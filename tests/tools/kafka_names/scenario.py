@@ -3,16 +3,16 @@
     # a remark
     $ kafka-topics --bootstrap-server {} --create --topic t     a command; {} is the broker
     < a line of its stdin
-    > a line that it prints to stdout (">\\ " where no line end follows)
+    > a line that it prints to stdout (">\\" if no line end follows)
     ! the first line that it prints to stderr
-    % how the line begins that our tool prints to stderr instead, after its name
+    % the beginning of our tool's line on stderr, after the tool's name
     ? 1                                                         its exit status, unless 0
-    = plan.json                        a file in {dir}, its lines follow after |
+    = plan.json                        a file in {dir}; each of its lines follows after a |
     | {"version": 1}
     @ join readers work                                         an action of `Stage`
-    ~ order figures message            what of the output need not be equal
+    ~ order figures message            the parts of the output that may differ
 
-`compat_tests/record_tools.py` writes the answers with the tools of Apache Kafka 4.4.0.
+`compat_tests/record_tools.py` records what the tools of Apache Kafka 4.4.0 print.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Output(NamedTuple):
 
 @dataclass
 class Step:
-    """A command with its recorded answer, or one of the other lines as it stands."""
+    """A command with its recorded answer, or another line of the scenario."""
 
     line: str
     number: int
     lines: list[str] = field(default_factory=list)
-    """The lines of stdin after a command, of the file after its name."""
+    """A command's lines of stdin, or a file's lines."""
     stdout: str = ""
     stderr: str = ""
     ours: str = ""
@@ -113,7 +113,7 @@ def render(steps: list[Step]) -> str:
 
 @dataclass
 class Place:
-    """What a scenario's lines refer to, which differs from run to run."""
+    """What differs from run to run, and is replaced in a scenario's lines and in the output."""
 
     address: str
     cluster_id: str
@@ -121,11 +121,11 @@ class Place:
     data: Path
 
     def fill(self, text: str) -> str:
-        """A command or a file with the broker's address and the directory in it."""
+        """Insert the broker's address and the directory into a command or a file."""
         return text.replace("{dir}", str(self.directory)).replace("{}", self.address)
 
     def neutral(self, text: str) -> str:
-        """Output without what differs from run to run, every column in its place."""
+        """Replace what differs from run to run in the output; columns stay aligned."""
         port = self.address.rpartition(":")[2]
         for known, neutral in (
             (str(self.directory), "{dir}"),

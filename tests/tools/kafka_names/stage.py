@@ -1,4 +1,4 @@
-"""A broker for scenarios, and the clients that hold groups and transactions open meanwhile."""
+"""A broker for scenarios, and clients that keep groups and transactions open during a scenario."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.running import RunningBroker
 from tests.tools.kafka_names.scenario import Place
 
 OVERRIDES = {
-    "node_id": "0",             # as the Apache Kafka had whose output was recorded
+    "node_id": "0",             # the id of the broker in the recorded output
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
@@ -22,11 +22,11 @@ OVERRIDES = {
 
 
 RECORDS = 2
-"""How many a topic must hold for its group to be joined: it commits after them."""
+"""The topic of a joining member needs this many records: the member commits after them."""
 
 
 class Stage:
-    """The actions of lines that begin with @: members of groups and an open transaction."""
+    """Performs the actions of lines that begin with @: members of groups, open transactions."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -100,12 +100,12 @@ class Stage:
 
 
 def stage_broker(directory: Path) -> RunningBroker:
-    """A broker like the one with which answers were recorded."""
+    """A broker with the settings with which the answers were recorded."""
     return RunningBroker(directory / "data", **OVERRIDES)
 
 
 def place_of(address: str, directory: Path, data: Path) -> Place:
-    """What a scenario's lines refer to, with this broker."""
+    """Returns the Place of a scenario that runs with this broker."""
     with ClusterClient(address) as cluster:
         cluster.refresh()
         return Place(address, cluster.cluster_id or "", directory, data)

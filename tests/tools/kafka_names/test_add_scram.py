@@ -80,7 +80,7 @@ def test_a_rule_that_is_none_formats_nothing_and_shows_no_password(
 def test_nothing_is_formatted_for_a_broker_without_a_number(
     data: Path, setting: str, problem: str
 ) -> None:
-    """The start would be refused if another number was in the directory."""
+    """If the directory had another node id than the settings, the broker would refuse to start."""
     config = data.parent / "server.properties"
     config.write_text(f"log.dirs={data}\n{setting}")
     ottla = str(Path(sys.executable).with_name("ottla"))

@@ -1,8 +1,8 @@
 """Our tools print the same as Apache Kafka's, as far as scripts can depend on it.
 
-`golden/*.txt` was recorded from the tools of 4.4.0 by compat_tests/record_tools.py. Compared are
-stdout and exit status. On stderr a failed command prints one line; `refusals.txt` and `by_hand.txt`
-say how it begins.
+compat_tests/record_tools.py recorded `golden/*.txt` from the tools of 4.4.0. The tests compare
+stdout and exit status. On stderr, a failed command prints one line; `refusals.txt` and
+`by_hand.txt` have the beginning of this line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ELSEWHERE = {
     "kafka-server-stop": "tests/tools/kafka_names/test_server_names.py",
     "kafka-mirror-maker": "tests/tools/test_troubles.py",  # 4.x has none to compare with
 }
-"""Tools of which the scenarios have refusals only, with the file of their other tests."""
+"""Tools for which the scenarios have only refusals, with the file of their other tests."""
 
 
 def commands_of(path: Path) -> list[Step]:
@@ -43,7 +43,7 @@ def commands_of(path: Path) -> list[Step]:
 def test_our_tools_answer_as_kafkas_do(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody was there when it was recorded; here somebody may run a broker, or several.
+    # The answers were recorded where no other broker ran; brokers may be running here.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(streams_reset, "DEFAULT_ADDRESS", f"localhost:{free_port()}")
     steps = parse(path.read_text())
@@ -81,7 +81,7 @@ def test_the_words_of_every_tools_refusals_are_kept() -> None:
 def test_any_tool_says_what_is_wrong_with_its_flags(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once said "unexpected UsageError" first."""
+    """The tools once printed "unexpected UsageError" before the reason."""
 
     def refuse(_: Options) -> int:
         raise UsageError("--one is missing")

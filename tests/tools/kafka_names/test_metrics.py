@@ -1,4 +1,4 @@
-"""--print-metrics of the perf tools: the table of Kafka's tools with figures that add up."""
+"""--print-metrics of the perf tools prints the same table as Kafka's, and its figures add up."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ PLAN = {("t", 0): Item([1, 2], ["any", "/b"]), ("t", 1): Item([2], ["/a"])}
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, *codes: dict[tuple[str, int], int]) -> list[Any]:
-    """A broker 2 that answers so, one request after the other, and what it was asked for."""
+    """Makes broker 2 answer with these codes, one dictionary for each request; the last one is
+    repeated. Returns the list of requests."""
     asked: list[Any] = []
     left = list(codes)
 

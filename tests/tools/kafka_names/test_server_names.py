@@ -15,7 +15,7 @@ OTTLA = [sys.executable, "-m", "ottla"]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Pid files of started brokers and their output under the test's own directory."""
+    """An environment in which brokers write pid files and output below the test's own directory."""
     (tmp_path / "server.properties").write_text(
         f"listeners=PLAINTEXT://127.0.0.1:0\nnode.id=1\nlog.dirs={tmp_path / 'data'}\n")
     return os.environ | {"XDG_RUNTIME_DIR": str(tmp_path), "LOG_DIR": str(tmp_path)}
@@ -54,7 +54,7 @@ def test_a_daemon_returns_at_once_and_writes_kafka_server_out(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     out = tmp_path / "kafkaServer.out"
-    os.mkfifo(out)                      # a reader of it sees the daemon's lines, and its end
+    os.mkfifo(out)                      # its reader sees the daemon's lines, and when it ends
     descriptor = os.open(out, os.O_RDONLY | os.O_NONBLOCK)
     properties = str(tmp_path / "server.properties")
     done = subprocess.run(

@@ -64,7 +64,7 @@ def test_kafka_mirror_maker_refuses_what_a_property_file_leaves_no_use_for(
 def test_kafka_storage_says_what_to_do_with_a_directory_that_is_already_formatted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The documented command has a new random id each time: the second run has another one."""
+    """The documented command makes a new random cluster id, so a second run has another id."""
     properties = tmp_path / "server.properties"
     properties.write_text(f"node.id=1\nlog.dirs={tmp_path / 'data'}\n")
     flags = ["format", "-c", str(properties), "-t"]

@@ -13,6 +13,7 @@ import logging
 import os
 import resource
 import signal
+import sqlite3
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -110,8 +111,12 @@ async def serve(target: Target, options: Options, with_parent: bool) -> int:
         ) from failed
     try:
         service = Service(target, options)
-    except OSError as failed:
-        raise ClientError(f"--history {options.history}: {failed.strerror}") from failed
+    except (OSError, sqlite3.Error) as failed:
+        why = failed.strerror if isinstance(failed, OSError) else failed
+        raise ClientError(
+            f"--history {options.history}: {why}; name a file that the console may create, or one"
+            " that it has created"
+        ) from failed
     scheme = "https" if service.secure else "http"
     address = f"{scheme}://{show_address((options.host, sock.getsockname()[1]))}"
 

@@ -56,6 +56,26 @@ def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) ->
         assert capsys.readouterr().err.endswith("set another address in ottla.console.listener\n")
 
 
+@pytest.mark.parametrize("kind, why", [
+    ("directory", "unable to open database file"), ("text", "file is not a database"),
+    ("below a file", "File exists"),
+])
+def test_a_history_that_cannot_be_used_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, why: str
+) -> None:
+    path = tmp_path / "history"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text("no database\n" * 1000)
+    path = path / "file" if kind == "below a file" else path
+    assert main(["console", "--listen", "localhost:0", "--history", str(path)]) == 1
+    assert capsys.readouterr().err == (
+        f"ottla console: --history {path}: {why}; name a file that the console may create, or one"
+        " that it has created\n"
+    )
+
+
 def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     host, port = service.ready()

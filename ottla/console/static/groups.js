@@ -133,7 +133,7 @@ function Clean({ row }) {
   return html`<${Act} plain label=${offsets ? "delete offsets" : "delete group"} danger title=${offsets ? `Delete offsets of ${row.group} for ${row.topic}` : `Delete ${row.group}`}
     text=${row.reason} verb="Delete" confirm=${row.group} send=${async () => {
       await ask(offsets ? `${base}/topics/${part(row.topic)}` : base, "DELETE", { confirm: row.group });
-      return "The offsets are deleted.";
+      return offsets ? "The offsets are deleted." : `Group ${row.group} is deleted.`;
     }} />`;
 }
 

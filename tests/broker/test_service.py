@@ -65,12 +65,14 @@ def test_sighup_reads_dynamic_settings_again_and_never_kills(service: Service) -
     address = service.ready()
     before = service.properties.read_text()
     service.properties.write_text(before + "log.retention.ms=60000\nnode.id=7\n"
-                                  "num.network.threads=9\nlog.retention.m=1\n")
+                                  "num.network.threads=9\nlog.retention.m=1\n" + "k" * 64 + "\n")
     service.process.send_signal(signal.SIGHUP)
     service.wait_for("reload: log.retention.ms has changed from its default to 60000")
     service.wait_for("reload: node.id has changed and needs a restart")
     service.wait_for("reload: num.network.threads has changed without effect in Ottla")
     service.wait_for("reload: log.retention.m is not a setting .*; did you mean log.retention.ms")
+    service.wait_for("reload: a line of 64 characters .* is not a setting")
+    assert "k" * 64 not in service.text(), "it may be a line of a private key"
     service.properties.write_text(before + "log.retention.ms=soon\n")
     service.process.send_signal(signal.SIGHUP)
     service.wait_for(r"reload: log\.retention\.ms: .* \(.*, line \d+\); all settings are unchanged")

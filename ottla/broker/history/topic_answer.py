@@ -186,7 +186,7 @@ def _leaderless(image: MetadataImage, state: PartitionState) -> Finding:
         f"the partition gets a leader when {one} {nodes(able)} is back, or by an unclean election,"
         " which may lose records"
     )
-    if image.adopting is not None:
+    if image.adopting is not None and image.adopting.awaited:
         awaited = image.adopting.awaited
         ends = (
             f"ZooKeeper was restored from a backup: before the start of {_brokers(awaited)}, the"

@@ -391,7 +391,7 @@ class BrokerConfig(BrokerSettings):
             if old == new:
                 continue
             if name not in DYNAMIC and name not in TOPIC_DEFAULTS and not is_dynamic(name):
-                reloaded.refused.append(shown(name))
+                reloaded.refused.append(name)
                 continue
             reloaded.changed[name] = old, new
             if new is None:

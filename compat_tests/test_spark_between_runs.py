@@ -5,6 +5,7 @@ driver is killed in the middle of a batch."""
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -250,6 +251,26 @@ def test_a_second_writer_is_refused_while_the_first_goes_on(
         with Files(spark, tmp_path / checkpoint).lock(LOCK):
             with pytest.raises(PipelineError, match="another pipeline writes to"):
                 runs[name](topic)
+
+
+@pytest.mark.parametrize("name, checkpoint", [("mirror", "mirror"), ("dead_letter", "dead")])
+def test_a_lost_checkpoint_does_not_hide_records_that_were_deleted_unread(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path,
+    name: str, checkpoint: str,
+) -> None:
+    topic, at = new_topic("gap", 1), broker.bootstrap
+    run = pipelines(spark, at, tmp_path, topic)[name]
+    produce(at, topic, "none", numbered(0, 10))
+    run(topic)
+    produce(at, topic, "none", numbered(10, 30))
+    admin = AdminClient({"bootstrap.servers": at})
+    [deleted] = admin.delete_records([TopicPartition(topic, 0, 20)]).values()
+    deleted.result(30)
+    shutil.rmtree(tmp_path / checkpoint)
+    with pytest.raises(DataLost, match=r"offsets 10 to 19 of partition 0 of .* --allow-gaps"):
+        run(topic)
+    report = run(topic, allow_gaps=True)
+    assert report.get("written", report.get("good")) == 10
 
 
 def test_an_archive_that_runs_for_ever_takes_nothing_of_a_topic_made_again(

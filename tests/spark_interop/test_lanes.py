@@ -7,14 +7,18 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import NoBroker, PipelineError
-from ottla.spark_interop.pipelines import progress, replay, transactional
+from ottla.spark_interop.errors import DataLost, NoBroker, PipelineError
+from ottla.spark_interop.pipelines import progress, replay, targets, transactional
+from ottla.spark_interop.pipelines.files import LocalFiles
 from ottla.spark_interop.pipelines.transactional import Destination, Lane, Origin
 from ottla.testing import Broker
 
@@ -94,6 +98,32 @@ def test_a_replay_estimates_its_records_from_what_is_committed(to: Destination) 
     assert grown() == 0
     write(to, row(2), row(3))
     assert grown() == 3     # two records and a transaction's marker
+
+
+def test_without_a_checkpoint_a_pipeline_does_not_skip_deleted_records(
+    broker: Broker, to: Destination, tmp_path: Path
+) -> None:
+    source = new_topic(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(10):
+        producer.produce(source, b"%d" % number)
+    producer.flush()
+    check = partial(targets.refuse_unread, to.cluster, source, to, LocalFiles(tmp_path))
+    check()                             # the first run: it begins where the topic begins
+    write(to, row(4))
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for start, lost in ((4, False), (7, True)):
+        deleted = admin.delete_records([TopicPartition(source, 0, start)])
+        [done] = deleted.values()
+        done.result(30)
+        if lost:
+            with pytest.raises(DataLost, match=rf"offsets 4 to 6 of partition 0 of {source} were "):
+                check()
+        else:
+            check()
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").touch()
+    check()                             # Spark itself compares the checkpoint with the topic
 
 
 def test_progress_outlives_the_offsets_of_groups() -> None:

@@ -188,6 +188,8 @@ def prepared(
     # Compaction must not remove bad records that have the same key.
     targets.prepare(cluster, dead_letters, count, like | {"cleanup.policy": "delete"}, has_older)
     into = transactional.begun_with(into)
+    if not allow_gaps:
+        targets.refuse_unread(cluster, topic, into, place)
     table.claim(place, about, into)
     return into
 

@@ -79,6 +79,8 @@ def mirror(
         kept = there.settings(target)["retention.ms"].value
         there.create(f"{target}.offsets", 1, {"retention.ms": kept})
         into = transactional.begun_with(into)
+        if not allow_gaps:
+            targets.refuse_unread(here, topic, into, place)
         starting = _starting(here, topic, into)
         table.claim(place, claimed, into)
         report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}

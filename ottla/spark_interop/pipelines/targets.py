@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from ottla.spark_interop.cluster import Cluster
-from ottla.spark_interop.errors import PipelineError
+from ottla.spark_interop.errors import DataLost, PipelineError
+from ottla.spark_interop.pipelines import query_run, transactional
+from ottla.spark_interop.pipelines.files import Readable
 from ottla.wire.wording import counted
 
 # Copied even if they are the source cluster's defaults: the destination's defaults may differ.
@@ -128,3 +130,22 @@ def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> Re
         return any(newer[p] > max(start, begin.get(p, 0)) for p, start in starts.items())
 
     return has_older
+
+
+def refuse_unread(
+    cluster: Cluster, topic: str, into: transactional.Destination, checkpoint: Readable
+) -> None:
+    """Raises DataLost if a run without a checkpoint would continue after offsets that were deleted
+    from the topic before any run read them. With a checkpoint, Spark notices such a gap itself."""
+    if query_run.newest(checkpoint, "", "offsets") is not None:
+        return
+    done, starts = transactional.begin(into).positions, cluster.starts(topic)
+    gaps = [(p, at, starts[p]) for p, at in sorted(done.items()) if at < starts.get(p, 0)]
+    if gaps:
+        number, at, start = gaps[0]
+        more = f" (and of {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
+        raise DataLost(
+            f"the offsets {at} to {start - 1} of partition {number} of {topic}{more} were deleted"
+            " before this pipeline read them, and its checkpoint, which would tell whether they"
+            f" had records, is missing. {query_run.ALLOW_GAPS}"
+        )

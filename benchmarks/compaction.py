@@ -248,7 +248,8 @@ def main() -> None:
             ("p99", "p99, µs"), ("CPU", "CPU-µs a request, without the cleaner's CPU"),
         )
     ]
-    header = ["800 produces of 60 KB a second to Ottla", "alone", "beside a compaction", "ratio"]
+    header = ["800 produces a second, 60 KB each, to Ottla", "alone", "beside a compaction",
+              "ratio"]
     text += "\n\n" + report.table(header, beside)
     measured = {**cost, "paced produce": neighbour}
     report.write("What does compaction cost?", "compaction", text, measured)

@@ -223,8 +223,9 @@ def main() -> None:
         for name, results in found.items()
     ]
     text = report.table(
-        ["load", "p50, ms", "p99, ms", "p99 without the load, ms", "ratio", "broker, cores",
-         "broker, MiB", "descriptors"],
+        ["load", "another client's p50, ms", "its p99, ms", "its p99 without the load, ms",
+         "ratio of the p99s", "broker's CPU, cores", "broker's memory, MiB",
+         "broker's descriptors"],
         rows,
     )  # fmt: skip
     measured = {name: [each._asdict() for each in results] for name, results in found.items()}

@@ -173,17 +173,17 @@ def first_overview(port: int) -> dict[str, float]:
     connection.request("GET", "/api/v1/stream?path=/overview")
     answer = connection.getresponse()
     found: dict[str, float] = {}
-    while "all sums" not in found:
+    while "until it shows all sums" not in found:
         line = answer.readline()
         assert line, "the stream has ended"
         if not line.startswith(b"data: "):
             continue
         value, now = json.loads(line[6:])["value"], time.perf_counter() - began
-        found.setdefault("brokers", now)
+        found.setdefault("until it shows the brokers", now)
         if value.get("topics") is not None:
-            found.setdefault("topics and health", now)
+            found.setdefault("until it shows the unhealthy topics", now)
         if not value["pending"]:
-            found["all sums"] = now
+            found["until it shows all sums"] = now
     connection.close()
     stop.set()
     beating.join()
@@ -221,7 +221,8 @@ def in_browser(words: list[str], port: int) -> dict[str, list[float]]:
         first = [painted(playwright, there, cold) for _ in range(COLD)]
         with opened(playwright) as page:
             shown = [drawn(page, f"http://localhost:{port}/topics")]
-            return {"overview painted s": first, "topics from data to screen s": shown,
+            return {"from ready until the overview is painted, s": first,
+                    "topics: from the arrival of the data until they are shown, s": shown,
                     **scrolled(page, FRAMES)}
 
 
@@ -243,34 +244,34 @@ def measure(options: argparse.Namespace, folder: str) -> dict[str, Any]:
             with process(*words) as started:
                 starts.append(time.perf_counter() - began)
                 used.append(cpu_seconds(started.pid))
-        found |= {"ready s": starts, "ready CPU-s": used}
+        found |= {"start until ready, s": starts, "start until ready, CPU-s": used}
         cold = []
         for _ in range(COLD):
             with process(*words):
                 cold.append(first_overview(port))
         for name in cold[0]:
-            found[f"first overview: {name} s"] = [one[name] for one in cold]
+            found[f"first overview: {name}, s"] = [one[name] for one in cold]
         with process(*words) as console:
-            found["memory when ready MiB"] = [memory_mib(console.pid)]
+            found["memory when ready, MiB"] = [memory_mib(console.pid)]
             for path in ("overview", "topics"):
                 first, size = asked(port, f"/api/v1/{path}")
                 found[f"{path}: first reply, s"] = [first]
                 found[f"{path}: later reply, s"] = [
                     asked(port, f"/api/v1/{path}")[0] for _ in range(5)]
                 found[f"{path}: size of a reply, KiB"] = [size / 1024]
-            found["memory without groups MiB"] = [memory_mib(console.pid)]
+            found["memory without groups, MiB"] = [memory_mib(console.pid)]
             if options.browser:
                 found |= in_browser(words, port)
             idle = cost_of_viewers(console.pid, port, 1, options.seconds)
             busy = cost_of_viewers(console.pid, port, options.viewers, options.seconds)
-            found["CPU % with one open page"] = [100 * idle]
-            found["CPU % of each further open page"] = [
+            found["CPU with one open page, % of a core"] = [100 * idle]
+            found["CPU of each further open page, % of a core"] = [
                 100 * (busy - idle) / max(options.viewers - 1, 1)]
             fill_groups(broker_port, options.groups, options.members, stop)
             found["groups: reply, s"] = [asked(port, "/api/v1/groups")[0] for _ in range(5)]
             stop.set()
-            found["memory with groups MiB"] = [memory_mib(console.pid)]
-            found["highest memory MiB"] = [memory_mib(console.pid, "VmHWM")]
+            found["memory with groups, MiB"] = [memory_mib(console.pid)]
+            found["highest memory, MiB"] = [memory_mib(console.pid, "VmHWM")]
     return found
 
 
@@ -286,8 +287,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, folder)
-    what = (f"{options.topics} topics of {PARTITIONS} partitions, then {options.groups} groups of "
-            f"{options.members} members")
+    what = (f"{options.topics} topics of {PARTITIONS} partitions. The last three rows were measured"
+            f" after {options.groups} groups of {options.members} members were added")
     rows = [[name, report.spread(values)] for name, values in found.items()]
     others = report.table(
         ["other consoles, as their users report", ""], [list(one) for one in PUBLISHED])

@@ -176,8 +176,8 @@ def rows_of(found: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
 
 def of_a_search(one: Search) -> str:
     """A search as text: how much it has read of its budget, and why it ended."""
-    return (f"{one['bytes'] >> 20} MiB of {one['budget']['bytes'] >> 20} in {one['seconds']:.0f} s "
-            f"of {one['budget']['seconds']}: {one['ended']}")
+    return (f"{one['bytes'] >> 20} MiB (limit {one['budget']['bytes'] >> 20}) in"
+            f" {one['seconds']:.0f} s (limit {one['budget']['seconds']}), `{one['ended']}`")
 
 
 def main() -> None:
@@ -189,12 +189,15 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100.0, help="of the client, records a second")
     options = parser.parse_args()
     found = measure(options)
-    header = ["beside the client", "p50, ms", "p99, ms", "p99 / p99 alone", "broker, % of a core",
-              "console, % of a core", "searches: read, of the budget: end"]
+    header = ["what runs beside the client", "p50, ms", "p99, ms", "p99 / p99 alone",
+              "broker, % of a core", "console, % of a core", "up to three of the searches"]
     report.write(
         "How much does a search in the console delay other clients?", "console-search",
-        f"{options.gib:g} GiB on disk; {options.rate:g} records of 100 B a second, written with "
-        f"acks=1 and read back.\n\n{report.table(header, rows_of(found))}", found)
+        f"The searched topic has {options.gib:g} GiB on disk. A client writes {options.rate:g} "
+        "records of 100 B a second to another topic with acks=1, and reads each back; p50 and p99 "
+        "are its times for this. The last column says how much a search read and how long it took. "
+        "Then follows why it ended: `end` means at the end of the topic; `bytes`, `records` or "
+        f"`seconds` means at this limit.\n\n{report.table(header, rows_of(found))}", found)
 
 
 if __name__ == "__main__":

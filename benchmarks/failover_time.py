@@ -30,7 +30,9 @@ PARTITIONS = 6
 LIMIT_SECONDS = 60.0
 PARTITIONS_A_TOPIC = 1000
 MOVED = {
-    "moved_s": ("from kill -9 to the last leader in another broker's Metadata, s", 2),
+    "moved_s": (
+        "from kill -9 until another broker's Metadata shows a live leader of every partition, s", 2
+    ),
     "victims_partitions": ("partitions that the killed broker led", 0),
 }
 

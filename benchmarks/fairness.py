@@ -163,12 +163,13 @@ WORKS = {
     "nothing": "nothing else",
     "partitions_5000": "5,000 partitions created at once, and deleted",
     "topics_1000": "1,000 topics created by one request, and deleted by one",
-    "written_topics_deleted": "1,000 topics with records written, and deleted by one request",
+    "written_topics_deleted":
+        "1,000 topics created, a record written to each, and all deleted by one request",
     "metadata": "Metadata of 1,000 topics, 10,000 partitions",
     "one_request_to_all": "a produce to 5,000 partitions",
     "fetch_of_all": "a fetch of 10,000 partitions",
     "fetch_100_mb": "a fetch of 100 MB",
-    "compaction": "a table written and compacted",
+    "compaction": "batches written to a topic that is being compacted",
 }
 
 
@@ -262,7 +263,8 @@ def main() -> None:
         for name, values in found.items()
     ]
     text = report.table(
-        ["other work", "produces", "p50, ms", "p99, ms (50 allowed)", "longest, ms"], rows
+        ["other work", "number of small produces", "p50, ms", "p99, ms (50 allowed)",
+         "longest, ms"], rows
     )
     report.write(
         "What delays another client's small produce?", "fairness", text,

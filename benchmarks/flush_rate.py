@@ -1,8 +1,9 @@
-"""With acks=all, does the device limit the rate of produces, or one flush for each batch?
+"""How does the rate of produces with acks=all compare with the rate of the device itself?
 
 One connection keeps five produce requests in flight, to a topic of 1 partition or of 100 partitions
-on the ordinary disk. Ottla flushes before each acknowledgement. The device is measured too: a plain
-loop writes batches of the same size, and flushes after each batch or after every fifth batch.
+on the ordinary disk. Ottla flushes before each acknowledgement. The device is measured by a plain
+loop without a broker. It writes batches of the same size, and flushes after every batch or after
+every fifth batch.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def measure(rounds: int) -> dict[str, list[dict[str, Any]]]:
                         result = load.blast(
                             broker, "produce", topic, partitions=partitions, seconds=SECONDS, **LOAD
                         )
-                        results.setdefault(f"Ottla, {partitions} partitions", []).append(result)
+                        results.setdefault(f"Ottla, partitions: {partitions}", []).append(result)
                 for batches in (1, IN_FLIGHT):
-                    key = f"device, {batches} batches a flush"
+                    key = f"device, batches per flush: {batches}"
                     results.setdefault(key, []).append(device(directory, batches))
     return results
 

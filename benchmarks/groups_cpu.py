@@ -140,7 +140,8 @@ UNITS = {
     "offset commit": "CPU-s a million commits of one offset",
     "join": f"CPU ms a member in a rebalance of {LARGE}",
     "settle": f"s until {LARGE} members of one group have joined again and have their assignment",
-    "idle groups": f"% of a core, {GROUPS} groups of {SIZE} with a heartbeat each 3 s",
+    "idle groups": f"% of a core, {GROUPS} groups of {SIZE} members that each send a heartbeat"
+    " every 3 s",
 }
 
 

@@ -134,7 +134,7 @@ def main() -> None:
                 ]
             )
     header = [
-        f"800 produces of 60 KB a second to a topic of {chosen.gigabytes} GB, memory"
+        f"800 produces a second, 60 KB each, to a topic of {chosen.gigabytes} GB; memory"
         f" {machine.memory_gib():.0f} GiB",
         "alone", "beside a reader", "ratio", "the reader's MB/s, from the disk",
     ]  # fmt: skip

@@ -3,9 +3,10 @@
 A probe in a process of its own asks for the API versions every 2 ms on its own connection.
 Meanwhile another client sends one large request after another, for example for all offsets of a
 large group, for all groups, or for a timestamp that no index helps to find. The figures are the
-times from the probe's requests to their answers. The loop does large work in slices of 2 ms. If the
-probe waits longer than a slice plus its wait in the first row, where nothing else runs, the loop
-has done more work in one piece. Data are on tmpfs, so that the loop is measured and not the disk.
+times from the probe's requests to their answers. The loop does the work of these requests in
+slices of 2 ms (`ottla/broker/threads/slices`). If the probe waits longer than a slice plus its wait
+in the first row, where nothing else runs, the loop has done more work in one piece. Data are on
+tmpfs, so that the loop is measured and not the disk.
 `tests/simulation/test_holds.py` counts the same work.
 """
 
@@ -105,7 +106,7 @@ class Works:
             producer_epoch=-1), 4)
 
     def nothing(self) -> None:
-        """The probe alone."""
+        """No large request, for one second."""
         time.sleep(1)
 
     def commit_large(self) -> None:
@@ -258,8 +259,8 @@ def main() -> None:
         for name, values in found.items()
     ]
     text = report.table(
-        ["request", "the request takes, ms", "the probe waits: p50, ms", "p99, ms",
-         "longest, ms"], rows
+        ["request", "the request takes, ms", "another client waits, p50 in ms",
+         "p99 in ms", "longest, ms"], rows
     )
     report.write(
         "How long does one large request hold the loop?", "loop-holds", text, found

@@ -117,9 +117,15 @@ def row(name: str, by_broker: dict[str, list[dict[str, Any]]]) -> list[list[str]
 
 
 HEADER = [
-    "load", "CPU-s", "Ottla", report.PEER, "ratio", "floor", "Ottla in user space",
-    "Ottla MB/s or req/s", "Kafka MB/s or req/s",
+    "load", "CPU-s for", "Ottla", report.PEER, "ratio", "floor",
+    "user time in Ottla's CPU", "Ottla MB/s or req/s", "Kafka MB/s or req/s",
 ]  # fmt: skip
+
+NOTATION = (
+    "*60 × 1,000 B*: each request has a batch of 60 records with values of 1,000 B."
+    " *8 connections × 5*: 8 connections, each with 5 requests in flight."
+)
+"""What the names of loads mean."""
 
 
 def main() -> None:
@@ -131,7 +137,7 @@ def main() -> None:
     names = [name for name in LOADS if not chosen.only or chosen.only in name]
     results = measure(chosen.rounds, names)
     rows = [line for name, by_broker in results.items() for line in row(name, by_broker)]
-    text = report.table(HEADER, rows)
+    text = f"{NOTATION}\n\n{report.table(HEADER, rows)}"
     report.write("What does producing cost?", "produce-cpu", text, results)
 
 

@@ -25,6 +25,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import load, machine, report
+from benchmarks.produce_cpu import NOTATION
 from compat_tests.brokers import KafkaBroker, free_port
 from ottla.tools.cli.local_cluster import LocalCluster
 
@@ -198,8 +199,8 @@ def row(name: str, results: dict[str, Any]) -> list[str]:
 
 
 HEADER = [
-    "load", "CPU-s", "Ottla", report.PEER, "ratio", "target", "floor", "p50 ms: Ottla", "Kafka",
-    "p99 ms: Ottla", "Kafka",
+    "load", "CPU-s for", "Ottla", report.PEER, "ratio", "target of the ratio", "floor",
+    "Ottla p50, ms", "Kafka p50, ms", "Ottla p99, ms", "Kafka p99, ms",
 ]
 
 
@@ -213,7 +214,8 @@ def main() -> None:
     chosen = arguments.parse_args()
     names = [name for name in LOADS if not chosen.only or chosen.only in name]
     results = measure(chosen.rounds, chosen.seconds, chosen.warm_up, names)
-    text = report.table(HEADER, [row(name, found) for name, found in results.items()])
+    rows = report.table(HEADER, [row(name, found) for name, found in results.items()])
+    text = f"{NOTATION}\n\n{rows}"
     report.write("What does replication cost?", "replication-cpu", text, results)
 
 

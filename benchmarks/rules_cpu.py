@@ -132,11 +132,14 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=7)
     found = measure(arguments.parse_args().rounds)
     rows = [
-        [name, "a GB" if LOADS[name][1] == PER_GB else "a million", report.spread(by["open"]),
-         report.spread(by["guarded"]), report.ratio(by["guarded"], by["open"])]
+        [name, "a GB" if LOADS[name][1] == PER_GB else "a million requests",
+         report.spread(by["open"]), report.spread(by["guarded"]),
+         report.ratio(by["guarded"], by["open"])]
         for name, by in found.items()
     ]  # fmt: skip
-    text = report.table(["CPU-s", "", "without", "1,000 ACLs and quotas", "ratio"], rows)
+    header = ["load", "CPU-s for", "without ACLs and quotas", "with 1,000 ACLs, and with quotas",
+              "ratio"]
+    text = report.table(header, rows)
     report.write("What do ACLs and quotas cost?", "rules-cpu", text, found)
 
 

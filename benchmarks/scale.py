@@ -80,26 +80,26 @@ def stop_and_start(broker: AnyBroker, label: str, records: bool) -> Figures:
         f"{label}: clean stop, s": stopped - began,
         f"{label}: start, s": time.monotonic() - stopped,
         f"{label}: CPU-s of the start": machine.cpu_seconds(broker.pid),
-        f"{label}: MiB after the start": machine.resident_mb(broker.pid),
+        f"{label}: memory after the start, MiB": machine.resident_mb(broker.pid),
         f"{label}: descriptors": open_files(broker.pid),
     }
     if records:
         whole = Layout(100, 100)
         began = time.monotonic()
         assert read_all(client, whole)[0] == whole.total
-        found[f"{label}: one consumer reads a record of each, s"] = time.monotonic() - began
+        found[f"{label}: one consumer reads all records, s"] = time.monotonic() - began
     client.close()
     return found
 
 
 def many(broker: AnyBroker, layout: Layout, records: bool) -> Figures:
     """Create partitions, write to them if `records`, then stop and start; returns the figures."""
-    label = f"{layout.total:,} partitions" + (" with a record" if records else "")
+    label = f"{layout.total:,} partitions" + (" with a record each" if records else "")
     client = RawClient(broker.port)
     found = {f"{label}: created in, s": create(client, layout, 10_000)}
     if records:
-        found[f"{label}: a record to each, s"] = produce_to_all(client, layout, 1)
-    found[f"{label}: MiB"] = machine.resident_mb(broker.pid)
+        found[f"{label}: time to write the records, s"] = produce_to_all(client, layout, 1)
+    found[f"{label}: memory, MiB"] = machine.resident_mb(broker.pid)
     client.close()
     return found | stop_and_start(broker, label, records)
 

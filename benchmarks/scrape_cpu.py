@@ -165,7 +165,7 @@ def measure(layout: Layout, options: argparse.Namespace) -> dict[str, str]:
         rows[f"{title}: p50, p99 and longest, ms"] = " / ".join(figures)
     pooled = percentile(found["scraped"], 0.99) / percentile(found["alone"], 0.99)
     rows["p99 with scrapes / without, over all periods (1.10 allowed)"] = f"{pooled:.2f}"
-    rows["the same ratio by round"] = report.spread(found["ratios"])
+    rows["the same ratio in each round, median (range)"] = report.spread(found["ratios"])
     return rows
 
 
@@ -186,7 +186,10 @@ def main() -> None:
     table = [[title, *(rows[title] for rows in columns.values())] for title in titles]
     question = (f"What does a scrape of {options.partitions:,} partitions and as many consumer"
                 " lags cost?")
-    report.write(question, "scrape-cpu", report.table(["", *columns], table), columns)
+    periods = (f"Each period lasts {options.seconds:g} s. Periods with one scrape alternate with"
+               " periods without a scrape.")
+    text = f"{periods}\n\n{report.table(['', *columns], table)}"
+    report.write(question, "scrape-cpu", text, columns)
 
 
 if __name__ == "__main__":

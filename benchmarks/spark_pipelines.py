@@ -222,7 +222,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
         measured = measure(options.records, options.rounds, options.batch, Path(directory))
     names = {
-        "bare": "stream from the kafka source to Parquet, by hand",
+        "bare": "a hand-written stream from the kafka source to Parquet",
         "archive": "`archive`",
         "source": "all columns by the kafka source",
         "in_place": "all columns in place",
@@ -250,11 +250,11 @@ def main() -> None:
         ]
         for name, text in names.items()
     ]
-    head = ["", "1,000 records/s", "peak memory, MiB", "CPU-s a million", "rate / row above",
+    head = ["", "thousand records/s", "peak memory, MiB", "CPU-s a million", "rate / row above",
             "CPU / row above"]
     text = report.table(head, rows)
     question = (f"{options.records:,} records: how fast are `archive` and the in-place read,"
-                " compared with Spark's own?")
+                " compared with Spark's own Kafka source?")
     report.write(question, "spark-pipelines", text, measured)
 
 

@@ -1,6 +1,7 @@
-"""Makes a Markdown table and a plot of every figure that has a target, from the newest results.
+"""Makes one Markdown table of all figures that have a target, from each benchmark's newest results.
 
-It also lists the figures that miss their target, and the figures that are worse than Kafka's.
+It also makes a plot of the figures that are compared with Kafka's. Below the table it lists the
+figures that are worse than Kafka's, and the figures that miss their target.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def groups() -> Iterable[Line]:
         ("heartbeat", PER_MILLION, 0.3),
         ("offset commit", PER_MILLION, 0.3),
         ("KIP-848 heartbeat", PER_MILLION, 0.3),
-        ("settle", "s for 500 members to join again", 1.0),
+        ("settle", "s until 500 members have joined again", 1.0),
     ):
         runs = measured.get(name, {})
         for kind in ("ottla", WEAKER):
@@ -270,11 +271,17 @@ def main() -> None:
     text = "\n".join(
         [
             "# Everything that has a target", "",
-            "Medians, without authorization and quotas on either side. *No flush*: Ottla with"
-            " `ottla.acks.all.flush=false`, which like Kafka does not flush before it answers."
-            " Made by"
-            " `python -m benchmarks.table` from the results beside it,"
-            " which name the machine, the versions, the rounds and their spread.", "",
+            "Figures are medians, measured without authorization and quotas. In rows with *no"
+            " flush*, Ottla has `ottla.acks.all.flush=false`: like Kafka, it then does not flush"
+            " before it answers. `python -m benchmarks.table` made this page from the newest"
+            " results in this folder; those name the machine, the versions, the rounds and their"
+            " spread.", "",
+            "Rows that begin like *60 × 1,000 B* are of produce requests, each with a batch of 60"
+            " records with values of 1,000 B; *8 connections × 5* is 8 connections, each with 5"
+            " requests in flight. *4 connections, 64 KiB* are fetches of up to 64 KiB. Rows that"
+            " begin with *1 consumer* or *1,000 consumers* are of the time from sending a record"
+            " until a consumer receives it, and of the CPU for this. Rows with *values* are"
+            " compactions. *settle* is the rebalance of a group.", "",
             f"Compared with {peers()}.", "",
             f"![ratios]({name}.svg)", "", report.table(header, rows), "",
             *listing(
@@ -283,7 +290,8 @@ def main() -> None:
             ),
             *listing(
                 "Targets that are missed", (line for line in lines if not line.met),
-                lambda line: f"{line.title}: {line.ratio:.2f} ×, wanted {line.target}",
+                lambda line: f"{line.title}: {line.ours:,.2f} = {line.ratio:.2f} ×"
+                f" {line.theirs:,.2f}{BESIDE[line.beside]}, wanted {line.target}",
             ),
         ]
     )  # fmt: skip

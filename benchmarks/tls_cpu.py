@@ -157,7 +157,7 @@ def loads(
         def shake(p: int = at, c: Any = used) -> float:
             return cost(broker.pid, lambda: handshakes(p, c, connections), 1000)
 
-        made[f"connections, {where}, a thousand"] = shake
+        made[f"a thousand connections, {where}"] = shake
     return made
 
 

@@ -54,6 +54,6 @@ def test_a_project_of_its_own_uses_the_fixtures_twice(tmp_path: Path) -> None:
         run = subprocess.run(
             command, capture_output=True, text=True, cwd=tmp_path, env=environment)
         assert "2 passed" in run.stdout and "1 failed" in run.stdout, run.stdout + run.stderr
-        assert "missing 1 row of ['id']: [(7,)]; 1 are unexpected: [(1,)]" in run.stdout
+        assert "missing 1 row of ['id']: [(7,)]; 1 unexpected row: [(1,)]" in run.stdout
         seen.append(re.findall(r"checkpoint (\S+)", run.stdout))
     assert seen[0] == seen[1] and len(set(seen[0])) == 2

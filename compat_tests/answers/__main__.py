@@ -3,7 +3,8 @@ their answers.
 
     --record        also record Kafka's answers for tests/broker/test_answers.py; with --scene, the
                     recorded answers of other scenes stay
-    --seed N        combine other borderline values; --record requires seed 1
+    --seed N        which pairs of fields get borderline values together; the default is 1, and
+                    --record requires it
     --scene NAME    only this scene; may be repeated
 """
 
@@ -98,7 +99,7 @@ def main() -> int:
     parser.add_argument("--scene", action="append", default=[], choices=[*SCENES, *GUARDED])
     options = parser.parse_args()
     if options.record and options.seed != SEED:
-        parser.error(f"what is recorded has the seed {SEED}")
+        parser.error(f"--record requires --seed {SEED}")
     start = time.monotonic()
     kafka, ottla = both(options.seed, options.scene)
     if options.record:

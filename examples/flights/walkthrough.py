@@ -53,9 +53,9 @@ print(f"{len(source):,} flights of {source.carrier.nunique()} carriers")
 # %% [markdown]
 # ## A broker and a topic
 #
-# `Broker` starts a real broker in a process of its own, as in tests. With another broker, use
-# its address as `at`, and its log directory where the code reads the broker's files. The key of a
-# record is the plane's tail number, the value is the flight's row as JSON, and the timestamp is
+# `Broker` starts a real broker in a process of its own, as in tests. To use another broker, set
+# `at` to its address, and replace `broker.directory / "data"` with its log directory. The key of
+# a record is the plane's tail number, the value is the flight's row as JSON, and the timestamp is
 # the scheduled hour of departure.
 
 # %%

@@ -273,7 +273,8 @@ class Listener:
             log.warning("listener %s: %s is closed: %s", self.name, who, error)
 
     def authenticated(self, connection: ClientConnection) -> None:
-        """Exempt a client that has authenticated from the limits on unauthenticated clients."""
+        """A client has authenticated: the limits on unauthenticated clients no longer apply to it.
+        """
         self.strangers.pop(connection, None)
 
     def closed(self, connection: ClientConnection) -> None:

@@ -124,8 +124,8 @@ class Role(Protocol):
         """Leave the cluster, after everything else has stopped."""
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: remove its record of this run, so that the next start does
-        not trust the contents of that directory."""
+        """A log directory has failed: remove the file in it that describes this run
+        (`log/storage/run_record`), so that the next start does not trust the logs in it."""
 
     async def failure_reported(self) -> None:
         """Return once the other brokers know which log directories have failed."""

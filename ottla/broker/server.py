@@ -107,8 +107,8 @@ class Server:
         return self.listener_set.opened
 
     def give_up_start(self) -> None:
-        """Handle a stop that was requested during the start: end the waits for other brokers, which
-        have no time limit."""
+        """Handle a stop that was requested during the start: end the waits for other brokers, since
+        these waits have no time limit."""
         self.ending.fail("the broker was stopped before it served requests")
 
     # The start
@@ -156,15 +156,16 @@ class Server:
         )
 
     def _directory_failed(self, path: str, reason: str) -> None:
-        """Handle the failure of a log directory. While the storage is being opened, no other part
-        depends on the directory yet."""
+        """Handle the failure of a log directory. While the storage is being opened, the failure is
+        only logged, since no other part depends on the directory yet."""
         if self.directory_failures is None:
             log.error("log directory %s failed: %s", path, reason)
         else:
             self.directory_failures.directory_failed(path, reason)
 
     async def _begin_epochs(self) -> None:
-        """Begin a new leader epoch of all partitions, as Kafka does at each start, clean or not.
+        """Begin a new leader epoch of all partitions. Kafka, too, does so at each start, even if
+        the last stop was clean.
 
         This is how consumers detect that a power failure removed records which they have read
         (KIP-320).

@@ -89,8 +89,9 @@ async def create_missing(
 ) -> None:
     """Create the topics in `names` that are legal and do not exist; returns when they are usable.
 
-    If `client` is given, its quota of mutations applies (KIP-599). Without `client`, a broker needs
-    the topics, and no quota applies. A failure is logged; the topic is then not in the image.
+    If `client` is given, its quota of mutations applies (KIP-599). `client` is None if a broker
+    itself needs the topics; then no quota applies. A failure is logged; the topic is then not in
+    the image.
     """
     missing = [n for n in names if n not in broker.image.topics and _may_be_automatic(n)]
     if client is not None and missing:

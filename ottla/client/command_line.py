@@ -1,7 +1,8 @@
 """The parser of all command lines except those of Kafka's tools. Errors have one line, and name
 similar flags and choices.
 
-Brokers use this module too, so it imports no other module of Ottla until there is an error.
+Brokers use this module too. It imports other modules of Ottla only when there is an error to
+report, so that a broker does not load client code that it does not need.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, NoReturn
 
 INT16_MOST, INT32_MOST, INT64_MOST = (1 << 15) - 1, (1 << 31) - 1, (1 << 63) - 1
 DIGITS_MOST = 100
-"""No number in a command line has more digits; `int` refuses thousands of digits."""
+"""A number with more digits counts as too large. It is not passed to `int`, which raises ValueError
+for thousands of digits."""
 
 
 def is_at_most(digits: str, most: int = INT64_MOST) -> bool:
@@ -86,8 +88,9 @@ class Parser(argparse.ArgumentParser):
         return chosen, []
 
     def _take_more(self, chosen: argparse.Namespace, words: Sequence[str]) -> bool:
-        """Adds words that follow a flag to an argument that takes any number of words, such as
-        the second file of `FILE --flag FILE`. Returns whether this was possible."""
+        """Appends words that argparse did not recognize to the positional argument that takes any
+        number of words. For example, argparse does not recognize the second file of
+        `FILE --flag FILE`. Returns whether this was possible."""
         end = words.index("--") if "--" in words else len(words)
         more = [*words[:end], *words[end + 1:]]
         many = [each for each in self._get_positional_actions() if each.nargs in ("*", "+")]

@@ -29,8 +29,8 @@ class NoBroker(Unreachable):
 
 
 class NotConnected(Unreachable):
-    """The client could not connect to one of several brokers. Nothing was sent to this broker, and
-    another one may have taken its place."""
+    """The client could not connect to the broker that a request is for. Nothing was sent to that
+    broker. A retry may succeed: another broker may have become the leader or the controller."""
 
 
 class TimedOut(ClientError, TimeoutError):

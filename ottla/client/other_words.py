@@ -90,8 +90,10 @@ def meant(flag: str) -> str:
 
 def ours(flag: str, known: Mapping[str, argparse.Action], given: str | None = None) -> str:
     """For example, returns "; similar: --to beginning" for --to-earliest if the command has --to.
-    Returns "" if the command has no flag for the purpose of `flag`. With `given`, the value of
-    `flag`, also returns the values of a flag that has choices, and which of them is meant."""
+    Returns "" if the command has no flag for the purpose of `flag`. `given` is the value that the
+    user gave to `flag`. With it, a similar flag that has choices is returned with the nearest
+    choice and a list of all: "; similar: --input jsonl (known values: lines, jsonl, raw)" for
+    --format and the value JSON."""
     for text in WORDS.get(flag, ()):
         name, _, value = text.partition(" ")
         if name in known and (not value or known[name].metavar in TAKES.get(
@@ -112,8 +114,8 @@ NEEDS_FLAG = {
     "ottla topic grow": "--partitions",
     "ottla topic trim": "--before",
 }
-"""Commands whose users forget a flag, and this flag, which the value after the last argument
-belongs to."""
+"""Commands, each with a flag that users forget: they write `ottla topic grow orders 6` instead of
+`ottla topic grow orders --partitions 6`."""
 
 
 def with_flag(command: str, value: str, known: Mapping[str, argparse.Action]) -> str:

@@ -19,7 +19,8 @@ PREFIX = "/api/v1"
 Handler = Callable[[ApiRequest], Awaitable[Any]]
 SEARCH = {
     "from": "newest, oldest, offset:N, time:MILLISECONDS (records with earlier timestamps are left"
-            " out), or the field `next` of an answer, which is null if that search began at newest",
+            " out), or the field `next` of an earlier answer, to continue that search; after a"
+            " search that began at newest, `next` is null, because it cannot be continued",
     "until": "milliseconds; only records with earlier timestamps",
     "partition": "partition numbers with commas between them; all partitions if left out",
     "text": "a text in key or value; case does not matter",

@@ -370,7 +370,8 @@ async def delete_user(request: ApiRequest) -> Row:
 
 
 async def change_quota(request: ApiRequest) -> Row:
-    """Set and remove quotas of an entity: `user`, `client-id`, `ip`; null is the default entity."""
+    """Set and remove quotas of one `entity`, such as {"user": "alice"}. An entity has a `user`, a
+    `client-id` or both, or an `ip`; null instead of a name stands for the default entity."""
     entity = await request.field("entity", dict)
     set_to, reset = await request.field("set", dict, {}), await request.field("reset", list, [])
     numbers = all(isinstance(one, int | float) and not isinstance(one, bool)

@@ -359,7 +359,8 @@ def reassignment_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
 
 
 def connection_rows(cluster: ClusterClient, memory: Memory) -> list[Row]:
-    """The connections to all brokers that report them; names only topics that the user may see."""
+    """The connections to all brokers that report them. The rows leave out topics that the user may
+    not see."""
     reported = read_all(cluster, memory, "/api/v1/connections")
     shown = set(names(cluster)) if reported else set()
     return [

@@ -111,7 +111,7 @@ class Connections:
     def _ended(self, running: asyncio.Future[Result]) -> None:
         self.places.release()
         if not running.cancelled():
-            running.exception()             # marks the error as seen: perhaps no caller waits
+            running.exception()     # otherwise asyncio logs the error if no caller waits any more
 
     def _give_back(self, cluster: ClusterClient) -> None:
         if self.closed:

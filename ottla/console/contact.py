@@ -35,8 +35,8 @@ class Contact:
             self.answered = True
 
     async def look(self) -> None:
-        """Connects without a user, unless a broker answered the last request. So the console
-        notices that a broker answers again, even if there are no requests of users."""
+        """Connects to a broker without logging in, unless a broker answered the last request. So
+        the console notices that a broker answers again, even if no user makes a request."""
         if not self.answered:
             try:
                 await asyncio.to_thread(self._connect)

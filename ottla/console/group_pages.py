@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 LAG_SECONDS = 2.0
-"""One reading of the view reads groups' offsets for this long at most. Later readings read the
-other groups' offsets."""
+"""Each call of `group_rows` reads groups' committed offsets for at most this long. The next call
+begins with the groups that were not reached."""
 CLEAN_UP_SECONDS = 5.0
 KNOWN_TYPES = ("classic", "consumer")
 EVENTS_MAX = 1_000

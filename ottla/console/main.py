@@ -1,4 +1,4 @@
-"""`ottla console`: pages about a cluster, until SIGTERM or SIGINT.
+"""`ottla console`: serves pages about a cluster until SIGTERM or SIGINT.
 
 It is a separate process and an ordinary client: no part of it runs in a broker.
 """

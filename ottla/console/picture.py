@@ -38,10 +38,11 @@ partition."""
 PARTITION_SIZE = 12
 """Bytes of a partition in a request for offsets."""
 SENT_AHEAD = 2
-"""How many requests for offsets are still unanswered when the console sends the next two. Brokers
-work on them while the console decodes answers. More unanswered requests might not fit into a
-socket's buffers, so that the console could block. A broker may read no requests while it waits for
-the console to receive an answer."""
+"""The console sends two requests at a time for the same partitions: for first and for next offsets.
+Before it sends another two, it receives answers until only this many requests are unanswered.
+Brokers work on these while the console decodes answers. A broker may read no requests while it
+waits for the console to receive an answer. More unanswered requests might then not fit into the
+socket's buffers, and the console would block while it sends."""
 WITHOUT_EPOCHS = 3
 """The newest version of ListOffsets that reports no leader epochs. To report the epoch of a first
 offset, a broker has to read files of partitions that it has not used since its start."""
@@ -181,7 +182,7 @@ def read_offsets(cluster: ClusterClient, topics: Topics, found: Offsets) -> None
 
 def connections_to(cluster: ClusterClient, brokers: Iterable[int]) -> dict[int, Connection]:
     """Connections to the brokers that can be reached. To find a broker, `cluster` may send a
-    request on any connection, so no earlier answer may be left to receive."""
+    request on any of its connections. So receive the answers to all earlier requests first."""
     found = {}
     for broker in brokers:
         try:
@@ -315,8 +316,9 @@ def read_disks(asked: Asked, topics: Topics, notes: list[str]) -> Disks:
 def read_directories(
     connection: Connection, sent: Sent, topics: Topics, disks: Disks, broker: int
 ) -> None:
-    """Reads the log directories of a broker: total sizes, and sizes of the topics that the user may
-    see. The broker sends all sizes if the user may describe the cluster. Raises ClientError."""
+    """Reads the log directories of a broker: the size of all their replicas, and the sizes of the
+    topics that the user may see. A user who may DESCRIBE the cluster gets an answer with all
+    topics, even with topics that this user may not see. Raises ClientError."""
     sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     response = connection.answer(sent, in_parts=("results", "topics"))
     for directory, there in response:

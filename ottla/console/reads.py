@@ -249,7 +249,8 @@ async def tokens(request: ApiRequest) -> Row:
 
 
 async def history(request: ApiRequest) -> Row:
-    """The history of one entity: `kind` total, topic or group, its `name`, and the `measure`."""
+    """The recorded values of one `measure`, such as lag. `kind` and `name` select a topic or a
+    group; `kind` total, without a name, selects the cluster."""
     kind, name = request.one_of("kind", KINDS), request.query("name") or ""
     measure = request.one_of("measure", MEASURES)
     if not await exists(request, kind, name):
@@ -367,7 +368,8 @@ async def place_free(visitor: Any) -> None:
 
 
 def ended(visitor: Any, done: asyncio.Future[Row]) -> None:
-    """Notes the end of a search. Also fetches its error: perhaps nobody waits for it any more."""
+    """Notes the end of a search. Also fetches its error, which asyncio would otherwise log if
+    nobody waits for the search any more."""
     visitor.searches -= 1
     if not done.cancelled():
         done.exception()

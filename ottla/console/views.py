@@ -154,8 +154,9 @@ class Views:
             reading.task.exception()
 
     async def derived(self, name: str, sources: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """A value derived from some views. It stays the same object until a view changes, so that
-        many streams compute and compare it only once. A thread computes it."""
+        """A value derived from some views, computed by a thread. It stays the same object until one
+        of these views changes. So many streams share one computation, and each of them finds out
+        quickly that nothing has changed."""
         known = self.made.get(name)
         if known is None or not all(map(operator.is_, known[0], sources)):
             making = asyncio.ensure_future(asyncio.to_thread(make))

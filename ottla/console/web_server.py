@@ -32,7 +32,8 @@ STALL_SECONDS = 15.0
 """How long a client may read nothing of its answer."""
 STOP_SECONDS = 3
 SEND_BUFFER_SIZE = 256 << 10
-"""The size of the kernel's send buffer, which Linux doubles; the default grows to 4 MiB."""
+"""The size to which the kernel's send buffer is set; Linux doubles it. If no size is set, the
+buffer grows to as much as 4 MiB."""
 WHOLE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
 """States of a client that has sent its whole request."""
 
@@ -226,7 +227,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_SIZE)  # inherited
+        # The sockets of accepted connections inherit this size.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_SIZE)
         made.bind((host, port))
     except BaseException:
         made.close()

@@ -1,4 +1,5 @@
-"""Answers for group ids without a group; the first member of either protocol creates the group."""
+"""Answers requests for group ids that have no group. The first member to join, by the classic
+protocol or by KIP-848, creates the group."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ class Topic(NamedTuple):
 
 
 class ClusterView(Protocol):
-    """A view of the newest metadata; `coordination/group_coordinator` makes it from the image."""
+    """A view of the newest metadata; `ottla/broker/coordination/group_coordinator` makes it from
+    the metadata image."""
 
     @property
     def version(self) -> int:

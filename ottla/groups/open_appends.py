@@ -46,8 +46,8 @@ class OpenAppends:
         return append
 
     def after_this(self, follow: Callable[[], None]) -> None:
-        """Calls `follow` at once, or after the append that is being made. While an append is being
-        made, its records may be in the log without being applied to the shard."""
+        """Calls `follow` at once; but if an append is being made, calls it after that append. Until
+        then, the append's records may be in the log without being applied to the shard."""
         if self._making:
             reached("an append was committed while another one was made")
             self._put_off.append(follow)

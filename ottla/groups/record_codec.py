@@ -1,7 +1,9 @@
 """The bytes of `__consumer_offsets`: Kafka's own formats, so that its tools can read them.
 
-    key     | type i16 | fields of a key of this type                   | schema/records/*.txt
-    value   | version i16 | fields of the value                          | null: remove the key
+    key     | type i16    | fields of a key of this type |
+    value   | version i16 | fields of the value          |
+
+The files `ottla/wire/schema/records/*.txt` list the fields. A null value removes the key.
 
 The key begins with its type, which Kafka once called its version. 0 and 1 are for offsets, 2 is for
 classic groups, 3 to 8 and 16 are for KIP-848 groups. This broker skips types that it does not know.

@@ -109,8 +109,9 @@ class ClassicMemberValue:
 
 
 CONVERTED = -2
-"""`state_ms` of a KIP-848 group's conversion to a classic group. A coordinator that loads this
-record makes the members join again. (-1 is the time of a record that Kafka before 2.1 wrote.)"""
+"""The value of `state_ms` in the record that converts a KIP-848 group to a classic group. A
+coordinator that loads this record makes the members join again. (The value -1 means that the record
+has no time: Kafka before 2.1 did not write one.)"""
 
 
 @dataclass(frozen=True, slots=True)

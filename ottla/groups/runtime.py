@@ -1,4 +1,4 @@
-"""The groups that this broker coordinates: `shard_runtime` over `__consumer_offsets`."""
+"""The groups that this broker coordinates: a ShardRuntime for `__consumer_offsets`."""
 
 from __future__ import annotations
 

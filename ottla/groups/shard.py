@@ -102,9 +102,9 @@ class Shard:
         self.groups[group.group_id] = group
 
     def confirm(self, group_id: str, result: Result) -> None:
-        """With `replicated`, adds the tombstone of an offset that does not exist, to a result
-        without records. The tombstone changes nothing, but only the current coordinator can commit
-        it: its commit proves that no other broker has taken over."""
+        """If `replicated` is set and the result has no records yet, adds the tombstone of an offset
+        that does not exist. The tombstone changes nothing. Only the current coordinator can commit
+        it, so its commit proves that no other broker had taken over."""
         if self.replicated and not result.records:
             result.records.append(Record(OffsetKey(group_id, "", 0), None))
 

@@ -12,8 +12,8 @@ client has read: a fetched offset never goes back. Heartbeats change nothing and
 
 In a cluster, another broker may have taken over before this broker learns of it. This broker can
 then commit nothing. Some refusals make a client give up its partitions, its commit or its
-transaction. Such a refusal is sent only once a record that changes nothing is committed
-(`AnyShard.confirm`).
+transaction. Before such a refusal is sent, a record that changes nothing is committed, which proves
+that no other broker had taken over (`AnyShard.confirm`).
 
 This module uses no socket and no event loop, and gets the time from a `Clock`. It uses the log and
 the loop through a `ShardHost`, the broker's coordinator. Two modules derive from this one:
@@ -116,7 +116,8 @@ class AnyShard(Protocol):
         """Called after all records have been read."""
 
     def waiting(self) -> list[Answer]:
-        """Removes and returns all pending answers."""
+        """The answers to the requests that wait in the shard, such as a JoinGroup that waits for
+        other members. Called when the shard is unloaded; the caller calls each answer once."""
 
 
 S = TypeVar("S", bound=AnyShard)

@@ -37,8 +37,8 @@ class ClusterSide(Protocol):
 
     def keep_start(self, partition: Partition) -> None:
         """A followed partition has moved its log start as its leader did: write the log start into
-        a checkpoint, then call `Partition.start_kept`. Until that call, each fetch reply from the
-        leader leads to this call again."""
+        a checkpoint, then call `Partition.start_kept`. Until this is done, `keep_start` is called
+        again for each fetch reply from the leader."""
 
     def doubted(self, partition: Partition, offset: int) -> None:
         """A follower has requested the records at `offset` for several seconds without progress:

@@ -11,7 +11,8 @@ An implementation promises:
   then unknown; no request is ever sent twice.
 - A watch is called once: when the watched node changes, or after a reconnect. By then the node may
   be unchanged, or may have changed several times, so the watch has to read it.
-- Watches and listeners are called on the event loop, each after the answers that arrived before it.
+- Watches and listeners are called on the event loop. Answers that arrived before the event of a
+  watch or listener are delivered before it is called.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The election of the controller: the broker that created the ephemeral node `/controller`.
+"""The election of the controller.
 
-The same multi that creates `/controller` increments `/controller_epoch`. Every later write of the
-controller checks the version of `/controller_epoch`. So a deposed controller can change nothing,
-even if its machine was suspended during the election. Safety depends neither on time nor on the
-state of a session.
+The controller is the broker that created the ephemeral node `/controller`. The multi that creates
+`/controller` also increments `/controller_epoch`. Every later write of the controller checks the
+version of `/controller_epoch`. So a deposed controller can change nothing, even if its machine was
+suspended during the election. Safety depends neither on time nor on the state of a session.
 """
 
 from __future__ import annotations

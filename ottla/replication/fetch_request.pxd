@@ -7,8 +7,8 @@ from ottla.replication.partition cimport Partition
 
 
 cdef class FetchedPartition:
-    """One partition of a Fetcher: the offsets that the leader last received (`told_…`), and when to
-    fetch again."""
+    """One partition of a Fetcher: the epochs and offsets last sent to the leader (`told_…`), and
+    when to fetch again."""
     cdef Partition partition
     cdef tuple key                      # topic id, index
     cdef int32_t epoch                  # the leader epoch in which the partition is followed

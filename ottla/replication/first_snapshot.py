@@ -140,8 +140,8 @@ class FirstSnapshot:
         self.entry = encode_entry(EntryHeader(FORMAT, -1, 0, "", image.offset, 0), ())
 
     async def commit(self) -> None:
-        """Make the snapshot valid. Raises CoordinationRefused if the snapshot is certainly not
-        valid; after ConnectionLost, `look` returns the outcome."""
+        """Make the snapshot valid. Raises CoordinationRefused if ZooKeeper refuses: the snapshot is
+        then not valid. After ConnectionLost, call `look` to learn whether it is."""
         await self.coordination.multi([
             self.fence,
             Create(entry_path(FIRST), self.entry),

@@ -13,7 +13,7 @@ cdef struct Follower:
     int64_t stuck_ms                    # since when it repeats the same fetch; -1 if it does not
     bint in_isr                         # in the committed in-sync set
     bint joining                        # proposed for the in-sync set, not decided yet
-    bint live                           # registered under `broker_epoch`, not leaving or offline
+    bint live                           # registered in `broker_epoch`; neither leaving nor offline
 
 
 cdef class Followers:

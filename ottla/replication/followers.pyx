@@ -8,9 +8,9 @@ producers continue.
 
 The lag clock: a fetch in a session names only partitions that changed. So the leader gets no report
 from a follower that is at the end of an idle partition. Such a follower is taken as caught up until
-the next append, which starts its clock. A later fetch may begin where the log ended at the time of
-the follower's previous fetch. If so, the follower counts as caught up at that time, and its clock
-is set to it.
+the next append, which starts its clock. A later fetch may show that the follower now has everything
+that was in the leader's log at the time of the follower's previous fetch. Then the clock is set to
+the time of that previous fetch: the follower is taken as caught up at that time.
 """
 
 from libc.stdint cimport int32_t, int64_t

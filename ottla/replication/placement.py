@@ -150,8 +150,9 @@ def spread(
 
 def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
     """The state of a partition at its creation. Its live replicas are in sync, and the first of
-    them leads. Brokers that are shutting down are left out, because they may be gone before they
-    learn of the partition. If all live replicas are shutting down, none is left out."""
+    them leads. But brokers that are shutting down are left out of the in-sync set, because they
+    may be gone before they learn of the partition. If all live replicas are on such brokers, none
+    is left out."""
     live = tuple(node for node in replicas if node in image.brokers)
     isr = tuple(node for node in live if node not in image.leaving) or live
     assert len(set(replicas)) == len(replicas), "a broker is listed twice"

@@ -99,9 +99,8 @@ PARTITIONS_MAX = 1_000_000
 
 
 class UnreadableMetadata(ValueError):
-    """This version cannot read a metadata record; the broker must not start with a part of the
-    metadata.
-    """
+    """This version cannot read the metadata. The broker must not start with only those parts that
+    it can read."""
 
 
 def encode_record(record: MetadataRecord) -> bytes:

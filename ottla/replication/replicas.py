@@ -112,8 +112,9 @@ class Replicas:
     ) -> Iterator[None]:
         """Create, change and drop partitions to match `new`, one partition in each step.
 
-        `topics` are the topics that may have changed; other topics are not checked. If the disk
-        refuses a change of one topic, the changes of other topics still take place.
+        Only `topics`, the topics that may have changed, are checked. But if `new` is the first
+        image with this process's registration, all topics are checked. If the disk refuses a change
+        of one topic, the changes of other topics still take place.
         """
         if self.cluster is not None:
             self.cluster.follow(new)
@@ -279,7 +280,7 @@ class Replicas:
         partition = self.by_name[name][index] = self._open(topic, index, config)
         with suppress(OSError):
             # The replica was reported as offline, so the controller already knows that it may have
-            # lost records. Recovery's notes about truncations need no further report.
+            # lost records. The notes that recovery wrote about truncations need not be reported.
             forget_cuts(partition.log)
         state = topic.partitions[index]
         if self.takes_part(image):

@@ -1,8 +1,8 @@
 """The metadata log of a standalone broker: an ordinary partition log of its own.
 
-Each append is one record batch, so that a crash leaves all of a decision or none of it. When the
-log has several times as many records as the image needs, the image is written as one batch. This
-batch begins with a snapshot mark. Then the log before it is deleted.
+Each append is one record batch, so that after a crash the log has either all records of a decision
+or none of them. When the log has several times as many records as the image needs, the image is
+written as one batch. This batch begins with a snapshot mark. Then the log before it is deleted.
 
 On a full disk, a decision that frees space may use the reserve of `log/storage/reserve`.
 """
@@ -61,9 +61,9 @@ SNAPSHOT_AFTER_RECORDS = 20_000
 READ_SIZE = 1 << 20
 RESERVE_FLOORS = {
     TopicDeleted: 0,
-    # A new setting can free space, too, by a shorter retention (ConfigSet). A starting broker needs
-    # the other kinds before it serves clients. These four kinds may use half of the reserve; the
-    # rest is kept for deletions.
+    # A ConfigSet can free space too, by a shorter retention. A starting broker has to write
+    # BrokerRegistered, EpochsRaised and FeatureSet before it serves clients. These four kinds may
+    # use half of the reserve; the rest is kept for deletions.
     ConfigSet: RESERVE_SIZE // 2,
     BrokerRegistered: RESERVE_SIZE // 2,
     EpochsRaised: RESERVE_SIZE // 2,
@@ -91,7 +91,7 @@ class StandaloneWrite:
     """The offset of a snapshot; the records before it are deleted once it is durable."""
 
     def run(self) -> None:
-        """Sync the append: only kernel calls, in any thread."""
+        """Sync the append. This makes only system calls, so it may run in any thread."""
         if self.task is not None:
             self.task.run()
 

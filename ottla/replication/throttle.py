@@ -1,9 +1,10 @@
 """Throttles of replication (KIP-73). They limit the bytes per second that a leader sends or a
 follower fetches. A replica is throttled if the topic's settings name it and it is not in sync.
 
-`leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list replicas
-as partition:broker, or * for all; a broker's `*.replication.throttled.rate` limits each side. The
-bytes of in-sync replicas are counted too, but in-sync replicas never wait.
+The topic settings `leader.replication.throttled.replicas` and
+`follower.replication.throttled.replicas` list replicas as partition:broker, or * for all. The
+broker settings `leader.replication.throttled.rate` and `follower.replication.throttled.rate` are
+the limits. The bytes of a listed replica that is in sync are counted too, but it never waits.
 """
 
 from __future__ import annotations

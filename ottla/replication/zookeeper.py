@@ -243,7 +243,8 @@ class ZooKeeper:
             self.session_timeout_ms = timeout_ms
 
     async def start(self) -> None:
-        """Connect, once. If this is cancelled, kazoo's threads have ended when it returns."""
+        """Make the first connection; kazoo makes the later ones by itself. If this is cancelled,
+        kazoo's threads have ended when it returns."""
         try:
             self.client.start_async()
             async with asyncio.timeout(self.connection_timeout_ms / 1000):

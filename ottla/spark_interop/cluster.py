@@ -164,8 +164,9 @@ class Cluster:
     def asked(self, ask: Callable[[Any], Any], what: str = "") -> Any:
         """The result of `ask` with an admin client; errors become a PipelineError of one sentence.
 
-        Retries while a leader or a controller is being elected, and if the broker has stopped and
-        another broker accepts connections. Waits for brokers up to `patience_seconds`.
+        Retries while a leader or a controller is being elected, and if the broker that was asked
+        has stopped, but another one accepts connections. If no broker accepts connections, waits
+        for one up to `patience_seconds`.
         """
         from confluent_kafka import KafkaException
 
@@ -281,8 +282,9 @@ class Cluster:
         return dict(topics[topic].partitions)
 
     def reach(self) -> None:
-        """Tries each address once. Raises NoBroker if none accepts a connection, PipelineError for
-        a text that is not an address. Unlike `meet`, it may be called every few seconds."""
+        """Tries the addresses in turn until one accepts a connection. Raises NoBroker if none does,
+        PipelineError for a text that is not an address. It only connects, and does not log in as
+        `meet` does, so it may be called every few seconds."""
         reasons, refused = [], True
         for address in self.bootstrap.split(","):
             host, _, port = address.strip().rpartition("://")[2].rpartition(":")

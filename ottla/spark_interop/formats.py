@@ -22,9 +22,10 @@ from ottla.spark_interop.value_format import (
 )
 
 AVRO_END = b"\xff" * 10 + b"\x00"
-"""Bytes that are appended to each value and decoded as a field of type `fixed`. No valid Avro
-number contains them. So if decoding a record consumes fewer or more bytes than the value has, the
-field differs from AVRO_END."""
+"""Bytes that are appended to each value and decoded as a field of type `fixed`. If decoding a
+record consumes fewer or more bytes than the value has, the field differs from AVRO_END or cannot be
+decoded. A number that is cut off at the value's end and continues in these bytes is not valid
+Avro."""
 
 
 def struct_of(given: Format) -> Any:

@@ -21,7 +21,7 @@ def judge_lists(table: str, group: Any, rows: list[Any]) -> list[Anomaly]:
 
 
 def _ends(group: Any, rows: list[Any]) -> list[Anomaly]:
-    """An end offset that is requested after another was reported must not be lower than it."""
+    """If one end offset was reported before another was requested, the second must not be lower."""
     found, reported, highest = [], sorted(rows, key=lambda r: r[2]), -1
     done = 0
     for offset, began, _, op in sorted(rows, key=lambda r: r[1]):
@@ -96,4 +96,5 @@ def _several(rule: str, place: str, what: str, rows: list[Any]) -> list[Anomaly]
 LISTS = {
     "end": _ends, "offset": _offsets, "owner": _owners, "epoch": _epochs, "leader": _leaders,
 }  # fmt: skip
-"""The rule of each table of `history_events.spread` that has plain rows."""
+"""By table of `history_events.spread`: the function that checks the rows of one group. The rules
+for the tables that are not listed here are in `history_rules`."""

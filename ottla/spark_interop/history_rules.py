@@ -372,7 +372,8 @@ def judge_transactions(
 
 
 def real_time(edges: set[Any], times: dict[Any, tuple[str, int, int]]) -> set[Any]:
-    """Edges from operations that ended to operations that began later, without implied edges."""
+    """Edges from operations that ended to operations that began later. An edge that follows from
+    others is left out."""
     nodes = sorted({n for edge in edges for n in edge if n in times}, key=lambda n: times[n][1])
     ends = sorted(nodes, key=lambda n: times[n][2])
     result: set[Any] = set()

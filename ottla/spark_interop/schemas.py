@@ -37,7 +37,7 @@ class Schemas:
 
     @property
     def ids(self) -> str:
-        """The ids, for messages."""
+        """The ids as text, for error messages."""
         return ", ".join(map(str, sorted(self.texts)))
 
 

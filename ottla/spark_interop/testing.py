@@ -99,7 +99,7 @@ def assert_frames_equal(
     extra = list((Counter(ours) - Counter(theirs)).elements())
     assert not missing and not extra, (
         f"missing {counted(len(missing), 'row')} of {columns}: {missing[:SHOWN_MAX]}; "
-        f"{len(extra)} are unexpected: {extra[:SHOWN_MAX]}"
+        f"{counted(len(extra), 'unexpected row')}: {extra[:SHOWN_MAX]}"
     )
 
 

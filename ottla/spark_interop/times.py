@@ -1,4 +1,4 @@
-"""Converts times as people write them to epoch milliseconds."""
+"""Converts dates, times and durations, such as 2013-06-01 and 5m, to milliseconds."""
 
 from __future__ import annotations
 

@@ -333,7 +333,8 @@ class Broker:
     ) -> int:  # fmt: skip
         """Advance the broker's clock; return after everything that became due has happened.
 
-        Timestamps, retention, sessions and the expiry of transactions and ids use this clock.
+        This clock determines timestamps, retention, the sessions of group members, transaction
+        timeouts, and when producer ids, transactional ids and offsets expire.
         Clients' clocks do not move, so a long advance expires the sessions of group members.
         Returns the broker's time in ms since 1970. After a restart, the clock is still advanced.
         """

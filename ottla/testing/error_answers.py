@@ -77,8 +77,8 @@ def has_error(struct_class: type[Struct], version: int) -> bool:
 
 
 def counterparts(field: Field, asked: list[Field]) -> list[Field]:
-    """The request's arrays for an array of the answer: the arrays of the same name, or if there are
-    none, all arrays."""
+    """The request's arrays that correspond to an array of the answer: those of the same name or, if
+    there are none, all of them except Fetch's `forgotten_topics_data`."""
     arrays = [other for other in asked if other.array and not other.name.startswith("forgotten")]
     return [other for other in arrays if other.name == field.name] or arrays
 

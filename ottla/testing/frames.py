@@ -142,7 +142,8 @@ def describe_records(data: bytes) -> str:
 
 
 class FrameWriter:
-    """The proxy's side: appends frames to a file, and only counts frames beyond the size limit."""
+    """The proxy's side: appends frames to a file. The first frame that would exceed the size limit
+    and all later frames are not written; `left_out` is their number."""
 
     def __init__(self, path: str) -> None:
         self.file = Path(path).open("wb", buffering=0)      # noqa: SIM115
@@ -169,7 +170,8 @@ class Recording:
     def __init__(self, path: Path, end: Any) -> None:
         self.path, self._end = path, end
         self.left_out: int = 0
-        """Frames that did not fit into 256 MiB; known after the recording has ended."""
+        """The number of frames that were not recorded because the file had reached its limit of
+        256 MiB. Known after the recording has ended."""
         self._kept: list[Frame] | None = None
 
     @property

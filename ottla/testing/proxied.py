@@ -88,7 +88,7 @@ class Proxied:
                 await writer.wait_closed()
 
     def end(self) -> None:
-        """Close both sides at once; unsent bytes are discarded."""
+        """Closes both connections immediately; unsent bytes are discarded."""
         self.ended.set()
         self.to_client.transport.abort()
 

@@ -157,7 +157,8 @@ async def serve(parent_pid: int, host: str, port: int, directory: str) -> None:
 
 def main() -> int:
     """Run the proxy; returns the exit status."""
-    # The lock is inherited and held until this process ends: see directories.py.
+    # LOCK_FD is not used here. The inherited descriptor keeps DIRECTORY locked until this process
+    # ends, so that no other test run removes DIRECTORY: see directories.py.
     parent_pid, host, port, _, directory = sys.argv[1:]
     asyncio.run(serve(int(parent_pid), host, int(port), directory))
     return 0

@@ -96,8 +96,8 @@ def adopt(plan: Plan, target: str, node_id: int, link: bool, say: Say) -> list[K
 
 
 def let_go(storage: Storage, clean: bool) -> None:
-    """Closes the target directory. Unless `clean`, leaves no mark of a clean stop, so that the next
-    start recovers the logs."""
+    """Closes the target directory. With `clean`, marks the stop as clean. Without this mark, the
+    next start recovers the logs."""
     if clean:
         storage.close()
         return

@@ -1,8 +1,8 @@
 """Plans which topics and partitions to adopt from Kafka's log directories.
 
-The controller's metadata contains the topics, their ids and their settings. If a partition's
-directory has a topic id that is not in the metadata, the topic was deleted. Without a metadata log,
-as on a broker-only node, names and topic ids come from the directories.
+Kafka's metadata log (`__cluster_metadata-0`) contains the topics, their ids and their settings. If
+a partition's directory has a topic id that is not in the metadata, the topic was deleted. If no
+log directory has a metadata log, names and topic ids come from the partitions' directories.
 """
 
 from __future__ import annotations

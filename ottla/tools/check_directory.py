@@ -126,7 +126,8 @@ def held_directories(path: str) -> str:
     inside = sorted(
         os.path.join(path, name) for name in os.listdir(path)
         if os.path.exists(f"{path}/{name}/{META}"))
-    return f"it holds data directories: name {' '.join(inside)}" if inside else ""
+    paths = " ".join(inside)
+    return f"it holds data directories, so give their paths instead: {paths}" if inside else ""
 
 
 def bytes_in(path: str) -> int:

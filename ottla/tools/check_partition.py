@@ -139,7 +139,7 @@ class PartitionCheck:
                 size = os.stat(f"{self.path}/{name}").st_size
                 self.add(
                     name, "a broker found a hole or damage in the log, and put"
-                    f" {counted(size, 'byte')} of it into this file",
+                    f" {counted(size, 'byte')} of the log into this file",
                     "to read it with `ottla log dump`, copy it to a name such as /tmp/0.log; send"
                     " missing records again, then move the file away",
                 )  # fmt: skip

@@ -106,7 +106,8 @@ class SegmentCheck:
             if self.fault is None and scan.problem is not None:
                 self.fault = scan.position, scan.problem
             if self.fault is None:
-                # Until a batch begins after REREAD_MAX, no index is needed, so both may be missing.
+                # A segment needs no index if its last batch begins within the first REREAD_MAX
+                # bytes. In this case, both index files may be missing.
                 if last_position > REREAD_MAX or not (offsets.missing and times.missing):
                     for index in (offsets, times):
                         self.end_index(index)

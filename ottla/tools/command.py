@@ -33,7 +33,7 @@ COMMANDS = {
     "kcat": ("ottla.tools.kcat.main", "kcat's one-letter options"),
     "log": ("ottla.tools.log_command", "print, check and adopt log directories"),
     "console": (TABLE, "web pages about a cluster"),
-    "completion": (TABLE, "print the completion of a shell"),
+    "completion": (TABLE, "print a script that lets a shell complete commands"),
     "install-kafka-scripts": (TABLE, "write scripts with the names of Apache Kafka's tools"),
     "pipeline": ("ottla.spark_interop.pipelines.command", "archive, replay, mirror … with Spark"),
 }

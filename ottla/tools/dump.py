@@ -154,7 +154,7 @@ def run(options: Namespace) -> int:
         except OSError as error:
             status = report(path, error)
             continue
-        print("Dumping", path)              # outside `try`: if output fails, the file is sound
+        print("Dumping", path)              # outside `try`: failed output is no fault of the file
         try:
             for line in printer(path):
                 print(line)

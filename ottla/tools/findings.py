@@ -34,7 +34,8 @@ class DumpFindings:
     """The damaged files. Offsets that are not consecutive are no damage: compaction leaves gaps."""
 
     def damage(self, path: str, *texts: str) -> None:
-        """Adds texts about damage. Without a text, the damage is in the printed lines."""
+        """Marks a file as damaged, and adds texts about the damage. No text is needed if a line
+        that is printed about the file already shows the damage."""
         self.texts += texts
         self.damaged[path] = None
 

@@ -1,7 +1,7 @@
 """`ottla log import`: turns log directories that Apache Kafka wrote into an Ottla data directory.
 
-The command checks everything first, and adds all topics in one step at the end. It only reads the
-source. With --move, it removes the adopted partitions from the source at the end.
+The command checks everything first, and adds all topics in one step at the end. It does not change
+the source, except with --move: then, as its last step, it removes the adopted partitions.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)
     there = len(plan.topics) - len(topics)
-    print(f"adopted {what}" + (f"; {there} of the topics existed already" if there else ""))
+    print(f"adopted {what}"
+          + (f"; {there} of the topics existed already (not changed)" if there else ""))
     if not plan.clean:
         print("the source was not stopped cleanly: the first start recovers the logs")
     print(

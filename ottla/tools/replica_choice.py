@@ -20,7 +20,7 @@ from ottla.tools.batch_reader import read_batches
 from ottla.tools.kraft_image import KraftPartition
 
 LEFT_OUT = "ottla-import-left-out"
-"""The target's folder for records of other replicas that the adopted log lacks."""
+"""The target's folder for records that other replicas have and the adopted log lacks."""
 SEGMENT = re.compile(r"(\d{20})\.log")
 
 
@@ -45,7 +45,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Records of a replica that the adopted log lacks."""
+    """Records that a replica has and the adopted log lacks."""
 
     replica: Adopted
     first: int
@@ -74,7 +74,7 @@ def choose(partition: KraftPartition, replicas: Sequence[Adopted]) -> Adopted:
 
 
 def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
-    """The records of other replicas that the adopted log lacks."""
+    """The records that other replicas have and the adopted log lacks."""
     leftovers = []
     for replica in replicas:
         first = parted_at(adopted, replica)
@@ -84,8 +84,9 @@ def left_out(adopted: Adopted, replicas: Sequence[Adopted]) -> list[LeftOut]:
 
 
 def parted_at(adopted: Adopted, other: Adopted) -> int:
-    """The first offset of `other`, from the adopted log's start on, at which the adopted log has no
-    record of the same leader epoch. If there is no such offset, returns the end of `other`."""
+    """The first offset at which `other` has a record that the adopted log lacks: there, the adopted
+    log ends, or has a record of another leader epoch. Offsets before the adopted log's start are
+    ignored. If the adopted log lacks nothing, returns the end of `other`."""
     start = max(adopted.start_offset, other.start_offset)
     end = min(adopted.end_offset, other.end_offset)
     begins = {offset for _, offset in (*adopted.epochs.entries, *other.epochs.entries)}

@@ -1,4 +1,8 @@
-"""Errors in a command line. `ottla` then ends with status 2, Kafka's tools and kcat end with 1."""
+"""Errors in a command line.
+
+After such an error, Ottla's own commands exit with status 2. The tools that `ottla` offers under
+the names of Kafka's tools and kcat exit with status 1.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ def one_of(**flags: object) -> None:
 
 
 def without_effect(why: str, **flags: object) -> None:
-    """Raises WrongUsage if one of these flags is given. `why` says when they have no effect."""
+    """Raises WrongUsage if one of these flags is given. `why` is the end of the message, such as
+    "without -i jsonl"."""
     for name, value in flags.items():
         if is_given(value):
             raise WrongUsage(f"--{name.replace('_', '-')} has no effect {why}")

@@ -74,12 +74,12 @@ def run(options: Namespace) -> int:
     report = Report(options.quiet)
     found: dict[str, str] = {}
     try:
-        # Log directories first, so that a partition of one of them is not checked a second time.
         different = {os.path.realpath(path): path for path in options.directories}
         for path in options.directories:
             if not is_partition(path) and (why := why_no_log_directory(path.rstrip("/") or "/")):
                 print(f"ottla log verify: {why}", file=sys.stderr)
                 return 2
+        # Log directories first, so that a partition of one of them is not checked a second time.
         for path in sorted(different.values(), key=is_partition):
             path = path.rstrip("/") or "/"
             if is_partition(path):
@@ -133,7 +133,7 @@ def nearest_path(path: str) -> str:
 def verify_directory(
     path: str, options: Namespace, report: Report, found: dict[str, str]
 ) -> None:
-    """Check one of log.dirs, and add the names of the checked partitions to `found`, by path."""
+    """Check one of log.dirs. Adds the checked partitions to `found`, which maps paths to names."""
     with nullcontext() if options.online else held(path):
         places = partitions_in(path)
         report.bytes_due += sum(

@@ -202,8 +202,9 @@ cdef object rejection(
 ):
     """The error for a batch with records that the topic does not allow (KIP-467).
 
-    The error lists each rejected record, so that the client can send the others again. If a record
-    is malformed, the list is empty; the message still describes the first rejected record.
+    The error lists each rejected record, so that the client can send the others again. If the batch
+    also has a malformed record, the list is empty, but the message still describes the first
+    rejected record.
     """
     cdef str text = record_text(walk, walk.index, first)
     cdef const uint8_t *record_end

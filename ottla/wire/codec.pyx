@@ -19,7 +19,7 @@ cdef extern from "Python.h":
     bint PyUnicode_IS_COMPACT_ASCII(object text)
 
 cdef enum:
-    STRING_MAX = 32767                  # bytes, for compact and for two-byte lengths
+    STRING_MAX = 32767                  # bytes of a string, also of one with a compact length
     # Limits of Kafka 4.4: elements of one array, tagged fields of one struct.
     ARRAY_ELEMENTS_MAX = 1_000_000
     TAGGED_FIELDS_MAX = 10_000
@@ -178,7 +178,8 @@ cdef class Writer:
         return PyBytes_FromStringAndSize(<const char *>self.data, self.size)
 
     cdef int grow(self, Py_ssize_t size) except -1:
-        """Ensures room for `size` more bytes; at least doubles the buffer when it grows."""
+        """Makes room for `size` more bytes, and for at least as many bytes as were written so
+        far, so that a buffer grows only a few times."""
         cdef Py_ssize_t room = 2 * self.size + size + 64
         cdef uint8_t *grown
         assert 0 <= self.size <= self.room and size >= 0, "more was written than the buffer holds"

@@ -81,7 +81,8 @@ def decompress(codec: int, data: Data, size_max: int) -> bytes:
 
 
 def size_bound(codec: int, data: Data) -> int:
-    """An upper bound on the decompressed size of `data`, as a measure of the work.
+    """An upper bound on the decompressed size of `data`. Callers use it to estimate how long
+    they need to process a batch.
 
     Raises CorruptMessage for zstd with damaged frames.
     """

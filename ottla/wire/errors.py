@@ -201,7 +201,7 @@ class UnencodableMessage(ValueError):
 
 
 class NotInThisVersion(UnencodableMessage):
-    """A field that must not be dropped has a value, but the version to be written lacks it."""
+    """A field is set and must not be dropped, but the version to be written lacks this field."""
 
 
 class NumberOutOfRange(UnencodableMessage):
@@ -217,7 +217,7 @@ class NumberOutOfRange(UnencodableMessage):
 
     @property
     def sentence(self) -> str:
-        """The error for a user, who knows neither messages nor versions."""
+        """The error's text for a user: without the message and version that `located` added."""
         return f"{self.field.replace('_', ' ')}: {self.what}" if self.field else self.what
 
 

@@ -66,8 +66,8 @@ Records of the internal topics, with the versions of Apache Kafka 4.4:
 
 
 def all_schemas() -> list[Schema]:
-    """Every schema: first the APIs by key, then the records by topic and key, then the other
-    structs by name."""
+    """Every schema: first the APIs by key, then the records with key and value by topic and type,
+    then the single structs (`data`): those without a type by path, KRaft's records by type."""
     names = sorted(
         path.relative_to(SCHEMA_FOLDER).with_suffix("").as_posix()
         for path in SCHEMA_FOLDER.rglob("*.txt")

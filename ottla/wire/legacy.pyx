@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False
 """Message formats v0 and v1, converted to record batches (v2) when produced and back when fetched.
 
-Clients before 0.11 only know these formats; the log holds v2 only. Headers, producers and
-transactions, which v0 and v1 lack, are lost in fetched records, as in Kafka. v0 has no timestamps
-either.
+Clients before 0.11 know only these formats; the log holds only v2. v0 and v1 have no record
+headers, producer ids or transactions, so these are missing from fetched records, as in Kafka. v0
+has no timestamps either.
 
     | offset int64 | size int32 | crc | magic int8 | attributes int8 | timestamp int64, only in v1
     | key length int32 | key | value length int32 | value |
@@ -300,8 +300,8 @@ def down_convert(
         if batch.control:
             continue
         records = batch.records(size_max)
-        # Compaction may have removed the batch's last records. A batch without records from
-        # first_offset on would not let the client advance.
+        # Compaction may have removed the batch's last records. If all that are left are below
+        # first_offset, an answer with only this batch would not let the client advance.
         if not records or records[len(records) - 1].offset < first_offset:
             continue
         codec = batch.codec if batch.codec <= LZ4 else Codec.GZIP

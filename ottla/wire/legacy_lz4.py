@@ -1,8 +1,8 @@
 """The LZ4 frames of message format v0, whose header checksum is wrong on purpose (KAFKA-3160).
 
 The checksum has to cover the frame's descriptor, which follows the frame's magic. Kafka's first LZ4
-writers included the magic, too, and their readers require this wrong checksum. Formats v1 and v2
-have the correct one (KIP-57).
+writers included the magic, too, and clients that read v0 require this wrong checksum. Formats v1
+and v2 have the correct one (KIP-57).
 
     | magic 4 | flags 1 | block size 1 | content size 0 or 8 | dictionary 0 or 4 | checksum 1 | ...
               '---------------------- the right checksum covers these --------'

@@ -2,11 +2,12 @@
 
     from ottla.wire.messages import MetadataRequest, MetadataResponse
 
-reads `schema/metadata.txt` only. An API has a class for its request and one for its response. A
-record of an internal topic has one for its key and one for its value (`OffsetCommitKey`,
-`OffsetCommitValue`). Any other struct has one class (`ConsumerProtocolSubscription`). Nested
-structs are attributes, named in the singular: `MetadataResponse.Topic.Partition`. A struct that
-several fields share is an attribute of the message. Editors and mypy read the generated
+This import reads only `schema/metadata.txt`. An API has a class for its request and one for its
+response. A record of an internal topic has one for its key and one for its value
+(`OffsetCommitKey`, `OffsetCommitValue`). A file with a single struct (`data`) gives one class
+(`ConsumerProtocolSubscription`). The classes of nested structs are attributes of the class around
+them, named in the singular: `MetadataResponse.Topic.Partition`. If several fields share a struct,
+its class is an attribute of the message's class. Editors and mypy read the generated
 `messages.pyi`.
 """
 

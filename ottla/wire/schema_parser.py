@@ -1,9 +1,10 @@
 """Parses schema texts to trees of fields: the content of Kafka's messages in each version.
 
 A file declares one API (`request`, `response`), one record of an internal topic (`key`, `value`)
-or one free-standing struct (`data`). The first line names it. If this broker serves an API, an
-indented second line names the file of `broker/api` that has the handler, and the API's ROLES. A
-section's line may set its own versions. Examples of the first lines:
+or one single struct (`data`), such as a record of KRaft's metadata log. The first line names it. If
+this broker serves an API, an indented second line names the file of `broker/api` that has the
+handler, and the API's ROLES. A section's line may set its own versions. Examples of the first
+lines:
 
     list_offsets   key 2   versions 0-11   flexible 6+   listeners broker
       served offsets
@@ -11,6 +12,7 @@ section's line may set its own versions. Examples of the first lines:
       served topics   roles audited forwarded
     offset_commit   record 1   topic __consumer_offsets
     end_txn_marker   data   versions 0   flexible none
+    topic_record   data 2   versions 0   flexible 0+   topic __cluster_metadata
 
 A field is one line, `name type versions marks`; nested fields are indented below it:
 
@@ -105,9 +107,9 @@ class Schema:
 
     name: str
     kind: str
-    """"key" for an API, "record" for an internal topic's record, "data" for a struct."""
+    """"key" for an API, "record" for a record with key and value, "data" for a single struct."""
     key: int | None
-    """The API key, or the record's type; None if there is none."""
+    """The API key, or the record's type; None for a struct that has neither."""
     versions: range
     flexible_from: int | None
     listeners: tuple[str, ...]

@@ -101,8 +101,8 @@ def as_typed(name: str, value: str) -> str:
 
 
 def unit_of(name: str) -> str:
-    """The end of a message about the value of a setting. If the setting is a time or a size, it
-    names the unit, and shows a value with another unit. Empty for other settings."""
+    """The end of a message about the value of a setting that is a time or a size: the setting's
+    unit, and an example of a value with another unit. Empty for other settings."""
     for suffix, word in TIME_WORDS.items():
         if name.endswith(suffix):
             return f", in {word}, or with a unit, such as 7d"

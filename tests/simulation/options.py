@@ -213,8 +213,8 @@ class Options:
 
     def swarm(self, life: random.Random) -> None:
         """Have few features, and much of each: one fault again and again, and only some kinds of
-        clients. A feature that is always active can hide a defect that needs only two other
-        features."""
+        clients. An active feature can hide a defect that the
+        other features would show."""
         self.faults = [life.choice(self.possible_faults())] * len(self.faults)
         self.producers = life.choice([1, 1, 4])
         self.transactions = life.choice([0, 1, 4])

@@ -287,12 +287,12 @@ REFUSALS: dict[str, tuple[Callable[[Path], object], str]] = {
                         (source / "meta.properties").unlink(),
                         *(shutil.rmtree(path) for path in source.iterdir()
                           if path.is_dir() and path.name != "broker-1")],
-        "it holds data directories: name ",
+        "it holds data directories, so give ",
     ),
     "a directory of data directories and of an empty one": (
         lambda source: [shutil.copytree(source, source / "broker-1"),
                         (source / "meta.properties").unlink(), (source / "orders-0").mkdir()],
-        "has no meta.properties; it holds data directories: name ",
+        "has no meta.properties; it holds data directories, so give ",
     ),
     "an unfinished list": (
         lambda source: write_metadata(

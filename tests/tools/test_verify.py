@@ -129,7 +129,7 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], None], str]] = {
         "recovery-point-offset-checkpoint", write(b"0\n1\nt 0 9\n"), "whose log ends at offset 6",
     ),
     "meta.properties without ids": ("meta.properties", write(b"version=1\n"), "cluster.id"),
-    "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes of it into"),
+    "bytes put aside": (f"t-0/{FIRST}.118.quarantine", write(b"xx"), "put 2 bytes of the log into"),
     "a note of damage": (f"t-0/{FIRST}.damaged", write(b"0 x\n"), "accepts no writes"),
 }  # fmt: skip
 
@@ -288,13 +288,13 @@ def test_a_directory_of_data_directories_names_them(data: Path, capsys: Capture)
     (data / "all" / "broker-1.log").touch()
     status, printed = verified(capsys, data / "all")
     assert status == 2 and printed == (
-        f"ottla log verify: {data}/all has no partitions; it holds data directories: name "
-        f"{inside[0]} {inside[1]}\n")
+        f"ottla log verify: {data}/all has no partitions; it holds data directories, so give"
+        f" their paths instead: {inside[0]} {inside[1]}\n")
     (data / "all" / "orders-0").mkdir()
     status, printed = verified(capsys, data / "all")
     assert status == 2 and printed == (
-        f"ottla log verify: {data}/all has no meta.properties; it holds data directories: name "
-        f"{inside[0]} {inside[1]}\n")
+        f"ottla log verify: {data}/all has no meta.properties; it holds data directories, so"
+        f" give their paths instead: {inside[0]} {inside[1]}\n")
     inside[0].rename(data / "broker-1")
     status, printed = verified(capsys, data)
     assert status == 0 and "1 partition, " in printed, "t-0"

@@ -261,9 +261,9 @@ def _decided_elsewhere(context: RequestContext) -> bool:
 
 
 async def _respond_elsewhere(request: AnyAlter, made: Any, context: RequestContext) -> list[Any]:
-    """Set logger levels here. Also validate settings of this broker alone here, since they depend
-    on its properties file. Forward the valid settings, and all other resources, to the
-    controller."""
+    """Set this broker's logger levels. Validate the settings that apply to this broker only, since
+    the controller does not have this broker's properties file. Forward these settings, if they are
+    valid, and all other resources to the controller."""
     access, role, version = context.access, context.broker.role, context.version
     kind: Any = type(request)
     resources = _resources(request)
@@ -415,7 +415,8 @@ async def complete_waiting_reassignments(
 async def _check(
     context: RequestContext, alterations: Sequence[Alteration], rules: Rules, validate_only: bool
 ) -> Errors:
-    """Validate the alterations here, as far as this broker knows the settings."""
+    """Validate the alterations against this broker's image, but do not make them. The controller
+    validates the forwarded ones again, since its image may be newer."""
     steps = alter_configs.steps(context.broker.image, alterations, rules, True)
     return (await run(steps, Slices())).result
 

@@ -370,8 +370,8 @@ class _Asked:
 async def _begin_group(
     group: OffsetFetchRequest.Group, stable: bool, context: RequestContext, slices: Slices
 ) -> _Asked:
-    """Begin the reads of one group. Reads wait for pending commits, so the reads of all groups
-    begin before the first group is answered."""
+    """Begin the reads of one group. A read may have to wait for pending commits. The caller begins
+    the reads of all groups before it awaits any read, so that the reads wait at the same time."""
     image, access, answer = context.broker.image, context.access, _Asked(group.group_id)
     by_id = context.version >= 10
     if group.topics is not None:

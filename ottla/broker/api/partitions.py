@@ -38,8 +38,9 @@ Answer = tuple[tuple[str, int], ProtocolError | None]
 async def elect_leaders_api(
     request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect the preferred leaders. An unclean election instead elects a leader for each partition
-    without one, which may be a replica that is not in sync. Null means all topics.
+    """Elect the preferred leaders of the requested partitions, or of all partitions if
+    `topic_partitions` is null. In an unclean election, elect instead a leader for each of these
+    partitions that has none; the new leader may be a replica that is not in sync.
 
     Requires ALTER on the cluster.
     """

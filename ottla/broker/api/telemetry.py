@@ -1,8 +1,9 @@
 """Client metrics: GetTelemetrySubscriptions (key 71), PushTelemetry (72); KIP-714.
 
 Apache Kafka serves these APIs only with a plug-in that receives the metrics. Ottla lists them in
-ApiVersions only while there is a subscription (`kafka-client-metrics`): without one, clients save a
-request at each connect. The received metrics are in /metrics and, at debug level, in the log.
+ApiVersions only while there is a subscription (the tool `kafka-client-metrics` creates one). So
+without a subscription, clients save a request at each connect. The received metrics are in /metrics
+and, at debug level, in the log.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class ClusterLog(Metadata):
         self.order = asyncio.Lock()
         """Held while an entry is written or read, so that no entry is applied twice."""
         self.pending: dict[str, tuple[int, OutcomeUnknown]] = {}
-        """Writes of unknown outcome by batch id, each with the number that its entry would have."""
+        """Writes of unknown outcome, keyed by batch id. Each value begins with the number that the
+        entry would have in the log."""
         self.reader: asyncio.Task[None] | None = None
         self.news = False
         self.unsure = False

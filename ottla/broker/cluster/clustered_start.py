@@ -158,7 +158,8 @@ class Clustered:
         await self.member.stop()
 
     def forget_run(self, path: str) -> None:
-        """A log directory has failed: remove its record of this run, which may be wrong now."""
+        """A log directory has failed: remove the file in it that describes this run, so that the
+        next start does not trust the logs in it."""
         self.member.runs.forget(path)
 
     async def failure_reported(self) -> None:

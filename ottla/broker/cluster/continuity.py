@@ -12,9 +12,9 @@ AGAIN_SECONDS = 5.0
 
 
 async def lasting(work: Callable[[], Awaitable[None]]) -> None:
-    """Run `work` until it returns or is cancelled. After an unexpected error, start it again.
-    Otherwise, until the next term or start, no leaders would be elected, or lagging followers would
-    hold up writes."""
+    """Run `work` until it returns or is cancelled. After an unexpected error, start it again. If
+    the work stayed ended, no leaders would be elected until the next controller's term, or lagging
+    followers would hold up writes until this broker is restarted."""
     while True:
         try:
             return await work()

@@ -83,7 +83,7 @@ def not_there(image: MetadataImage, there: Registered) -> dict[int, int]:
 class Controller:
     """A member's candidacy for the office of controller, and its term.
 
-    `elections` holds the elections for which replicas are asked how long their logs are. `min_isr`
+    `elections` runs the elections in which replicas are asked how long their logs are. `min_isr`
     is the value of min.insync.replicas in this broker's file; the value of the first controller
     becomes the cluster-wide value.
     Leadership returns to preferred replicas every `rebalance_seconds`, or never if that is None.
@@ -174,8 +174,10 @@ class Controller:
                 await self._fence(holder.node_id, holder.incarnation)
         elif holder.session_id == self.coordination.session_id:
             if self.metadata.term is None:
+                # This broker has ended its own term, for example because it does not know whether
+                # a write succeeded. Only a later term reveals that, so let a later term begin.
                 reached("a controller resigns, as a write of its earlier term is unclear")
-                await self.election.resign()        # an earlier term's write may have succeeded
+                await self.election.resign()
                 self.news = True
         elif self.metadata.term is not None:
             self.deposed()

@@ -1,10 +1,11 @@
 """The brokers that have stopped or died, and when this broker learned of it.
 
-Metadata responses list these brokers for `ottla.unavailable.broker.listed.ms` longer. Apache Kafka
-lists a stopped broker until the broker's session ends. The list is for librdkafka, which drops a
-broker that is missing from it. If the dropped broker was a group's coordinator, librdkafka never
-sends the requests that wait for the coordinator (librdkafka #5456, #5511). A broker that restarts
-in time never leaves the list. DescribeQuorum shows when each broker left.
+When a broker's registration has ended, Metadata responses still list the broker for
+`ottla.unavailable.broker.listed.ms`. Apache Kafka lists a stopped broker until the broker's session
+ends. The list is for librdkafka, which drops a broker that is missing from it. If the dropped
+broker was a group's coordinator, librdkafka never sends the requests that wait for the coordinator
+(librdkafka #5456, #5511). A broker that restarts in time never leaves the list. DescribeQuorum
+shows when each broker left.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tells the controller which replicas of this broker are in failed or full log directories
 (AssignReplicasToDirs, KIP-858), and repairs damaged replicas.
 
-A full log directory accepts no writes until it has space. A replica in it is reported as if the
-directory had failed, if another in-sync replica can lead. A partition's only copy is not reported:
-each write to it is tried.
+A log directory is full from the first write that fails for lack of space until it has space again.
+A replica in it is reported as if the directory had failed, if another in-sync replica can lead. A
+partition's only copy is not reported: the broker attempts each write to it.
 
 A damaged log accepts no writes. Its replica is reported as if its directory had failed, if another
 in-sync replica can lead. Once the image shows that the replica neither leads nor is in sync, the

@@ -4,9 +4,13 @@
 | --- | --- | --- |
 | group.version | 1 | consumer groups of KIP-848 |
 | metadata.version | 30 | the admin surface of Apache Kafka 4.3 |
-| | 33 | the admin surface of 4.4; Ottla's records are the same, so a downgrade is possible |
-| transaction.version | 1 | the same as level 0, with the same records |
+| | 33 | the admin surface of Apache Kafka 4.4 |
+| transaction.version | 1 | nothing new: behavior and record format are those of level 0 |
 | | 2 | KIP-890: clients add partitions by producing and get a new epoch with each EndTxn |
+
+Ottla writes metadata records in the same format at every level of metadata.version, so the level
+can be lowered. An exception is an ACL whose host is a network: while one exists, the level cannot
+be set below 4.4-IV1 (32).
 
 An upgrade or downgrade takes effect at once: clients follow the levels in ApiVersions. While
 group.version is 0, consumer groups of KIP-848 are refused.

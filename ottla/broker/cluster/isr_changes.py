@@ -3,8 +3,8 @@ to the controller.
 
 There is one request at a time, with at most PARTITIONS_MAX proposals. The image shows the outcome:
 a proposal ends when its partition has a newer partition epoch, or when the controller has certainly
-refused it. Until then it is sent again, unchanged. A lost answer does no harm: meanwhile, both
-joining and leaving replicas count as in sync.
+refused it. Until then it is sent again, unchanged. A lost answer does no harm: until the proposal
+ends, the leader counts both joining and leaving replicas as in sync.
 
 A leader whose log has failed or is damaged removes no follower from the in-sync set. The followers
 lag only because they cannot read from this leader. One of them is to become the next leader.

@@ -4,7 +4,8 @@ trusted.
 A log directory took part in the last run if the broker's registration has the directory's id, or if
 the directory has a record of that run. A directory that was missing in that run is named in the
 records of the other directories. Any other directory is a *stranger*: its contents are outdated.
-For example, a broker's only disk was not mounted, and the last run used an empty directory instead.
+For example, a broker's only disk was not mounted during the last run, which used an empty directory
+instead. If the disk is mounted again, its log directory is a stranger.
 
 The logs of a directory that is missing now are neither lost nor outdated: they are reported as
 offline, and are used again once the directory is back.
@@ -75,9 +76,10 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     strangers = set[str]() if adopts else records.keys() - {*known.directories} - renamed - back
     # How the last run ended is judged from the records of the directories that took part in it.
     # Strangers and directories that were missing in that run did not take part. There is one
-    # exception: a directory that was missing, and has no record of any run, failed before it was
-    # missing. If that failure could not be reported, the image still trusts the directory's logs,
-    # so the directory counts as one that lost its record.
+    # exception: a directory that was missing and has no record of any run. It must have failed
+    # before it was missing: a broker removes the record of a directory that fails. If that failure
+    # could not be reported, the image still trusts the directory's logs. So the directory is judged
+    # like one that took part in the last run and has lost its record.
     took_part = [
         record for each, record in records.items()
         if each not in strangers | back
@@ -86,7 +88,7 @@ def judge(disk: Disk, logs: FoundLogs, known: BrokerImage | None, adopts: bool) 
     stop = run_record.stop_class(took_part, known.epoch, disk.boot_id())
     absent = {*known.directories, *were_away} - records.keys()
     if len(absent) == len(renamed):
-        absent = set()                              # these are former ids of renamed directories
+        absent = set()          # no directory is absent: these are former ids of `renamed` ones
     gone, away = absent - {*logs.away}, absent & {*logs.away}
     lost = tuple(logs.missing) if gone else ()
     if strangers:

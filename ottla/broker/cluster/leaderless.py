@@ -1,4 +1,4 @@
-"""Logs at the controller which partitions have no leader, whenever this changes."""
+"""Writes to the controller's log which partitions have no leader, whenever this list changes."""
 
 from __future__ import annotations
 

@@ -43,9 +43,12 @@ class RecentEnds:
     ) -> None:
         self.coordination, self.metadata, self.loop = coordination, metadata, loop
         self.removed_at = dict.fromkeys(metadata.image.recently_gone, loop.time())
-        """By node id: when this broker last read of the removal or the return, or reached ZooKeeper
-        again. If broker A registers again, A stays listed: A may be gone once more when broker B,
-        which stopped together with A, returns."""
+        """For each node id, the time of the latest of these events: this broker read that the node
+        was removed or has returned, or this broker reached ZooKeeper again.
+
+        A node stays listed after its return. Suppose brokers A and B stopped together, and A has
+        returned before B's removal. The record of B's removal must still name A: if A is gone once
+        more when B returns, B must wait for A."""
         metadata.subscribe(self._follow)
         coordination.listen(self._session_changed)
 

@@ -1,7 +1,7 @@
 """A broker's registrations in its cluster: the first one, and later ones.
 
-A broker registers again after its session with ZooKeeper has ended. After the cluster has declared
-it gone, it registers again with a new broker epoch.
+A broker registers again after its session with ZooKeeper has ended, or after the cluster has
+declared it gone. In both cases it gets a new broker epoch.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Registrar:
                 await register(self.coordination, registration)
                 return
             except DuplicateBroker as error:
-                reached("another process has the node id yet")
+                reached("another process still has the node id")
                 if self.loop.time() >= deadline:
                     raise
                 if not waits:

@@ -52,7 +52,8 @@ class RunRecords:
             self.write(self.epoch, clean=True)
 
     def forget(self, path: str) -> None:
-        """A log directory has failed: remove its record, which may be wrong now."""
+        """A log directory has failed: remove the record from it. With the record, the next start
+        would trust the directory's logs, but the disk may have lost writes."""
         self.failed.add(path)
         try:
             self.disk.unlink(f"{path}/{run_record.RUN}")

@@ -1,4 +1,5 @@
-"""Translates coordinators' errors into codes that producers with each version of Produce know."""
+"""Translates a coordinator's error into a code that the producer knows. Which codes it knows is
+derived from the version of its Produce request."""
 
 from __future__ import annotations
 

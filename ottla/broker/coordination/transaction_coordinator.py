@@ -1,6 +1,6 @@
-"""Connects transactions to the log: runs `groups.transactions.runtime` over `__transaction_state`,
-writes transaction markers into partitions, and authorizes transactional appends for partition
-leaders."""
+"""Connects transactions to the log: stores the records of `groups.transactions.runtime` in
+`__transaction_state`, writes transaction markers into partitions, and authorizes transactional
+appends for partition leaders."""
 
 from __future__ import annotations
 
@@ -143,8 +143,9 @@ class TransactionCoordinator(LogCoordinator[TransactionShard]):
     def check_batch(
         self, transactional_id: str, producer: Producer, partition: TopicIndex, version: int
     ) -> None:
-        """Check that the partition is in the producer's open transaction (KIP-890). It must have no
-        marker of a later coordinator, since such a marker has ended the transaction.
+        """Check that the partition is in the producer's open transaction (KIP-890). Also check that
+        no later coordinator has written a marker into the partition: such a marker has ended the
+        transaction.
 
         `version` is the version of the Produce request; the error code depends on it.
         """

@@ -62,9 +62,9 @@ class TransactionVerifier:
         self.coordinators, self.peers = coordinators, peers
 
     def elsewhere(self, transactional_id: str | None) -> int | None:
-        """Return the id of the node that coordinates a transactional id, or -1 if no node does. If
-        it is this node, or the transactional id is empty, or its topic does not exist, return None.
-        """
+        """Return the id of the other node that coordinates a transactional id, or -1 if no node
+        does. Return None if this node does, if the transactional id is empty, or if
+        `__transaction_state` does not exist."""
         topic = self.metadata.image.topics.get(TRANSACTION_TOPIC)
         if not transactional_id or topic is None:
             return None

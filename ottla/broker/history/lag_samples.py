@@ -1,4 +1,5 @@
-"""Samples of groups' lag, taken at each request: they show whether the lag grows."""
+"""Samples of groups' lag. They are taken when a client asks why a group makes no progress, and show
+whether the lag grows."""
 
 from __future__ import annotations
 

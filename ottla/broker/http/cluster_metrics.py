@@ -1,6 +1,7 @@
 """Metrics of a broker's part in a cluster: copying from leaders, elections, ZooKeeper's session.
 
-A standalone broker has these metrics too, at 0 as in Apache Kafka, except those of the session.
+A standalone broker reports these metrics too, with the value 0, as Apache Kafka does. It does not
+report the metrics of the session with ZooKeeper.
 """
 
 from __future__ import annotations

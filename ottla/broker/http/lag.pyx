@@ -45,8 +45,8 @@ cdef class Place:
 
 
 cdef class Lags:
-    """The lags of all groups. Places are cached from one round to the next: by group id, and then
-    by (topic, partition index)."""
+    """The lags of all groups. `begin` starts a round, such as a scrape of the metrics. Places are
+    cached from one round to the next: by group id, and then by (topic, partition index)."""
 
     cdef object broker
     cdef dict places, before, older
@@ -196,8 +196,7 @@ cdef Place look_up(PartitionLog log, int64_t offset):
 
 cdef int64_t timestamp_at(const uint8_t *head, int64_t offset) noexcept:
     """An estimate of a record's timestamp, as if the batch's timestamps were evenly spread. The
-    batch's first timestamp would not do: if a producer imports old records, it may be minutes older
-    than the record's timestamp."""
+    batch's first timestamp would not do: a batch of imported old records may span minutes."""
     cdef int64_t first = batch.base_timestamp(head), newest = batch.max_timestamp(head)
     cdef int64_t delta = offset - batch.base_offset(head), last = batch.last_offset_delta(head)
     if batch.attributes(head) & (batch.LOG_APPEND_TIME | batch.DELETE_HORIZON):

@@ -68,7 +68,7 @@ class Monitor:
         self.idle = 1.0
         """The share of time in which the loop's thread used no CPU."""
         self.samples = 0
-        """How many times the topics of all connections have been sampled."""
+        """The number of the newest sample of the topics that clients use (`Client.sample`)."""
         self._before: dict[ClientConnection, tuple[int, int]] = {}
         self._fetches: dict[int, int] = {}
         self._marks = self._mark()

@@ -5,9 +5,9 @@
   docs/decisions/open_metrics.md gives the reasons.
 - Everything else under /api/v1 contains names of users, clients or groups. Only clients on this
   machine, or in a network of `ottla.http.networks`, may read it.
-- The Host header of a request must be a name of this broker or an address. Only requests for
-  /healthz and /readyz may have any other. So a web page of another site cannot read anything by
-  DNS rebinding, that is by making its own name resolve to this broker's address.
+- The Host header of a request must be a name of this broker or an IP address; for /healthz and
+  /readyz it may be anything. So a web page of another site cannot read anything else by DNS
+  rebinding, that is by making its own name resolve to this broker's address.
 """
 
 from __future__ import annotations

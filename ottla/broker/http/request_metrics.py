@@ -57,7 +57,7 @@ def _times(phase: str, help_text: str, by_key: Mapping[int, Sequence[int]]) -> I
     ]
     yield from metric(name, "gauge", f"{help_text}, in ms; since the broker's start.", times)
     counted = [(labels(request=_api(key)), sum(buckets)) for key, buckets in by_key.items()]
-    yield from metric(f"{name}_count", "counter", "Requests that were timed.", counted)
+    yield from metric(f"{name}_count", "counter", "Requests whose duration was measured.", counted)
 
 
 def _histogram(durations: Mapping[int, tuple[list[int], float]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ def security_metrics(monitor: Monitor) -> Iterator[str]:
     """Logins by listener, under Kafka's names; the other metrics have names of Ottla's own."""
     for name, help_text in (
         ("successful_authentication", "Logins, and TLS handshakes with a client's certificate."),
-        ("failed_authentication", "Failed logins and TLS handshakes."),
+        ("failed_authentication", "Failed logins and failed TLS handshakes."),
         ("successful_reauthentication", "Clients that authenticated again."),
         ("failed_reauthentication", "Clients that failed to authenticate again."),
     ):

@@ -3,7 +3,8 @@
     /metrics                what Prometheus scrapes
     /healthz                200 while the process answers
     /readyz                 200 while clients are served and can write, 503 otherwise
-    /api/v1/…               JSON: the module `status` makes lists, `details` answers about one name
+    /api/v1/…               JSON: the broker's status, lists of connections, groups and so on
+                            (module `status`), and answers about one group or topic (`details`)
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def try_address(address: str) -> None:
             host or None, port, _family(host), socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # As in asyncio, an IPv6 socket is not bound for IPv4: there the port may be in use.
+            # As in asyncio, an IPv6 socket leaves the IPv4 port alone, which may be in use.
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind(place)
@@ -204,8 +205,8 @@ def try_address(address: str) -> None:
 
 
 def host_of(head: bytes) -> str | None:
-    """The Host header of a request; None without one. Several headers, which no browser sends, are
-    joined to a text that is not a valid host."""
+    """The Host header of a request; None if it has none. If it has several Host headers, which no
+    browser sends, they are joined to a text that is not a valid host."""
     hosts = [
         value.strip().decode("latin-1") for name, _, value in (
             line.partition(b":") for line in head.split(b"\r\n")[1:])

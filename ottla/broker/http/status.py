@@ -129,8 +129,8 @@ def groups(monitor: Monitor) -> list[dict[str, Any]]:
 def since(monitor: Monitor, group: Group) -> tuple[int | None, int | None]:
     """Two times. The first is when the group lost its last member, if it has no members now. The
     second is when a client that is not a member last set offsets of the group. Each is None if it
-    is unknown, or if the event has not happened since this broker became the group's coordinator.
-    """
+    is unknown. Events before this broker became the group's coordinator are unknown, with one
+    exception: a classic group's records say since when the group has had no members."""
     newest = {EMPTIED: -1, OFFSETS_SET: -1}
     for each in monitor.broker.coordinators.groups.runtime.history.events(group.group_id):
         if each.kind in newest:

@@ -3,9 +3,9 @@
 
 The event loop only reports that the socket is ready; the channel receives and sends by itself.
 Frames are handled in order, as soon as they have arrived. A request that has to wait for something
-is a `Held` (promises.pxd lists the kinds): later frames wait until it ends. The reply to a Produce
-request that is not acknowledged yet (acks=all, or a flush) waits in the `ReplyQueue`. Meanwhile
-only further Produce requests are handled.
+is a `Held` (promises.pxd lists the kinds): later frames wait until it ends. If the batches of a
+Produce request still have to be replicated (acks=all) or flushed, its reply waits in the
+`ReplyQueue`. Meanwhile only further Produce requests are handled.
 
 While the socket accepts no more replies, nothing more is read: this bounds the memory that a client
 can make the broker use. A client above its quota is muted for a while.

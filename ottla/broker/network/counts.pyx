@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False
 """Counters of requests as plain C fields, from which the metrics are written.
 
-Without metrics a request costs only one addition here.
+While metrics are disabled, a request costs only one addition here.
 """
 
 from libc.math cimport frexp

@@ -20,10 +20,10 @@ cdef enum:
     SIZE = 4096                 # of a new inbox; the size doubles when the inbox is full
     SIZE_KEPT = 4 << 20         # a larger buffer is freed once its frame is handled
     LENGTH_SIZE = 4             # the length in front of each frame
-    HEADER_SIZE_MIN = 8         # API key, version and correlation id; tokens of SASL have none
+    HEADER_SIZE_MIN = 8         # API key, version and correlation id; SASL tokens have no header
     PIECE_SIZE = 4096           # a receive of fewer bytes means that the frame arrives slowly
     FOREIGN_SIZE = 16           # a frame's first bytes, enough to recognise another protocol
-    AWAITED_SIZE_MAX = 1 << 15  # never wait for more: the socket's receive window must hold them
+    AWAITED_SIZE_MAX = 1 << 15  # never wait for more bytes: the receive window must hold them all
 
 
 FOREIGN = (

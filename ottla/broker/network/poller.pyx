@@ -2,10 +2,10 @@
 
 With the plain loop a ready socket costs some four microseconds of Python before its callback runs.
 All the work of a small request takes about as long. Here the selector calls the connection itself.
-While nothing is scheduled on the loop, the selector continues to wait in C. Calls that a connection
-defers to the end of the turn (`later`) do not need asyncio either. Timers that are set anew with
-each request (`MovableTimer`) seldom need it. Everything else (timers, tasks, calls from threads,
-other descriptors) is asyncio's and works as usual.
+Then it waits for the next sockets in C, and returns to asyncio only if asyncio has work. Calls that
+a connection defers to the end of the turn (`later`) do not need asyncio either. Timers that are set
+anew with each request (`MovableTimer`) seldom need it. Everything else (timers, tasks, calls from
+threads, other descriptors) is asyncio's and works as usual.
 """
 
 import asyncio

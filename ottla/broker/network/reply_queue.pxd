@@ -19,7 +19,7 @@ cdef class ReplyQueue:
     cdef MovableTimer wait_timer        # of the request that waits for bytes, if one does
     cdef Clock clock
     cdef Counts counts
-    cdef object connection              # for the log; None once it is closed
+    cdef object connection              # to mute it, and for the log; None once it is closed
     cdef double began                   # when the current request arrived
     cdef double waits_since             # when its handler began to wait; 0 before, or if unmeasured
     cdef double free_at                 # when the previous request was answered, or began to wait

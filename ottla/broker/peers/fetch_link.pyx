@@ -26,7 +26,7 @@ cdef enum:
     SIZE_FULL = 1 << 20             # a full buffer doubles up to this; larger batches need more
     SIZE_MAX = 1 << 30              # no batch is this large
     RECEIVED_PER_TURN = 1 << 20     # after that, the other connections have their turn
-    REQUESTS_MAX = 2                # one waits for records; another reports news and ends this wait
+    REQUESTS_MAX = 2                # one waits for records; a second names changes, ending the wait
 
 
 cdef class FetchLink(PeerLink):

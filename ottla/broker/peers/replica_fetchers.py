@@ -74,7 +74,8 @@ class ReplicaFetchers:
         self.sources: dict[int, Source] = {}
         self.source_of: dict[Partition, int] = {}
         self.cut: dict[Partition, None] = {}
-        """Truncated partitions of all leaders whose checkpoint is not written yet."""
+        """Truncated partitions for which no new checkpoint is written yet. The fetchers of all
+        leaders share this table."""
         self.broker_epoch = -1
         self.moved: dict[Partition, None] = {}
         """Partitions whose log start has followed the leader's, but is not in a checkpoint yet."""
@@ -276,7 +277,7 @@ class ReplicaFetchers:
         watermark that their checkpoint has. Records are appended to these logs only afterwards.
         Otherwise a restart would trust new records below the old recovery point, and would show
         consumers new records below the old high watermark. One write serves all logs that were
-        truncated meanwhile. A full log directory only holds up its own logs."""
+        truncated meanwhile. If a log directory is full, only the logs in it have to wait."""
         try:
             while self.cut:
                 storage = self.checkpoints.storage

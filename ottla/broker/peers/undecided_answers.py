@@ -1,5 +1,6 @@
-"""The answer to a client's request that the controller has not decided. Each item has the error,
-since most APIs that are forwarded to the controller have no top-level error code."""
+"""The answer to a client's request that the controller has not decided. Each item gets the error,
+such as REQUEST_TIMED_OUT, since most APIs that are forwarded to the controller have no top-level
+error code."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ cdef class ClientQuotas:
 
 
 cdef class Quotas:
-    """The quotas of one broker, from the newest metadata. When a limit changes, its window stays in
-    use."""
+    """The quotas of one broker, from the newest metadata. When a limit changes, what was counted so
+    far still counts."""
 
     def __init__(
         self, Clock clock not None, int samples=11, double sample_seconds=1,

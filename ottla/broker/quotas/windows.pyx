@@ -3,7 +3,7 @@
 A rate is the sum of a window's samples, divided by the time that they cover. The window has
 `quota.window.num` samples (11 by default) of `quota.window.size.seconds` each (1 by default). The
 divisor is at least the whole window less one sample (10 seconds by default), even if counting has
-only begun. So a client can send ten seconds' worth of its quota at once, and is throttled
+just begun. So a client can send ten seconds' worth of its quota at once, and is throttled
 afterwards (KIP-13, KIP-219).
 Controller mutations use a token bucket, which does not penalize a burst twice (KIP-599).
 """

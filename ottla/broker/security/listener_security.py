@@ -130,8 +130,8 @@ def listeners_security(
         for endpoint in config.endpoints()
     }
     if config.zookeeper_connect:
-        # The mechanism is read from `texts`, too: a change that is being validated is not in
-        # `config` yet.
+        # The mechanism is read from `texts` and not from `config`: `config` does not have a change
+        # yet while that change is being validated.
         settings[config.inter_broker_listener()].serve_peers(
             texts.get(MECHANISM_OF_PEERS, config.declared[MECHANISM_OF_PEERS].default)
         )

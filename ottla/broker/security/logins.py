@@ -22,8 +22,10 @@ class Logins:
     def __init__(self, listener: str) -> None:
         self.listener = listener
         self.counts: Counter[str] = Counter()
-        """The number of logins for each name of a Kafka metric. A "reauthentication" is a later
-        login on the same connection (KIP-368)."""
+        """The number of logins of each outcome. The keys are parts of the names of Kafka's metrics:
+        `successful_authentication`, `failed_authentication`, `successful_reauthentication` and
+        `failed_reauthentication`. A "reauthentication" is a later login on the same connection
+        (KIP-368)."""
         self.known: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._logged = self._not_logged = 0
 

@@ -34,8 +34,9 @@ class SecuredListeners:
             each.check_identity(self.current[name])
 
     def renew(self, texts: Mapping[str, str]) -> bool:
-        """Use these properties and the present files; returns whether anything has changed. Raises
-        SettingsError, and nothing has changed in that case."""
+        """Use these properties from now on, and read the files of keys and certificates again.
+        Returns whether anything has changed. Raises SettingsError; then the former keys,
+        certificates and properties stay in use."""
         former, self.current = self.current, listeners_security(self.config, texts)
         changes = [
             f"listener {name}: new connections use {what}"

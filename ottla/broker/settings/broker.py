@@ -209,8 +209,8 @@ class BrokerSettings(ListenerSettings):
         help="Maximum heartbeat interval of KIP-848 members; it also limits a group's own setting.")
     group_consumer_assignors: Names = setting(
         "group.consumer.assignors", GroupSettings,
-        help="Server-side assignors that KIP-848 members may request, uniform and range; the first"
-        " is the default.")
+        help="Server-side assignors that KIP-848 members may request: uniform, range or both. The"
+        " first one in the list is the default.")
     group_coordinator_rebalance_protocols: Names = setting(
         "group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"),
         one_of=("consumer", "classic", "share", "streams"),
@@ -422,7 +422,7 @@ class BrokerSettings(ListenerSettings):
         help="Whether a broker of a cluster hands over leadership before it stops.")
     telemetry_max_bytes: int = setting(
         "telemetry.max.bytes", 1_048_576, at_least=1,
-        help="Maximum size of a client's pushed metrics (KIP-714), as sent.")
+        help="Maximum bytes of one push of a client's metrics (KIP-714), before decompression.")
     ottla_metrics_compat: Names = setting(
         "ottla.metrics.compat", (),
         help="Further sets of names under which metrics are served: confluent (for Confluent's"

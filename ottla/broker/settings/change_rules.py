@@ -45,9 +45,10 @@ def rules_for(
 ) -> dict[str, ConfigRules]:
     """The rules of each type of resource for broker `node_id` with these static properties.
 
-    `known` has the ids of the brokers whose settings a request may change. A client's request may
-    change only this broker's; a request that another broker has forwarded, any. Checks that need
-    a broker's own file are only made by that broker, before it forwards the request.
+    `known` has the ids of the brokers whose settings a request may change: only this broker if the
+    request comes from a client, all brokers if another broker has forwarded the request. Checks
+    that need a broker's own server.properties are made only by that broker, before it forwards the
+    request.
     `check_listeners` raises SettingsError if a listener cannot use the given properties;
     `log_directories` are this broker's.
     """
@@ -209,7 +210,7 @@ def _check_group(
     if idle:
         raise InvalidConfig(
             f"{', '.join(idle)}: without effect in Ottla, which has no share or streams groups and"
-            f" assigns without delay; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
+            f" assigns partitions at once; a group may set {', '.join(sorted(GROUP_SETTINGS))}"
         )
     broker = kafka_settings("broker")
     for name, value in values.items():

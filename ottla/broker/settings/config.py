@@ -502,4 +502,7 @@ def shown(name: str) -> str:
     """
     if len(name) < KEY_LINE_SIZE_MIN or "." in name:
         return name
-    return f"a line of {len(name)} characters (part of a PEM key whose lines do not end in \\?)"
+    return (
+        f"a line of {len(name)} characters (perhaps of a PEM key: in a properties file, a backslash"
+        " has to continue each of its lines)"
+    )

@@ -1,5 +1,4 @@
-"""Kafka's rules that relate several of the broker's group settings; they are checked at start.
-"""
+"""Kafka's rules that compare the broker's group settings with each other, checked at start."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def hazards(config: BrokerConfig) -> Iterator[str]:
         if not meant and any(directory.resolve().is_relative_to(each) for each in temporary):
             yield (
                 f"log.dirs: {directory} is in a temporary directory, which the system may empty,"
-                " at the latest when the machine starts. Name a directory that is never emptied."
+                " for example when the machine starts. Name a directory that is never emptied."
             )
     yield from _unenforced(config.static)
     others = None if config.zookeeper_connect else _other_brokers(config.static)

@@ -16,5 +16,5 @@ def level_of(word: str) -> str:
 
 
 def kafka_level(word: str) -> str:
-    """The level for a word, by the name that brokers use for a logger's level (KIP-412)."""
+    """Kafka's name of a logger's level (KIP-412), such as WARN for the word `warning`."""
     return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(word.upper(), word.upper())

@@ -126,8 +126,9 @@ class FoundPartitions:
         )
 
     async def _held(self, workers: Workers) -> Held:
-        """Numbers above all producer ids and leader epochs in the logs and in earlier reports, for
-        the adoption of a backup. Raises StorageRefused."""
+        """A producer id and a leader epoch that are higher than all in the logs and in earlier
+        reports. The cluster needs them when it adopts a backup of ZooKeeper. Raises
+        StorageRefused."""
         from ottla.broker.cluster.earlier_reports import ADOPTION, report_above
         from ottla.broker.cluster.held_by_logs import held_by_logs
 
@@ -164,9 +165,9 @@ class FoundPartitions:
         return former
 
     def forget_cuts(self) -> None:
-        """Forget which logs this and earlier starts have cut off or not found, since the cluster
-        knows these logs now. A missing log that was the only copy is reported again at the next
-        start."""
+        """Forget which logs were cut off or missing at this start and at earlier ones, since this
+        broker's registration has reported them. If a missing log was the only copy, the next start
+        reports it again."""
         for key, homes in self.vanished.items():
             for home in homes if key not in self.replicas.offline else ():
                 home.recovery_points.pop(key, None)

@@ -70,7 +70,7 @@ class ClientInstance:
 
 
 class ClientInstances:
-    """All clients that have asked for a subscription, the most recent last."""
+    """All clients that have asked for a subscription, in the order of their latest requests."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -113,7 +113,7 @@ class ClientInstances:
             if len(self._instances) <= INSTANCES_MAX and not oldest.is_gone(now_ms):
                 break
             if oldest.seen_at == float("-inf"):
-                break                   # the least recent client is the new one itself
+                break                   # only the new client itself is left
             self._forget(oldest)
 
     def _forget(self, instance: ClientInstance) -> None:

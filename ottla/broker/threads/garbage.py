@@ -19,8 +19,8 @@ are still in use."""
 OLDEST = 2
 GROWTH = 2
 GROWTH_BLOCKS_MIN = 4_000_000
-"""About 400 MB, while 100,000 partitions need less. (A block is an allocation of up to 512 bytes.)
-"""
+"""The least growth after which a collection walks all objects. (A block is an allocation of up to
+512 bytes.) These blocks are about 400 MB, which is more than 100,000 partitions need."""
 
 
 class Garbage:

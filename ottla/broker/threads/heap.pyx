@@ -21,7 +21,8 @@ cdef enum:
 
 
 def keep_freed_memory():
-    """Make malloc serve blocks up to BLOCK_MAX from memory that it keeps, at most KEPT_MAX bytes.
+    """Make malloc keep up to KEPT_MAX bytes of freed memory, and serve blocks of up to BLOCK_MAX
+    bytes from it.
 
     By default, glibc returns free memory at the heap's end to the kernel and requests it again. If
     the buffers of a compressed batch are at the heap's end, each batch costs twenty page faults.

@@ -50,7 +50,8 @@ cdef void *run(void *argument) noexcept nogil:
         if work.count == 0:
             break
         pthread_mutex_unlock(&work.lock)
-        # No lock is needed: the loop changes only `over` until it has read the byte of this sync.
+        # No lock is needed: the loop changes nothing in `work` but `over` before it has read the
+        # byte that this sync will write.
         for i in range(work.count):
             work.failures[i] = sync_descriptor(work.descriptors[i])
         pthread_mutex_lock(&work.lock)

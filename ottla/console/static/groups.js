@@ -139,8 +139,8 @@ function Clean({ row }) {
 
 export function CleanUp() {
   const found = useLive("/clean-up");
-  return html`<${Page} title="Clean up"><p class="soft">All ${found?.of === undefined ? "" : `${counted(found.of, "consumer group")} `}that you may see ${found?.left ? "are being" : "were"} checked. Listed are groups without members that have no offsets, or whose records
-    have all been deleted, however long they have been empty; offsets of topics that were deleted or that no member reads; members without partitions. A group without members that could still read on is not listed.</p>
+  return html`<${Page} title="Clean up"><p class="soft">All ${found?.of === undefined ? "" : `${counted(found.of, "consumer group")} `}that you may see ${found?.left ? "are being" : "were"} checked. The list has groups without members, if they have no offsets or if the records
+    at all of their offsets have been deleted; offsets of topics that were deleted or that no member reads; and members without partitions. A group without members is not listed if new members could continue at one of its offsets, however long it has been empty.</p>
     <${Problem} of=${found} /><${Left} of=${found} what="group" />
     <${Table} rows=${found?.rows} columns=${CANDIDATES} id="id" label="What could be removed" tools=${html`<${Export} rows=${found?.rows} name="clean-up" />`} /><//>`;
 }

@@ -6,7 +6,7 @@ import uPlot from "./vendor/uplot.mjs";
 const ROW = 28, STEP = 2, EXTRA = 2, HEIGHT_MIN = 600;
 
 // Columns: { key, label, width, least, number, show(row), title(row), href(row), sort }. The address holds the sort order and the search.
-// A `width` in px is fixed. Other columns share the room that is left, but keep `least` px; a `width` in % says how much of it they get.
+// A `width` in px is fixed. Each other column gets at least `least` px, and a share of the room that is left; a `width` in % is this share.
 // No column is narrower than its heading. If the window has too little room, all but the first column scroll sideways.
 const LEAST = 120, LEAST_OF_NAMES = 160;
 const pen = document.createElement("canvas").getContext("2d"), headings = new Map();
@@ -36,7 +36,7 @@ export function Table({ rows, columns, id, label, open, search = true, chosen, s
   const [{ height, width }, setSize] = useState({ height: 0, width: 0 });
   const box = useRef(null);
   const q = param(name + "q"), sort = param(name + "sort", usual ?? columns[0].key);
-  const view = `${q}\n${sort}`, [held, hold] = useState([-1, view]);        // another search or order leaves the row
+  const view = `${q}\n${sort}`, [held, hold] = useState([-1, view]);        // a new search or sort order deselects the row
   const cursor = held[1] === view ? held[0] : -1, setCursor = (next) => hold([next, view]);
   const shown = useMemo(() => sorted(filtered(rows ?? [], columns, q), columns, sort), [rows, q, sort, columns.length]);
   useEffect(() => {
@@ -255,7 +255,7 @@ export function Dialogs() {
     if (content && !box.current.open) box.current.showModal();
     if (!content && box.current.open) box.current.close();
   }, [content]);
-  // The browser reports later that a dialog was closed. The next one may be on its way by then, and has to stay.
+  // The browser reports with a delay that a dialog was closed. By then, `dialog` may already have the next dialog, which must stay.
   const closed = () => { if (!box.current.open && dialog.value === shown.current) closeDialog(); };
   return html`<dialog ref=${box} aria-label=${content?.title ?? "Dialog"} onClose=${closed}>
     ${content && html`<${Action} key=${content.title} ...${content} />`}</dialog>`;

@@ -106,7 +106,7 @@ function Save({ name, rows }) {
   const lines = (made) => rows.map(made).join("\n") + "\n";
   return html`<button title="One record a line: key and value as text, the time in milliseconds"
       onClick=${() => save(`${name}.jsonl`, lines((row) => JSON.stringify(flat(name, row))), "application/jsonl")}>JSON Lines</button>
-    <button title="One record a line, to read: JSON values as JSON, the time as a date"
+    <button title="One record a line, for people to read: JSON values as JSON, the time as a date"
       onClick=${() => save(`${name}-readable.jsonl`, lines((row) => readable(name, row)), "application/jsonl")}>Readable JSON</button>
     <button onClick=${() => save(`${name}.csv`, csv(rows.map((row) => flat(name, row)), ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]), "text/csv")}>CSV</button>`;
 }
@@ -212,7 +212,7 @@ function pretty(data) {
 
 const json = (text) => { try { JSON.parse(text); return true; } catch { return false; } };
 
-// A key or value as JSON: as a document if it is one. The digits of large numbers stay, which JavaScript would round.
+// A key or value as JSON: text that is JSON stays as it is, any other text becomes a JSON string. The text is not parsed and written anew, since JavaScript would round large numbers.
 function documentOf(data) {
   if (!data) return "null";
   const whole = !data.cut && ["json", "avro", "protobuf"].includes(data.kind) && json(data.text);

@@ -106,7 +106,7 @@ const Actions = ({ name, one, base }) => html`
   <${Act} label="Add partitions" title=${`Add partitions to ${name}`} verb="Add" text="Afterwards, records with the same key may go to another partition than before."
     fields=${[{ name: "count", label: "Partitions afterwards", kind: "number", value: (one?.rows.length ?? 0) + 1 }]}
     send=${async ({ count: wanted }) => { await ask(`${base}/grow`, "POST", { count: Number(wanted) }); return "The partitions are added."; }} />
-  <${Act} label="Move" title=${`Move replicas of ${name}`} verb="Move" text="If all partitions are moved, each gets the next broker of the list as its preferred leader. The tab Reassignments of the page Brokers shows the progress."
+  <${Act} label="Move" title=${`Move replicas of ${name}`} verb="Move" text="If all partitions are moved, the first broker of the list becomes the preferred leader of the first partition, the second broker that of the second partition, and so on. The tab Reassignments of the page Brokers shows the progress."
     fields=${[{ name: "brokers", label: "Brokers with commas, the preferred leader first", value: one?.rows[0]?.replicas.join(", ") ?? "" },
       { name: "partition", label: "Partition; empty for all", kind: "number" }]}
     send=${async (values) => {

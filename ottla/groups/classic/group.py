@@ -65,8 +65,8 @@ class ClassicMember:
     protocols: tuple[tuple[str, bytes], ...]
     assignment: bytes = b""
     deadline_ms: int = 0
-    """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves only
-    this deadline. When the timer fires before the deadline, it is set again."""
+    """When the session ends: monotonic time in ms (`ShardRuntime.tick_ms`). A heartbeat moves this
+    deadline, but not the timer. If the timer fires before the deadline, it is set again."""
     awaits_join: Answer | None = None
     awaits_sync: Answer | None = None
     is_new: bool = False
@@ -266,8 +266,8 @@ class ClassicGroup:
         return _most_votes(members, common) if common else None
 
     def next_generation(self, wall_ms: int) -> None:
-        """Begins the next generation with the present members: chooses the protocol, then waits for
-        the leader's assignment."""
+        """Begins the next generation with the members that the group has now: chooses the protocol,
+        then waits for the leader's assignment."""
         assert self.state is ClassicState.PREPARING, "the group's state is not PreparingRebalance"
         assert self.members, "the generation would have no members"
         self.generation += 1

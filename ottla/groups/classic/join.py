@@ -102,8 +102,8 @@ def _join_again(
         # The member did not receive the first reply.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.STABLE and same and group.leader != member.member_id:
-        # Nothing has changed; the member only needs its assignment, which SyncGroup returns. But a
-        # leader may join again because a topic has changed and it wants to assign again.
+        # Nothing has changed; the member only needs its assignment, which SyncGroup returns. The
+        # leader is not answered here: it may want to assign anew, because a topic has changed.
         result.reply(answer, joined(group, member))
     elif group.state is ClassicState.EMPTY:
         raise UnknownMember(f"group {group.group_id} has no members left")

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 EMPTY, PREPARING = ClassicState.EMPTY, ClassicState.PREPARING
 COMPLETING = ClassicState.COMPLETING
 NONE, REBALANCE_IN_PROGRESS = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-"""Global names, since every heartbeat and commit uses them: `ErrorCode.NONE` takes longer."""
+"""Global names, since every heartbeat and commit uses them: to look up `ErrorCode.NONE` takes
+longer."""
 
 
 class ServedClassicGroup(ClassicGroup):

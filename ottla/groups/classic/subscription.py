@@ -4,9 +4,10 @@ assignment.
 Brokers read these contents only if the protocol type is `consumer`. They need them to know which
 topics a group reads (KIP-211, OffsetDelete), and to let classic and KIP-848 members share a group.
 
-    subscription   | version i16 | topics [string] | user data bytes?              v0
+    subscription   | version i16 | topics [string] | user data bytes?              v0+
                    | owned [topic string, partitions [i32]]                        v1+
-                   | generation i32 |  v2+   | rack string? |  v3+
+                   | generation i32                                                v2+
+                   | rack string?                                                  v3+
     assignment     | version i16 | partitions [topic string, [i32]] | user data bytes?
 """
 

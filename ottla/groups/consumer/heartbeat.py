@@ -435,7 +435,7 @@ def remove(
 def drop(
     group: ConsumerGroup, leaving: Iterable[ConsumerMember], result: Result, cluster: ClusterView
 ) -> None:
-    """As `remove`, for members about which the history has a note already."""
+    """As `remove`, but without events for the group's history: the caller has added them."""
     draft = Draft(group, result, cluster)
     for member in leaving:
         draft.drop(member.member_id)

@@ -70,8 +70,8 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
 
 
 def _stale(request: Commit, text: str) -> ProtocolError:
-    """The error for a stale epoch. TxnOffsetCommit has no member epochs: its clients send them as
-    generations."""
+    """The error for a stale epoch. As in Kafka, the reply to a TxnOffsetCommit has
+    ILLEGAL_GENERATION instead of STALE_MEMBER_EPOCH."""
     return IllegalGeneration(text) if request.transactional else StaleMemberEpoch(text)
 
 

@@ -4,9 +4,10 @@ The state machines add events to their `Result`; `groups/runtime` adds them here
 accepted the records of the same turn (if the log refuses the records: see `Runtime._happened`).
 Three kinds of events measure a rebalance.
 
-    rebalance_began     the group collects its members, or assigns anew
+    rebalance_began     a classic group collects its members, or a KIP-848 group assigns anew
     gathered            all members of a classic group have joined, or the wait for them has ended
-    rebalanced          every member can get its assignment
+    rebalanced          the assignment of a classic group is recorded, or all members of a KIP-848
+                        group have reached their targets
 """
 
 from __future__ import annotations
@@ -54,9 +55,12 @@ class GroupHistory:
 
     def note_set(self, group_id: str, of: Event) -> bool:
         """Keep an OFFSETS_SET event: a client that is not a member has set offsets. If the event is
-        not news, it is merged into the client's previous event. Returns whether to log the event:
-        True if it is news, or if it adds topics to a previous event whose list of topics is not
-        cut. The field `back` is the number of records by which offsets were set back."""
+        not news (`Setters` decides), it is merged into the client's previous event.
+
+        Returns whether to log the event: True if it is news, or if the previous event does not list
+        all its topics. If the previous event's list was shortened, an event that is not news is not
+        logged. The field `back` is the number of records by which offsets were set back.
+        """
         topics, back = {*of.fields["topics"]}, of.fields["back"]
         who = [of.fields[name] for name in ("user", "client", "host")]
         is_news = self.setters.is_news((group_id, *who, bool(back)), bool(back), of.tick_ms)

@@ -145,7 +145,8 @@ def _rebalanced(fields: Fields) -> str:
         after = f" after {duration(joined)}" if joined is not None else ""
         text += f"; member {last} came last{after}"
     if joined is not None and took - joined >= 1000:
-        text += f"; its leader {fields['leader']} took {duration(took - joined)} to assign"
+        text += (f"; the group's leader {fields['leader']} took {duration(took - joined)} to"
+                 " assign")
     return text
 
 

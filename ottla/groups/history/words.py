@@ -21,8 +21,8 @@ def size(number: int) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a list, such as "a, b and c". A long list has only the first names and the number of
-    the others."""
+    """Names as a list, such as "a, b and c". A long list is shortened to its first NAMED_MAX
+    entries and the number of the others, such as "a, b, c, d, e and 3 others"."""
     if len(names) > NAMED_MAX:
         others = counted(len(names) - NAMED_MAX, "other")
         return f"{', '.join(names[:NAMED_MAX])} and {others}"

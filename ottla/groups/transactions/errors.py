@@ -34,7 +34,7 @@ FINAL = (ProducerFenced, InvalidProducerIdMapping, InvalidTransactionState)
 
 
 class TransactionAbortable(ProtocolError):
-    """The partition is not in the transaction, which can only be aborted (KIP-890, KIP-1050)."""
+    """The partition is not in the transaction: the producer has to abort (KIP-890, KIP-1050)."""
 
     code = ErrorCode.TRANSACTION_ABORTABLE
 

@@ -40,15 +40,16 @@ class TransactionMarker(NamedTuple):
 
 
 MarkerWritten = Callable[[ProtocolError | None], None]
-"""Called once when a marker is committed in its partition, or with the error."""
+"""Called once for each marker: with None when the marker is committed in its partition, or with the
+error."""
 
 WriteMarker = Callable[[TopicIndex, TransactionMarker, MarkerWritten], None]
 """Writes a marker into a partition. May raise a ProtocolError instead of passing it to the
 MarkerWritten."""
 
 _SETTLED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH)
-"""Errors after which no marker is needed. Either the partition was deleted; or it knows a newer
-epoch of the producer, which shows that this marker was written before."""
+"""Errors after which no marker is needed. Either the partition was deleted; or the producer already
+has a newer epoch or its next transaction there, which shows that this marker was written before."""
 
 
 AT_ONCE_MAX = 50

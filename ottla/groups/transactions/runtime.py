@@ -1,4 +1,4 @@
-"""Transactional ids that this broker coordinates: `shard_runtime` over `__transaction_state`.
+"""The transactional ids that this broker coordinates: a ShardRuntime for `__transaction_state`.
 
 It also writes the markers, which end the transactions in their partitions:
 
@@ -111,9 +111,9 @@ class TransactionRuntime(ShardRuntime[TransactionShard]):
         operation: Callable[[Result], None],
         answer: Answer | None = None,
     ) -> None:
-        """A turn of the shard that has recorded the end. This does not look up the shard by the
-        transactional id: if `__transaction_state` has got more partitions meanwhile, the id may
-        belong to another shard."""
+        """Run `operation` as one turn of the shard that has recorded the end of a transaction. The
+        shard is not looked up by the transactional id: if `__transaction_state` has got more
+        partitions meanwhile, the id may belong to another shard."""
         live = self._live.get(shard.partition)
         if live is None or live.shard is not shard:
             reached("markers were written after their coordinator had moved")

@@ -211,9 +211,9 @@ class TransactionShard:
         result.markers.append(MarkersDue(transactional_id, None, None))
 
     def confirm(self, transactional_id: str, result: Result) -> None:
-        """With `replicated`, records the present state once more, in a result without records. Only
-        the current coordinator can commit this record, so a broker that was replaced without
-        knowing it never answers from outdated state."""
+        """If `replicated` is set and the result has no records yet, adds a record that repeats the
+        current state. Only the current coordinator can commit this record, so a broker that was
+        replaced without knowing it never answers from outdated state."""
         if self.replicated and not result.records:
             value = self.transactions.get(transactional_id)
             result.records.append(TransactionRecord(transactional_id, value))
@@ -305,7 +305,8 @@ class TransactionShard:
         self._look_for_expired_later(result)
 
     def waiting(self) -> list[Answer]:
-        """Another broker takes over. A recorded outcome is final: waiting clients get the reply."""
+        """The Answers of clients that wait for markers; called when another broker takes over. The
+        recorded outcome is final, so each client gets its reply, not the caller's error."""
         return [_decided(ending) for ending in self.endings.values()]
 
     # Administration

@@ -128,8 +128,8 @@ def with_partitions(
     version: int,
     wall_ms: int,
 ) -> TransactionValue:
-    """AddPartitionsToTxn: adds these partitions to the transaction, which begins with its first
-    partitions.
+    """AddPartitionsToTxn: adds these partitions to the open transaction, or begins a transaction
+    with them.
 
     Raises the errors of `check_owner`, ConcurrentTransactions.
     """
@@ -301,7 +301,8 @@ def aborted(
     moves = value.is_exhausted and new_producer_id is not None
     tells_epoch = moves or not value.is_exhausted
     return replace(
-        # If no client may get the new epoch, an EndTxn of the producer must not count as repeated.
+        # The reply to a repeated EndTxn contains the new epoch. If no client may get that epoch, an
+        # EndTxn of this producer must not count as repeated.
         _prepared(value, False, wall_ms, EPOCH_PER_TRANSACTION if tells_epoch else 0),
         epoch=min(value.epoch + 1, EPOCH_MAX),
         last_epoch=value.epoch,

@@ -201,7 +201,8 @@ class Cleaner:
             raise Abandoned(f"{self.directory} lost segments while it was cleaned")
 
     def _index(self, work: CleanerPass, sources: list[Segment]) -> Steps:
-        """Stores the newest offset of each key in the part of the log that no pass has cleaned."""
+        """Fills the table with the newest offset of each key. Reads only the part of the log that
+        no pass has cleaned."""
         for source in sources:
             if source.end_offset <= work.first_dirty_offset:
                 continue

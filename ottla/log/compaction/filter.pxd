@@ -59,7 +59,8 @@ cdef class CleanerPass:
     cdef public BatchTask due           # a large batch to be processed in a thread
     cdef int outcome                    # what to do with the current batch
     cdef bint stays                     # the batch must stay, if necessary without records
-    cdef bint over                      # an empty marker, or its transaction has no batches
+    cdef bint over                      # an empty control batch, or a marker whose transaction
+                                        #   has no batches left
 
     cdef const uint8_t *records_of(self, const uint8_t *batch, Py_ssize_t size,
                                    const uint8_t **end) except? NULL

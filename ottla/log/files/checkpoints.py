@@ -58,7 +58,7 @@ def decode_offsets(data: bytes) -> dict[Partition, int]:
     if lines[0] != "0":
         raise ValueError(f"an offset checkpoint has version {lines[0]!r}, expected 0")
     if len(lines) < 2:
-        raise ValueError("an offset checkpoint has no second line, the number of its entries")
+        raise ValueError("an offset checkpoint lacks its second line, the number of entries")
     count = int(lines[1])
     entries = [line.split(" ") for line in lines[2 : 2 + count]]
     if len(entries) != count or any(len(entry) != 3 for entry in entries):

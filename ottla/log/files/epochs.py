@@ -1,6 +1,7 @@
 """The start offset of each leader epoch (KIP-101, KIP-279), kept in `leader-epoch-checkpoint`.
 
-Followers and consumers use these offsets to find where their log and the leader's diverge.
+Followers use these offsets to find where their log diverges from the leader's. Consumers use them
+to find out whether records that they have read were truncated.
 """
 
 from bisect import bisect_right

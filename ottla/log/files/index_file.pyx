@@ -103,8 +103,8 @@ cdef class IndexFile:
         return low
 
     cdef int make_room(self, Py_ssize_t entries=1) except -1:
-        """Writes the pending entries if `entries` more would not fit. Called before an append,
-        because nothing may fail after it."""
+        """Writes the pending entries if `entries` more would not fit. Called before an append: once
+        the batch is in the log file, nothing may fail."""
         if (self.count - self.written + entries) * self.entry_size > PAGE:
             self.write()
         return 0

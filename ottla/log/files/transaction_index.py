@@ -1,4 +1,4 @@
-"""The aborted transactions that ended in a segment; only read_committed consumers need them.
+"""The aborted transactions that ended in a segment, for read_committed consumers and compaction.
 
 Entries of the `.txnindex` file, big-endian, in the order of their last offsets:
 

@@ -162,8 +162,9 @@ def handle_fault(
 
 
 def cut_off(file: File, position: int) -> None:
-    """Cuts a file at `position`, durably: if the recovery point is exactly there, no later recovery
-    reads the file and no flush syncs it."""
+    """Cuts a file at `position` and syncs it. Without the sync, a crash could bring the bytes back:
+    if the recovery point is exactly at the cut, no later recovery reads the file, and no flush
+    syncs it."""
     file.truncate(position)
     file.sync()
 

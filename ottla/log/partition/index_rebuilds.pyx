@@ -133,9 +133,10 @@ cdef class IndexRebuild:
     cdef int index_upto(self, int64_t size) except -1:
         """Indexes the batches up to a position of the file.
 
-        Checks checksums only if the transaction index is rebuilt too. Otherwise readers of a batch
-        check its checksum. If they were checked here, the index would end at a damaged batch, and
-        hide the batches after it.
+        Verifies checksums only if the transaction index is rebuilt too. The other two indexes may
+        lead to a damaged batch, because each reader verifies the batch that it reads. If checksums
+        were verified here, these indexes would end at a damaged batch, and hide the batches after
+        it.
         """
         problem = self.built.take_in(
             self.built.size, size, self.producers, None, self.aborted.append, self.log is not None)

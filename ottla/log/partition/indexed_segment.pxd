@@ -30,7 +30,7 @@ cdef class IndexedSegment(Openable):
     cdef OffsetLookup lookup
     cdef readonly int64_t index_interval
     cdef readonly bint reserved             # disk space after the last batch is reserved
-    cdef bint unindexed                     # had neither index entries nor files when last closed
+    cdef bint unindexed                     # last closed without index entries and index files
     cdef readonly AbortedIndex aborted      # the state of the segment's transaction index
     cdef object fault                       # the SegmentDamaged at which the indexes end, or None
     cdef File file

@@ -126,10 +126,10 @@ cdef class IndexedSegment(Openable):
     ) except -1:
         """The position of the first batch that ends at `offset` or later; `size` if none does.
 
-        `batch_size` is set to the batch's size. If the index shows that the next entry is at most
-        `enough` bytes away, `batch_size` is set to that distance instead. The batch, which may not
-        be in the page cache, is then not read. `lookup.after_gap` is set if the batch begins after
-        `offset`.
+        `batch_size` is set to the batch's size. But if the index shows that the batch's position is
+        at most `enough` bytes before the position of the next index entry, `batch_size` is set to
+        this distance. The batch, which may not be in the page cache, is then not read.
+        `lookup.after_gap` is set if the batch begins after `offset`.
         """
         if offset >= self.end_offset:
             batch_size[0] = 0

@@ -12,10 +12,10 @@ cdef enum:
 
 cdef class OffsetLookup:
     cdef bint after_gap                 # the batch found last begins after the requested offset
-    cdef int64_t last_offset            # the last batch's base offset, and where it begins;
-    cdef int64_t last_position          #   -1 if that is not known
-    cdef int64_t bound_offset           # where the latest read had to end,
-    cdef int64_t bound_position         #   and the position found for it; -1 for none
+    cdef int64_t last_offset            # base offset of the segment's last batch, -1 if unknown
+    cdef int64_t last_position          # position of the segment's last batch, -1 if unknown
+    cdef int64_t bound_offset           # offset at which the latest read had to end, -1 for none
+    cdef int64_t bound_position         # the position that was found for `bound_offset`, or -1
 
     cdef void forget(self) noexcept
     cdef void note_last(self, int64_t base_offset, int64_t position) noexcept

@@ -15,7 +15,9 @@ from ottla.log.files.offset_index cimport OffsetIndex
 cimport ottla.wire.batch as fields
 
 cdef enum:
-    READS_MAX = 500                     # reads after an index entry; they take half a millisecond
+    # file reads of one search, which take half a millisecond; if a search needs more, the index
+    # counts as incomplete
+    READS_MAX = 500
 
 # passed instead of an index entry's offset to a search that does not begin at an index entry
 cdef int64_t UNLED = INT64_MIN
@@ -23,7 +25,8 @@ cdef int64_t UNLED = INT64_MIN
 
 @cython.final
 cdef class OffsetLookup:
-    """Searches in one segment, and remembers the positions that are requested most often."""
+    """Searches in one segment. Remembers two positions that are requested again and again: the last
+    batch's position, and the position at which the latest read had to end."""
 
     def __cinit__(self):
         self.forget()

@@ -1,8 +1,8 @@
 """One partition's log on disk: opening, truncation, removal of old segments, closing, moving.
 
-This file and `appendable_log` define the order of a log's steps. The parts manage their own state.
-`chain` has the segments, and `unflushed` knows what a flush has to sync. `health` knows whether the
-log accepts writes, and `snapshots` has the producer snapshot files.
+This file and `appendable_log` call the parts of a log in the right order. Each part manages its own
+state: `chain` has the segments, `unflushed` knows what a flush has to sync, `health` knows whether
+the log accepts writes, and `snapshots` has the producer snapshot files.
 """
 
 from libc.stdint cimport int64_t

@@ -20,16 +20,18 @@ if TYPE_CHECKING:
 
 EVERYTHING = -1
 REBUILT = (".index", ".timeindex", ".txnindex", ".damaged")
-"""Files of a segment that are deleted: the indexes are rebuilt, and `.damaged` is outdated."""
+"""A segment's files with these suffixes are deleted, not renamed: the indexes are rebuilt, and the
+`.damaged` file is outdated."""
 
 
 def put_aside(log: PartitionLog) -> tuple[int, list[str]]:
     """Rename the damaged segment of a log and all later segments.
 
     Returns the base offset of the damaged segment, and the new paths. If compaction has cleaned
-    that segment, all segments are renamed, and EVERYTHING is returned as the base offset. The
-    damaged segment may have tombstones that delete records of earlier segments, and other replicas
-    may no longer have these tombstones. Raises StorageFailed; the caller may try again.
+    that segment, all segments are renamed, and EVERYTHING is returned as the base offset. Suppose
+    the damaged segment had a tombstone for a record of an earlier segment, and the other replicas
+    no longer have this tombstone. If the earlier segment stayed, its record would no longer count
+    as deleted. Raises StorageFailed; the caller may try again.
     """
     assert log.damage is not None, "the log is not damaged"
     damaged = log.damage.path.rpartition("/")[2]

@@ -32,8 +32,9 @@ cdef class ReadableLog:
     cdef readonly object expected_aborted       # sizes of the transaction indexes, from the last
                                                 #   checkpoint
     cdef object reread                          # the Reread that `wake` has asked for, or None
-    cdef RestState at_rest                      # None once the files have been read; while it is
-    cdef SegmentChain chain                     #   set, the objects from `chain` on are None
+    # None once the files have been read; until then, the objects from `chain` on are None
+    cdef RestState at_rest
+    cdef SegmentChain chain
     cdef object _epochs
     cdef Producers _producers
     cdef object snapshots                       # SnapshotFiles

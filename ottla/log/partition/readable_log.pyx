@@ -354,7 +354,8 @@ cdef class ReadableLog:
             self.unflushed.checkpoint_offset)
 
     def waiting_aborted(self, Segment segment not None):
-        """The aborted transactions of a segment that are not yet in its index (full disk)."""
+        """The aborted transactions of a segment that are not yet in its transaction index, because
+        the disk was full."""
         return self.chain.waiting(segment)
 
     def producers_before(self, Segment segment not None):

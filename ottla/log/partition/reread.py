@@ -22,7 +22,8 @@ class Reread:
         self, disk: Disk, directory: str, producers: Producers, known: int,
         scans: list[BatchScan],
     ) -> None:
-        """`producers` is the state before the offset `known`; `scans` read the batches after it."""
+        """`producers` is the state before the offset `known`; `scans` read the batches from there
+        on."""
         self.disk, self.path, self.lock = disk, directory, disk.new_lock()
         self.producers, self.known, self.scans = producers, known, scans
         self.epochs = LeaderEpochs()

@@ -16,7 +16,8 @@ cdef class Unflushed:
     cdef readonly int64_t flushed_ms
     cdef list sealed                            # Segments that were sealed since the last flush
     cdef list paths                             # other files to sync in the next flush
-    cdef list directories                       # with new names, to sync in the next flush
+    # directories in which names have changed, to sync in the next flush
+    cdef list directories
     cdef list tasks                             # flushes under way, in the order of their start
     cdef object epochs_file                     # an EpochsFile, None before the first flush
     cdef bint has_epochs_file                   # the file leader-epoch-checkpoint exists

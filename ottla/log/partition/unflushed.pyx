@@ -160,7 +160,7 @@ cdef class Unflushed:
             self.has_epochs_file or len(chain.segments) > 1 or chain.active.size > REREAD_MAX)
 
     cdef list touched(self, SegmentChain chain):
-        """The segments with batches from the recovery point on that are not sealed."""
+        """The segments that have batches from the recovery point on, without those in `sealed`."""
         return [
             segment
             for segment in chain.segments[max(chain.number_of(self.recovery_point), 0):]

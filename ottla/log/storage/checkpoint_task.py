@@ -1,7 +1,8 @@
 """Checkpoints of a running broker: gathered in steps on the loop, written by any thread.
 
-The file with the topics of the entries (`topic_ids`) is written after the checkpoints. A topic that
-is recreated between two steps is left to the next checkpoint.
+Each entry of a checkpoint file names a topic and a partition. A further file (`topic_ids`) has the
+ids of these topics, and is written after the checkpoint files. A topic that is recreated between
+two steps is left to the next checkpoint.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def log_start_steps(
     storage: Storage, task: CheckpointTask, paths: Collection[str]
 ) -> Iterator[None]:
     """Gathers only the log starts of the directories with these paths. If a directory's file of
-    topics is outdated, gathers all checkpoints of this directory instead."""
+    topic ids is outdated, gathers all checkpoints of this directory instead."""
     for directory in storage.directories:
         if directory.offline is not None or directory.path not in paths:
             continue

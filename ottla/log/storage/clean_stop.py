@@ -66,10 +66,13 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
 
 
 def _must_be_looked_at(home: LogDirectory, key: Partition, log: PartitionLog) -> bool:
-    """Whether the next start must check the log and report a loss. True if the log is damaged, or
-    if its end was cut off and the cluster may not know this yet. The log's directory then gets no
-    mark of a clean stop. False if the checkpoints show the loss of a damaged log, which the next
-    start notices in any case."""
+    """Whether the next start must check the log and report a loss. The log directory then gets no
+    mark of a clean stop.
+
+    True in two cases: the log's end was cut off, and the cluster may not know this yet; or the log
+    is damaged, and the checkpoints do not show its loss. If they show the loss, the next start
+    notices it even with the mark.
+    """
     if log.damage is not None:
         return log.log_end_offset >= home.written_upto(key)
     return bool(cut_notes(log))

@@ -65,7 +65,8 @@ class Deletions:
             self.add(path, self.stray_retention_ms)
 
     def put_aside(self, home: LogDirectory, name: str) -> None:
-        """Rename a partition's directory to the name of a stray directory."""
+        """Rename a partition's directory that belongs to an older topic: its new name ends with
+        `-stray` (`strays`). It is removed later, unless stray directories are kept for ever."""
         stray = home.file(self.unique_name(name, "stray"))
         self.disk.rename(home.file(name), stray)
         self.disk.sync_directory(home.path)

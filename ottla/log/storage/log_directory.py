@@ -115,15 +115,17 @@ class LogDirectory:
         return checkpoints.read_offsets(self.disk, self.file(name))
 
     def read_topic_ids(self) -> dict[str, bytes | None] | None:
-        """The topics of the checkpoints' entries, as stored on disk; None if there is no file."""
+        """The ids of the topics that the checkpoints name, from the file of topic ids. None if this
+        file is missing or damaged."""
         try:
             return topic_ids.decode(self.disk.read_bytes(self.file(topic_ids.TOPIC_IDS)))
         except (FileNotFoundError, ValueError):
             return None
 
     def known_topics(self) -> dict[str, bytes | None]:
-        """The topics of the checkpoints' entries. Drops entries of other topics: they are left from
-        a checkpoint that a crash interrupted before it had written their topics."""
+        """The ids of the topics that the checkpoints name. If there is a file of topic ids, drops
+        the entries of topics that it lacks: a crash interrupted a checkpoint after it had written
+        these entries, and before it had written that file."""
         known = self.written_ids
         if known is None:
             # A directory of Apache Kafka or of an earlier version: the topic ids are only in the
@@ -139,7 +141,7 @@ class LogDirectory:
         return dict(known)
 
     def remember_topics(self) -> None:
-        """Writes the file of the checkpoints' topics if it does not exist. Raises OSError."""
+        """Writes the file of topic ids if it is missing or damaged. Raises OSError."""
         if self.written_ids is None:
             self.disk.write_atomically(
                 self.file(topic_ids.TOPIC_IDS), topic_ids.encode(self.topic_ids)
@@ -147,7 +149,8 @@ class LogDirectory:
             self.written_ids = dict(self.topic_ids)
 
     def claim(self, topic: str, topic_id: bytes | None) -> None:
-        """Assigns the entries of a topic name to this id; entries of another id are dropped."""
+        """Notes that the checkpoints' entries for this topic name belong to the topic with this id.
+        If they belonged to another id, they are dropped."""
         if topic_id is None and topic in self.topic_ids:
             return                      # a topic without an id counts as the known topic
         if topic in self.topic_ids and self.topic_ids[topic] not in (None, topic_id):

@@ -63,7 +63,7 @@ class Copy:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of batches in this step; the small files do not count."""
+        """Bytes of batches in this step; indexes and other files do not count."""
         return sum(each.end - each.start for each in self.pieces if each.end is not None)
 
     def run(self, only_needed: bool = False) -> None:
@@ -119,7 +119,8 @@ class Move:
         self.reached: dict[int, int] = {}
         self.sealed: set[int] = set()
         self.doubted: set[int] = set()
-        """Segments whose transaction index had to be rebuilt when it was copied."""
+        """Base offsets of segments whose transaction index was distrusted when it was copied. It
+        is copied again once it is rebuilt."""
         self.epochs: bytes | None = None
 
     @property
@@ -162,7 +163,9 @@ class Move:
             Copy(self.disk, self.directory, [piece]).run()
 
     def plan(self, left: int = STEP_BYTES) -> Copy:
-        """What to copy next: at most `left` bytes of batches, and the small files of the log.
+        """What to copy next: at most `left` bytes of batches, the other files of each sealed
+        segment whose batches are complete after this step, and the leader epochs if they have
+        changed.
 
         Segments that retention or compaction removed from the log are removed from the copy.
         """

@@ -15,7 +15,7 @@ class Placement:
     """The partitions of all log directories. Raises StorageRefused if a partition is in two
     directories, except in the cases that `note_rival` names.
 
-    `is_cordoned` says whether the directory with a path gets no new partitions (KIP-1066).
+    `is_cordoned(path)` says whether the log directory at `path` gets no new partitions (KIP-1066).
     """
 
     def __init__(

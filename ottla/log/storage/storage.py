@@ -118,9 +118,9 @@ class Storage:
                 was = known_directories.away(directory, known, forgotten)
                 if was:
                     raise FileNotFoundError(
-                        f"it is empty, but was the log directory with the id {was}. Is it mounted?"
-                        f" If it is lost for good, set ottla.forget.directories={was}; its"
-                        " partitions then begin empty"
+                        f"it has no meta.properties, but was the log directory with the id {was}."
+                        " Is it mounted? If it is lost for good, set"
+                        f" ottla.forget.directories={was}; its partitions then begin empty"
                     )
                 if directory.offline is None:
                     directory.identify(node_id, cluster_id, clustered)

@@ -8,13 +8,14 @@ leaders and no new producer ids until every broker in the metadata has reported 
 Then epochs and ids continue above all reported ones.
 
     first report ──► BackupAdopting, which awaits the other brokers
-    the last awaited broker reports or is unregistered ──► leader epochs, topic after topic
+    the last awaited broker reports or is unregistered
+                 ──► PartitionsChanged with higher leader epochs, topic after topic
                  ──► ProducerIdsTaken and BackupAdopted
 
 A broker sends a report if its metadata checkpoint is missing, as after `ottla cluster
-accept-backup`, or if the image awaits its report. A broker may be registered already when the first
-report arrives. It registered without a report, so the cluster already works with the backup's
-metadata. In this case, no other broker is awaited.
+accept-backup`, or if the image awaits its report. If other brokers are already registered when the
+first report arrives, the cluster already works with its metadata. Then the adoption awaits no other
+broker.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def report(image: MetadataImage, node_id: int, held: Held | None) -> Decision[No
 
 
 def outdo_logs(image: MetadataImage, name: str, first: int = 0) -> Decision[bool]:
-    """Set the leader epochs of a topic's partitions, from partition `first` on, above all reported
-    epochs. Returns whether the topic has more partitions to change."""
+    """Raise the leader epochs of a topic's partitions above all reported epochs, beginning with
+    partition `first`. Returns whether the topic has more partitions to change."""
     adopting, topic = image.adopting, image.topics.get(name)
     if adopting is None or topic is None:
         return Decision((), False)

@@ -141,8 +141,8 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
     is needed for the rest.
     """
     first: list[MetadataRecord] = [
-        # Other brokers of `gone` may be among the recently gone. Such a broker went a short time
-        # ago and came back, but may not have been in sync again since then.
+        # The company includes other brokers of `gone` that are among the recently gone. Such a
+        # broker also went a short time ago and came back. It may not have been in sync in between.
         BrokerGone(node_id, tuple(sorted(image.recently_gone - {node_id})))
         for node_id, epoch in gone.items()
         if node_id in image.brokers and image.brokers[node_id].epoch == epoch
@@ -153,8 +153,8 @@ def brokers_gone(image: MetadataImage, gone: Mapping[int, int]) -> Decision[bool
 def outlived(
     image: MetadataImage, nodes: Collection[int], seen: MetadataImage
 ) -> Decision[None]:
-    """Remove `nodes` from `recently_gone`: since `nodes` went, all other brokers have run for so
-    long that none of them stopped together with `nodes`. The caller has checked this for the image
+    """Remove `nodes` from `recently_gone`: every other live broker has run for so long since they
+    went that it cannot have stopped together with them. The caller has checked this for the image
     `seen`. If brokers have come or gone since `seen`, nothing changes."""
     left = image.recently_gone - {*nodes}
     if left == image.recently_gone or (image.brokers, image.former) != (seen.brokers, seen.former):

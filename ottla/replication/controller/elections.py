@@ -84,7 +84,7 @@ def unclean_is_enabled(image: MetadataImage, topic: str, otherwise: bool) -> boo
 
 
 def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
-    """Those of `nodes` that have all committed records, in the order of assignment."""
+    """Those of `nodes` that are neither doubtful nor lost, in the order of assignment."""
     extra = state.extra or NONE
     return tuple(
         node for node in state.replicas
@@ -94,8 +94,8 @@ def trusted(state: PartitionState, nodes: Collection[int]) -> Nodes:
 
 def available(image: MetadataImage, state: PartitionState, nodes: Collection[int]) -> Nodes:
     """Those of `nodes` that are registered and whose log directory works, in the order of `nodes`.
-    Empty while a backup is being adopted: the leader epochs that follow those of the backup may
-    already belong to other records."""
+    Empty while a backup is being adopted: a leader elected now would get the epoch after the
+    backup's, and brokers' logs may already have other records of that epoch."""
     if image.adopting is not None:
         return ()
     offline = (state.extra or NONE).offline

@@ -125,7 +125,9 @@ def _value(change: LimitChange, keys: Mapping[str, str]) -> float | None:
 def matching_quotas(
     image: MetadataImage, components: Sequence[Component], strict: bool
 ) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-    """The entities that match all of `components` and, with `strict`, have no other components.
+    """The entities that match all of `components`, with their limits. With `strict`, an entity may
+    have only the types that `components` name: a filter for users then leaves out a user with a
+    client id.
 
     Raises ProtocolError if the filter is not valid.
     """

@@ -1,8 +1,9 @@
 """Reassignments move a partition's replicas to other brokers (KIP-455).
 
 During a reassignment, a partition has its target replicas and the replicas to remove (`removing`).
-`adding` are the target replicas that are new. The reassignment is complete once all new replicas
-and at least min.insync.replicas target replicas are in sync; other target replicas may be away.
+`adding` are the target replicas that are new. The reassignment is complete once two conditions
+hold: all new replicas are in sync, and so are at least min.insync.replicas of the target replicas.
+The remaining target replicas may be away.
 Each step that changes the replicas begins a new leader epoch, so that leader and followers agree on
 the set of replicas. A broker that is no longer a replica deletes its log of the partition.
 """

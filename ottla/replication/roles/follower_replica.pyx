@@ -77,10 +77,10 @@ cdef class FollowerReplica(ReplicaRole):
         `epoch` is the leader's last epoch that is not above the last epoch of this log. In the
         leader's log, which begins at `leader_start`, this epoch ends at `end`.
 
-        Only a log without epochs is truncated to the high watermark. The next fetch checks again,
-        until both logs agree. Returns True if the truncation must be in the checkpoints before the
-        next append. A restart relies on the recovery point and the high watermark in the
-        checkpoints. Raises StorageFailed.
+        A log without epochs is truncated to the high watermark, or to `end` if that is lower. The
+        next fetch compares the logs again, until they agree. Returns True if the checkpoints must
+        be written before the next append: their recovery point or high watermark may be beyond the
+        new end of the log, and a restart relies on both. Raises StorageFailed.
         """
         cdef PartitionLog log = partition.log
         cdef int64_t cut = min(end, log.log_end_offset)
@@ -103,8 +103,8 @@ cdef class FollowerReplica(ReplicaRole):
         return partition.log.first_dirty_offset
 
     def cut_to(self, Partition partition not None, int64_t offset):
-        """Remove everything from `offset` on. Returns True if the truncation must be in the
-        checkpoints before the next append."""
+        """Remove everything from `offset` on. Returns True if the checkpoints must be written
+        before the next append (see `diverged`)."""
         cdef PartitionLog log = partition.log
         cdef int64_t known = max(log.checkpoint_offset, partition.high_watermark)
         log.truncate_to(offset)
@@ -121,8 +121,8 @@ cdef class FollowerReplica(ReplicaRole):
         return aside
 
     def start_anew(self, Partition partition not None, int64_t offset):
-        """Discard the whole log, and begin again at `offset`. Returns True: this must be in the
-        checkpoints before the next append."""
+        """Discard the whole log, and begin again at `offset`. Returns True: the checkpoints must be
+        written before the next append (see `diverged`)."""
         partition.log.truncate_fully_and_start_at(offset)
         partition.high_watermark = partition.kept_start = offset
         self.shortened(partition)

@@ -130,7 +130,7 @@ cdef class Columns:
                 + self.header_values.data.size)
 
     def add(self, const uint8_t[::1] data not None, int64_t start, int64_t end):
-        """Add the records with start <= offset < end of one whole batch; returns how many.
+        """Add those records of one whole batch that have start <= offset < end; returns how many.
 
         Raises CorruptMessage if the batch is damaged.
         """

@@ -31,9 +31,9 @@ BATCH_BYTES_MAX = 1 << 30
 
 
 class SegmentGone(Exception):
-    """The file cannot supply offsets that a task is to read from it: if it was deleted after the
-    driver had listed it; if it has batches of an older format; or if it is on a network file system
-    that does not show the newest batches yet."""
+    """A task cannot read its offsets from the file: the file was deleted after the driver had
+    listed it, has batches of an older format, or is on a network file system that does not show the
+    newest batches yet."""
 
 
 class UnindexedAbort(CorruptMessage):

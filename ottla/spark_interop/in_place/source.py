@@ -136,7 +136,8 @@ class OttlaDataSource(DataSource):
 
 @dataclass
 class Piece:
-    """A range of offsets of a partition, read from `segment`, or from the brokers (None)."""
+    """A range of offsets of a partition. It is read from `segment`, or from the brokers if
+    `segment` is None."""
 
     start: int
     end: int

@@ -147,9 +147,10 @@ def gaps_of(
     """The offsets of a batch that were deleted from the log before they were read. Each partition
     has one range: [the first of these offsets, the offset after the last one].
 
-    Retention deletes the oldest records, so the deleted offsets end where the batch's records
-    begin. If deletion continued while the batch was read, it may have overtaken the reader. In
-    that case all deleted offsets are returned, unless the reader has read every offset.
+    Retention deletes the oldest records, so the range usually ends where the batch's records begin.
+    But if the log now starts after the first of these records, deletion may have overtaken the
+    reader, and offsets between the records may be lost too. The range then ends at the log start,
+    unless the batch has a record at every offset from its first record to its last.
     """
     deleted = {}
     read = table.totals(added)

@@ -40,7 +40,7 @@ pyspark.sql.functions."""
 TOKEN = re.compile(
     r"""[rRxX]?'(?:\\.|[^'\\])*'|[rR]?"(?:\\.|[^"\\])*\""""  # texts
     r"|`(?:``|[^`])+`|\d\w*|\.\s*(?:\w+|`[^`]+`)"      # a quoted name; a number; a struct's field
-    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"      # a column; a function with its (; an argument with its =>
+    r"|[^\W\d]\w*(?:\s*(?:\(|=>))?"      # a column; "name(" of a function; "name =>" of an argument
 )
 FIELD = re.compile(r"\s*(`[^`]+`|\w+)(?:\s*:\s*|\s+)(\w+)")
 """The name and the type of a field of a DDL."""

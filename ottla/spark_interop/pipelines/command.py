@@ -32,8 +32,8 @@ WITHOUT_PROGRESS = {"compact", "check-history"}
 IN_TRANSACTIONS = (
     "To read the topic that this command writes to, use isolation.level=read_committed (`ottla"
     " consume --committed`): other readers also see records that were not committed. The next run"
-    " aborts the transaction that this run may have left open; else the broker does, after three"
-    " minutes"
+    " aborts the transaction that this run may have left open; without a next run, the broker"
+    " aborts it after three minutes"
 )
 
 

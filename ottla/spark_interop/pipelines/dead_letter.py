@@ -1,6 +1,8 @@
 """Dead letters: good records go to one topic, bad records go to another, with the reason.
 
-A dead letter is the unchanged record with these additional headers (text, UTF-8):
+A record is bad if it does not have the declared format, or if the pipeline's function raises an
+exception for it. A dead letter is the unchanged bad record with these additional headers (text,
+UTF-8):
 
     ottla.error              what is wrong
     ottla.exception          the name of the exception that the function raised; absent for records
@@ -119,9 +121,9 @@ def check_options(topic: str, to: str, dead_letters: str, share_max: float | Non
 
 
 def judge(frame: DataFrame, function: Function | None) -> DataFrame:
-    """A frame of `topics` with the function's result as `_value`. If the function raised an
-    exception, `_error` has its text and `_exception` the name of its class. Use `judge` in
-    queries of your own."""
+    """The columns OWN of `frame`, which `read_topic` or `stream_topic` has returned, with the
+    function's result as `_value`. If the function raised an exception, `_error` has its text and
+    `_exception` the name of its class. Use `judge` in queries of your own."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 

@@ -129,7 +129,8 @@ def _write_batch(
 
 
 def _newest_by_time(batch: DataFrame) -> DataFrame:
-    """For each key, the newest (by timestamp) of its last records in the partitions."""
+    """One row for each key. Each partition's last record of the key is taken (by offset), and of
+    these the one with the newest timestamp."""
     from pyspark.sql import functions as f
 
     row = f.struct(*[name for name in COLUMNS if name != "key"])
@@ -143,7 +144,8 @@ def _has_grown(target: Table, number: int) -> bool:
 
 
 def _without_older(news: DataFrame, old: DataFrame) -> DataFrame:
-    """The rows that are not older than the table's row of the same key in another partition."""
+    """The new rows, except those that are older than the table's row of the same key, if that row
+    came from another partition."""
     from pyspark.sql import functions as f
 
     there = old.select("key", f.col("partition").alias("was"), f.col("timestamp").alias("then"))
@@ -153,18 +155,19 @@ def _without_older(news: DataFrame, old: DataFrame) -> DataFrame:
 
 
 def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:
-    """The table with the new rows merged in: other keys stay, a tombstone deletes its key."""
+    """The table with the new rows: a new row replaces the old row of its key, a tombstone deletes
+    it, and keys without a new row keep their old one."""
     if old is not None:
         news = old.join(news.select("key"), "key", "left_anti").unionByName(news)
     return news.where("value IS NOT NULL").select(*COLUMNS)
 
 
 def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataFrame:
-    """The present table, without keys that a compacted topic no longer has.
+    """The table before this batch, without keys that a compacted topic no longer has.
 
     Such a key had a tombstone that compaction removed before this batch could read it. The
-    tombstone left an offset without a record, so the topic is searched only if a batch has such
-    offsets.
+    tombstone left an offset without a record, so the topic is searched for missing keys only if
+    the batch has such offsets.
     """
     from pyspark.sql import functions as f
 

@@ -1,9 +1,10 @@
 """Mirror: copies a topic into a topic of another cluster, each record exactly once.
 
 Partition, key, value, timestamp and headers are kept. Offsets cannot be kept: the destination
-assigns its own, also to transaction markers. The topic `DESTINATION.offsets` relates both kinds of
-offsets. Each transaction writes a record to it. The record's key is `CLUSTER/TOPIC/PARTITION`. Its
-value is `{"source_offset": …, "offset": …}`, the two offsets of the transaction's last record.
+assigns its own, and its transaction markers take offsets, too. The topic `DESTINATION.offsets` has
+both the old and the new offsets: each transaction writes a record to it. The record's key is
+`CLUSTER/TOPIC/PARTITION`. Its value is `{"source_offset": …, "offset": …}`, the two offsets of the
+transaction's last record.
 
 Loops: every record gets the header `ottla.mirror.path`, the names of the clusters it came through.
 A record whose path has the destination's name came from there and is skipped, so two clusters may
@@ -117,7 +118,7 @@ def telling_of(
 def claim_of(
     here: Cluster, topic: str, there: Cluster, to: str | None, name: str | None
 ) -> tuple[dict[str, Any], transactional.Destination]:
-    """What the checkpoint records of a mirror, and the topic that the mirror writes."""
+    """The facts about a mirror that its checkpoint stores, and the mirror's destination."""
     about = here.identity(topic)
     into = transactional.Destination(
         there, to or topic, name or f"mirror-{topic}", source=" ".join(about.values()),
@@ -213,7 +214,8 @@ def _rows(batch: DataFrame, ours: str, theirs: str) -> DataFrame:
     )
     looped = f.coalesce(f.array_contains(f.split(old, ","), theirs), f.lit(False))
     # `looped` is computed from the received headers, not from the new path. The new path has the
-    # source's name, which within one cluster is also the destination's name.
+    # source's name. If both topics are in one cluster, that is by default also the destination's
+    # name, and every record would count as looped.
     batch = batch.withColumn("looped", looped)
     return batch.withColumn("headers", f.concat(kept, f.array(header))).select(
         f.col("partition").alias("lane"),

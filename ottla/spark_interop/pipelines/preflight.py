@@ -68,7 +68,9 @@ def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> 
     made = Made()
     checks: tuple[Callable[[Step, Mapping[str, Any], Made], None], ...] = (
         _check_values, _check_files, _check_formats, _check_step)
-    for check_one in checks:        # wrong options are reported before anything is looked for
+    # Each check covers all steps before the next check begins: a wrong value in the last step is
+    # reported before a missing file or topic of the first.
+    for check_one in checks:
         for number, (step, given) in enumerate(todo, 1):
             try:
                 check_one(step, given, made)
@@ -234,7 +236,8 @@ def _check_written(
 def _check_own_topic(
     cluster: Cluster, topic: str, partitions: int, operations: tuple[str, ...]
 ) -> None:
-    """Checks that a topic of the pipelines themselves can be created, or used."""
+    """Checks a topic that pipelines need for themselves, such as the progress topic: it may be
+    created, or it exists and these operations on it are allowed."""
     if cluster.exists(topic) or not cluster.create(topic, partitions, check_only=True):
         for operation in operations:
             _check_right(cluster, topic, operation)

@@ -7,9 +7,9 @@ record of each key for ever. Progress is written in the same transaction as the 
     value  {"position": a number, "source": the rows' origin, "topics": {name: id} written to}
 
 A lane is a partition of the destination topic. The records of all lanes of a pipeline are in one
-partition of the progress topic. A reader first waits until all transactions that were open at its
-start have ended. The pipeline's last record may follow an open transaction of another pipeline, and
-cannot be read before that transaction ends.
+partition of the progress topic. A reader first waits until all transactions have ended that were
+open when it began. In that partition, a pipeline's last record may follow an open transaction of
+another pipeline, and cannot be read before that transaction ends.
 """
 
 from __future__ import annotations

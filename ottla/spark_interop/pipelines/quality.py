@@ -56,7 +56,8 @@ def quality_report(
       arrays or maps has only "nulls";
     - "duplicate_keys": the number of keys with more than one record;
     - "partitions": {p: {"records", "first" and "last" (offsets), "gaps" (number of offsets without
-      a record, which includes transaction markers), "twice" (records with a repeated offset)}};
+      a record, which includes transaction markers), "twice" (records whose offset another record
+      has already; an offset that occurs three times counts two)}};
     - "bytes": {"key": sizes, "value": sizes}; sizes are the percentiles 0, 50, 90, 99 and 100 of
       the lengths in bytes;
     - "lateness": {limit: count} for the limits "in order", "1 s", "1 min", "1 h", "1 d", "more".
@@ -222,7 +223,9 @@ def page(report: dict[str, Any]) -> str:
     head = ["partition", "records", "first", "last", "gaps", "twice"]
     rows = [[p, *(x[n] for n in head[1:])] for p, x in report["partitions"].items()]
     parts += ["<h2>Offsets</h2>", table(head, rows)]
-    late = "Records that are older than an earlier record of their partition, by how much at most"
+    late = (
+        "Records by lateness: up to this much older than the newest earlier record of the partition"
+    )
     parts += [f"<h2>{late}</h2>", plot(report["lateness"])]
     head = ["bytes", "least", "median", "90 %", "99 %", "most"]
     rows = [[kind, *sizes] for kind, sizes in report["bytes"].items() if sizes]

@@ -39,7 +39,8 @@ LOST = "Some data may have been lost"
 # Advice after lost records: RUN_AGAIN is for runs without a checkpoint, ALLOW_GAPS for the others.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
 ALLOW_GAPS = "To continue with the remaining records, run it again with allow_gaps (--allow-gaps)"
-# Errors that end a query, by a text in the chain of causes, and what a user can do.
+# Errors that end a query. The key is a text that the error or one of its causes contains; the value
+# is our class of error, and an explanation for the user.
 CAUSES = {
     LOST: (
         DataLost,
@@ -298,7 +299,7 @@ def clock(progress: Progress) -> Iterator[None]:
 @contextmanager
 def counting(progress: Progress, records: Callable[[], int]) -> Iterator[None]:
     """On a terminal, shows how many records the block has written, as far as `records` can tell.
-    Shows the time until there is a record."""
+    Before the first record, shows how many seconds the block has been running."""
 
     def tick(ended: threading.Event) -> None:
         with suppress(PipelineError):   # no broker answers: `looking` reports that
@@ -523,8 +524,8 @@ def is_batch(report: Mapping[str, Any]) -> bool:
 
 
 def unreported(query: Any) -> dict[str, Any]:
-    """The figures of a query's last batch, in the form of its progress but read from the plan: rows
-    read, observed metrics, and late rows."""
+    """The figures of a query's last batch: rows read, observed metrics, and late rows. They are
+    read from the query's plan, and returned in the form of a progress report."""
     execution = query._jsq.streamingQuery().lastExecution()
     nodes, rows, late = [execution.executedPlan()], 0, 0
     while nodes:
@@ -556,7 +557,7 @@ def explained(error: BaseException, after_loss: str = RUN_AGAIN) -> PipelineErro
 
     The sentence comes from the first match in CAUSES. Without a match, it is the innermost error:
     one of our errors, the error of a Python worker, or the JVM's last cause. If no such error is
-    found, it is the first line.
+    found, it is the first line of the error's text.
     """
     if isinstance(error, PipelineError):
         return error

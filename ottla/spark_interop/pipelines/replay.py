@@ -1,4 +1,4 @@
-"""Replay: an archive back into a topic, each record exactly once and unchanged.
+"""Replay: writes an archive back into a topic, each record exactly once and unchanged.
 
 Key, value, headers, timestamp and partition are those of the archived record. `transactional` keeps
 the progress under the replay's name. Another run with this name continues where the replay was
@@ -169,7 +169,8 @@ def refuse_own_topic(cluster: Cluster, topic: str, archived: dict[str, Any]) -> 
 
 
 def _counted(records: DataFrame, done: dict[int, int]) -> tuple[dict[int, int], int | None]:
-    """Records by partition, and the oldest time in epoch ms of those that are not written yet."""
+    """The number of records in each partition, and the oldest timestamp (epoch ms) of the records
+    that are not written yet."""
     from pyspark.sql import functions as f
 
     unwritten = f.lit(True)

@@ -75,7 +75,7 @@ UNTIL = Option("until", "end before this time")
 ZONE = Option("time_zone", "the time zone of since and until, if they name none; UTC by default")
 FORMAT = (
     Option("format", "raw, text, json, avro or protobuf"),
-    Option("schema", "DDL (json), or a file .ddl, .json, .avsc, .proto"),
+    Option("schema", "DDL text (for json), or the path of a .ddl, .json, .avsc or .proto file"),
     Option("schemas", "a directory of ID.avsc or ID.proto files, or a registry's address", "path"),
 )
 NAME = Option("name", "the name under which the progress is kept")
@@ -87,7 +87,8 @@ STEPS = (
         "archive", AT + "archive", "archive", "append a topic to Parquet files by date and hour",
         f"ottla pipeline archive {LOCAL} --topic flights --path flights-archive --by date",
         (BOOTSTRAP, TOPIC, PATH,
-         Option("by", "hour (default), date or none", choices=("hour", "date", "none")), EVERY,
+         Option("by", "hour (default) or date: a directory for each; none: one directory for all",
+                choices=("hour", "date", "none")), EVERY,
          Option("starting", "earliest (default), latest or offsets in Spark's JSON"), BATCH,
          Option("isolation", "read_committed (default) or read_uncommitted",
                 choices=("read_committed", "read_uncommitted")), GAPS),
@@ -133,7 +134,8 @@ STEPS = (
          Option("session_gap",
                 "a window ends when its group has no row for the length of --window", "flag"),
          Option("watermark", "how late rows may be, '1 hour' by default"), *FORMAT,
-         Option("to", "the topic of the result; Parquet by default", "text", False, True), NAME,
+         Option("to", "write the result to this topic; by default, to Parquet files in --path",
+                "text", False, True), NAME,
          Option("updates", "write changes before a window is final (topics only)", "flag"),
          Option("final", "the topic gets no more records: close the last windows, too", "flag"),
          EVERY, BATCH, GAPS),
@@ -168,7 +170,8 @@ STEPS = (
         (BOOTSTRAP, TOPIC, SINCE, UNTIL, ZONE,
          Option("lateness", "stop at the first record that is later than --until by this much, "
                 "e.g. 1h; by default, read to the end of the topic"), *FORMAT,
-         Option("output", "- (default), a file of JSON lines, or NAME.parquet", "path"),
+         Option("output", "a file of JSON lines, or NAME.parquet; by default - (standard output)",
+                "path"),
          Option("limit", "the maximum number of records", "count")),
     ),
     Step(

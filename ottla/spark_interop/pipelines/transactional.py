@@ -1,4 +1,4 @@
-"""Writes rows to topics exactly once, from Spark tasks: each transaction has its own progress.
+"""Writes rows to topics exactly once, from Spark tasks: each transaction also stores the progress.
 
 Spark's own sink writes at least once. Here every lane (a partition of the destination) has a
 transactional producer. The position up to which rows are written is a record of `progress`, in the
@@ -63,8 +63,8 @@ class Destination:
     true. Before each commit, `origin` and the ids of the destination topics are checked. These ids
     must equal `known`; if `known` is None, they must equal those that `write` found when it began.
     `rate` limits the records per second of one task; None means no limit. `map_topic`, if any, gets
-    one record per transaction, with the offsets of the last record of the transaction in the source
-    and in `topic`.
+    one record per transaction. It has two offsets of the transaction's last record: the one in the
+    source and the one in `topic`.
     """
 
     cluster: Cluster
@@ -176,8 +176,8 @@ def _position(to: Destination, topics: dict[str, str], entry: progress.Entry | N
     again = [name for name, known in topics.items() if entry.topics.get(name) != known]
     if again and len(again) < len(topics):
         raise PipelineError(
-            f"an earlier run named `{to.writer}` did not write to the present topic {again[0]}: it"
-            f" used another topic, or {again[0]} was created again since. Give this pipeline a name"
+            f"an earlier run named `{to.writer}` used another topic instead of {again[0]}, or"
+            f" {again[0]} was deleted and created again after that run. Give this pipeline a name"
             " of its own with --name (name=), and new topics"
         )
     return None if again else entry.position

@@ -59,7 +59,8 @@ def list_transactions(
     )
 
     def ask() -> list[Listed]:
-        live = cluster.live()   # each try asks all: ids of a stopped broker move to others
+        # Each attempt asks all live brokers: they have taken over the ids of a stopped broker.
+        live = cluster.live()
         listings = []
         for node_id in live:
             response = cluster.node(node_id).call(request)

@@ -5,7 +5,8 @@ steps are:
 
 1. A snapshot of the metadata is written to ZooKeeper, where nothing reads it yet.
 2. The log directories are marked as unfinished. From then on, no broker can start on them.
-3. One ZooKeeper transaction makes the snapshot a cluster, which other brokers may then join.
+3. One ZooKeeper transaction makes the snapshot the metadata of a new cluster. Other brokers may
+   join the cluster from then on.
 4. Each directory gets the files of a cluster's member. They record how the broker's last run ended,
    and which metadata entry the broker has read.
 5. The former metadata log is renamed.

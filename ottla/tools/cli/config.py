@@ -122,8 +122,9 @@ def check_spelling(names: Iterable[str]) -> None:
 
 
 def names_of(cluster: ClusterClient, kind: int, name: str) -> set[str]:
-    """The names of an entity's settings. For the default of all brokers, the cluster lists only
-    settings that have been set there. In this case the settings of one broker are added."""
+    """The names of an entity's settings. For `broker/default`, which stands for all brokers, the
+    cluster lists only settings that have been set for all brokers. In this case, the names of one
+    broker's settings are added."""
     names = {name} if name else {name, str(min(cluster.live()))}
     return {
         item.name for each in names

@@ -40,7 +40,8 @@ def main(arguments: list[str]) -> int:
 
 
 LONGEST_MS = 36_500 * 86_400_000
-"""Longer waits are too long for the system."""
+"""The longest time that a flag accepts: 100 years. For much longer waits, Python raises
+OverflowError."""
 
 
 def with_unit(

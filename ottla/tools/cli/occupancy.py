@@ -1,7 +1,11 @@
 """Reports a port that another process already uses.
 
-`make run` runs this module as a program. Its arguments are the Makefile's variables for ports,
-because the user has to change these variables.
+Before `make run` starts a broker, it runs this module as a program:
+
+    python -m ottla.tools.cli.occupancy PORT=9092 HTTP_PORT=9308 CONSOLE_PORT=9309
+
+The names are variables of the Makefile. So the message about a used port can suggest a command that
+works, such as `make run PORT=9192`.
 """
 
 from __future__ import annotations
@@ -31,8 +35,9 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def main(given: list[str]) -> int:
-    """Prints which of the variables NAME=PORT to change. All other errors are reported by the
-    broker itself, also if another broker already uses its directory."""
+    """If another program listens on some of the ports, prints free ports for these variables, and
+    returns 1. Reports nothing if a broker already uses the directory `data`: the new broker itself
+    reports this and all other errors."""
     if holder_of(Path("data")):
         return 0
     ports = {name: int(port) for name, _, port in (each.partition("=") for each in given)

@@ -14,9 +14,9 @@ NUMBER = re.compile("[+-]?[0-9]+")
 
 
 def check_offset(text: str, flag: str, words: tuple[str, ...], signs: str = "-") -> None:
-    """Checks the value of a flag. It may be one of `words`, a name of the beginning or the end, a
-    time, or a number that an offset can have. The number may have one of `signs`. Raises WrongUsage
-    for any other value."""
+    """Checks the value of a flag for an offset. Raises WrongUsage, except for these values: one of
+    `words`, a word of BEGINNING or END, a time (`@TIME`), and a number up to the highest offset.
+    Before the number, the value may have one of the characters in `signs`."""
     if text in words or text in (*BEGINNING, *END):
         return
     if text.startswith(("@", "s@")):

@@ -222,9 +222,9 @@ def json_records(
 
 
 def copied_records(file: BinaryIO, delimiter: bytes, every: bool) -> Copied:
-    """The topics and partitions that records name, in a file or at the beginning of a pipe. The
-    next read gets the same records again. Unless `every` is set, parses only lines with partitions.
-    """
+    """Looks ahead at the lines of JSON, and returns the topics and partitions that they name. Reads
+    a whole file, but only the beginning of a pipe. The next read gets the same lines again. Unless
+    `every` is set, parses only lines that name a partition."""
     if file.seekable():
         here, lines, whole = file.tell(), file, True
     else:

@@ -180,7 +180,7 @@ def rehearse_election(
 
 
 def winner(part: topics.Partition, *, unclean: bool) -> int:
-    """The leader after an election; the present leader if no election is needed or possible."""
+    """The leader after an election; the current leader if no election is needed or possible."""
     if unclean:
         if part.leader >= 0:
             return part.leader

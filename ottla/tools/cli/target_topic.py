@@ -1,7 +1,8 @@
 """The topic that records are sent to.
 
-The command reports a missing partition instead of sending a record to it. It creates a missing
-topic only for the topic's first record, so it creates no topic if it refuses its input.
+If a record names a partition that does not exist, the command reports this instead of sending the
+record. A missing topic is not created before its first record is ready to be sent. So no topic is
+created if the input is refused before that, for example because its first line is invalid.
 """
 
 from __future__ import annotations
@@ -93,10 +94,11 @@ class TargetTopic:
             raise ClientError(f"line {number}: {wrong}. {more}{sent}") from None
 
     def check_copy(self, copied: Copied) -> None:
-        """Raises ClientError if this topic lacks a partition that the records name. If only some
-        records are known, the others may name any partition of the topics that they come from. A
-        new topic gets as many partitions as the records need, but not fewer than the largest of
-        those topics has in this cluster."""
+        """Raises ClientError if this topic lacks a partition that the records name. If only the
+        first records are known, the later ones may name any partition of the topics that the
+        records were copied from. A missing topic is created. It gets at least as many partitions as
+        the known records need, and as the largest of the topics that they were copied from has in
+        this cluster."""
         others = copied.topics - {self.name}
         found = self.cluster.metadata(sorted(others)).topics if others else []
         largest, origin = max(
@@ -153,8 +155,8 @@ def create_aloud(
     cluster: ClusterClient, name: str, say: Callable[[str], None], *, waits: bool = True
 ) -> None:
     """Lets the broker create a missing topic, as it would for the next record. Reports this with
-    `say`, since the name may be mistyped. If the brokers create no topics, reports that, provided
-    that the producer `waits` for the topic. Ignores errors: the producer will report them."""
+    `say`, since the name may be mistyped. If the brokers create no topics and the producer `waits`
+    for the topic, reports that instead. Ignores errors: the producer will report them."""
     with contextlib.suppress(ClientError, OSError):
         [found] = cluster.metadata([name]).topics
         if found.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -159,7 +159,7 @@ def delete(options: Namespace) -> None:
                 done(options, f"deleted topic {topic.name}")
             return
         if not (options.yes or options.if_exists):
-            known(cluster, options.topic)       # a missing topic is reported before the question
+            known(cluster, options.topic)       # report a missing topic before asking the user
         noun = "topic" if len(options.topic) == 1 else "topics"
         confirm(options, f"deleting {noun} {', '.join(options.topic)}", options.topic[0])
         failed: Refused | None = None

@@ -10,7 +10,8 @@ from ottla.tools.usage import WrongUsage
 from ottla.wire import units
 
 TYPES = {"boolean", "short", "int", "long", "double"}
-"""Settings of these types are checked here, since some texts are wrong for every broker."""
+"""Values of settings with these types are checked here. Some of them, such as a number that is not
+written in digits, are wrong whatever the broker's version is."""
 
 
 def duration_ms(text: str, plain: str = "ms") -> float:
@@ -46,9 +47,10 @@ def without_units(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked(scope: str, typed: Mapping[str, str]) -> dict[str, str]:
-    """Settings of topics, brokers, groups or client metrics, with the numbers that brokers expect
-    instead of units. Raises WrongUsage for a value of another type than the setting's. The broker
-    checks the limits, which depend on its version."""
+    """Settings of topics, brokers, groups or client metrics. Values with units are replaced by the
+    numbers that brokers expect. Raises WrongUsage for a value that is not of its setting's type.
+    The smallest and largest allowed numbers are checked by the broker, since they depend on its
+    version."""
     from ottla.broker.settings.broker import BrokerSettings
     from ottla.broker.settings.declaration import Setting, SettingsError
     from ottla.broker.settings.kafka_settings import kafka_settings

@@ -49,9 +49,10 @@ KAFKA = """\
 `ottla install-kafka-scripts DIR` writes scripts with these names, with and without `.sh`;
 `ottla kafka-topics …` works without scripts. Old spellings of flags are accepted. Where scripts
 depend on the output or the exit status, both are those of Apache Kafka 4.4.0. Unlike Kafka's tools,
-Ottla's tools wait 5 s, not 60 s, for a broker that cannot be reached. They sort lists. Each error,
-and each warning about an old flag, is one line on stderr. If a broker creates a missing topic for a
-producer, the name may be mistyped. Therefore one line on stderr names the topic and similar ones.
+Ottla's tools wait 5 s, not 60 s, for a broker that cannot be reached, and print lists in sorted
+order. Each error, and each warning about an old flag, is one line on stderr. If a broker creates a
+missing topic for a producer, the name may be mistyped. Therefore one line on stderr names the topic
+and similar ones.
 """
 
 

@@ -20,7 +20,8 @@ may name a function of the module; without one, the function is `run`. The lines
     prints             the command has `--output`
     changes            the command has `--dry-run`
     destroys           the command has `--dry-run`, and asks for confirmation
-    unconnected        the command lacks those of the common flags that take a value
+    unconnected        common flags that take a value are removed from the command; those without
+                       a value, such as --help, remain
     actions A B …      the command needs exactly one of these flags
 
 Flags above the first command are common to all commands of the file. The words from `cluster` to

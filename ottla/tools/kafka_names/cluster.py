@@ -37,7 +37,7 @@ def run(options: Options) -> int:
         elif name == "unregister":
             unregister(cluster, options.number("id", -1))
         elif name == "unregister-controller":
-            # Ottla's controllers are brokers, which kafka-cluster unregister removes.
+            # Ottla's controllers are brokers. `kafka-cluster unregister` removes brokers.
             print("The target cluster does not support the controller unregistration API.")
         elif name == "api-versions":
             broker_api_versions.show(cluster)

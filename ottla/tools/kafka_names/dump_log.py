@@ -14,5 +14,5 @@ def run(options: Options) -> int:
     """Passes the whole command line to `ottla log dump`. Damage does not change the status, as in
     Kafka's tool."""
     options.needs("files")
-    options.only_flags()                # `ottla log dump` would take other words for files
+    options.only_flags()                # `ottla log dump` would treat other words as files
     return log_command.main(["log", "dump", *options.arguments], as_kafka=True)

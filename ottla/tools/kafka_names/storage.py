@@ -122,8 +122,8 @@ def format_directories(options: Options) -> None:
         raise Failed(
             "zookeeper.connect is set, so there is nothing to format. A broker that uses ZooKeeper "
             "formats its directories at its first start, and takes the cluster's id from "
-            "ZooKeeper. To create SCRAM users without --add-scram, start a broker, and run "
-            "kafka-configs. Connect to a listener that does not require SCRAM."
+            "ZooKeeper. --add-scram does not work with ZooKeeper. To create SCRAM users, start a "
+            "broker, and run kafka-configs. Connect to a listener that does not require SCRAM."
         )
     records: list[MetadataRecord] = []
     if options.has("add-scram"):

@@ -188,7 +188,7 @@ def check_together(kind: str, settings: Mapping[str, Any]) -> None:
     Consumer. Connects to no broker. Reads no certificate: a missing one is no usage error."""
     chosen = {name: value for name, value in settings.items() if not name.startswith(ELSEWHERE)}
     wrong = refused(kind, {"group.id": "-"} | chosen)
-    if wrong and not unknown_name(wrong):       # an unknown setting is only reported
+    if wrong and not unknown_name(wrong):       # unknown settings: see `open_client`
         raise WrongUsage(refusal(kind, chosen, wrong))
 
 

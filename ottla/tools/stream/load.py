@@ -308,8 +308,8 @@ def _batches(load: ProduceLoad, places: Sequence[Place]) -> Iterator[tuple[Place
 def _runs(
     load: ProduceLoad, places: Sequence[Place], most: int
 ) -> Iterator[tuple[Place, list[Pair]]]:
-    """Yields partitions, each with at most `most` records for it. Without keys, the partitions take
-    turns."""
+    """Yields one partition at a time, together with at most `most` records for it. Without keys,
+    the partitions take turns."""
     done = turn = 0
     while done < load.records:
         count = min(most if load.keys is None else most * len(places), load.records - done)

@@ -33,7 +33,7 @@ POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
 """How long a member of a group waits for partitions that other members may still give up."""
 PATTERN_SECONDS = 10.0
-"""How often new topics that match a pattern are searched."""
+"""How often a member of a group looks for new topics that match its pattern."""
 SILENCE_SECONDS = 120.0
 """The reader fails if it gets no record for this time although records exist. A client fetches
 without a pause, so such a wait is not normal."""

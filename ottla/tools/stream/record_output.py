@@ -22,8 +22,8 @@ CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
 def visible(data: bytes) -> bytes:
-    """Replaces control characters, and bytes that are not UTF-8, by visible text: a terminal may
-    take a single byte for a control character."""
+    """Replaces control characters by visible text, and also bytes that are not UTF-8: a terminal
+    may take such a byte, for example 0x9b, for a control character."""
     data = data.decode(errors="backslashreplace").encode()
     return CONTROL.sub(lambda found: b"".join(b"\\x%02x" % one for one in found[0]), data)
 

@@ -67,8 +67,9 @@ def served(file: BinaryIO, serve: Callable[[], None]) -> BinaryIO:
 
 
 def ahead(file: BinaryIO, wanted: bytes) -> tuple[bytes, bool]:
-    """Calls `ServedInput.ahead` if `served` has returned this file and it is no terminal: at a
-    terminal, a person waits for each record. For other input, returns no bytes and False."""
+    """Calls `ServedInput.ahead` if `served` has returned this file and it is no terminal. Otherwise
+    reads nothing, and returns no bytes and False: a record that a person types at a terminal must
+    not wait for the next one."""
     raw = file.raw if isinstance(file, io.BufferedReader) else None
     if isinstance(raw, ServedInput) and not raw.isatty():
         return raw.ahead(wanted)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ottla.tools.admin.offsets import Place
 
 INIT, ADD, END, PRODUCE = 4, 3, 3, 11
-"""The newest request versions with which the client itself adds partitions to a transaction, before
-it writes to them."""
+"""Request versions with which the client itself adds partitions to a transaction, before it writes
+to them. From Produce version 12 on, the broker adds them (KIP-890)."""
 TIMEOUT_MS = 60_000
 
 

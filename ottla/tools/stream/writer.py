@@ -1,6 +1,6 @@
 """Sends records with confluent-kafka, in the given order.
 
-No failure is lost: `close` sends all other records, then raises the first failure.
+No failure is lost: `close` sends the records that are still queued, then raises the first failure.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ class Writer:
             self._serve(self._producer.poll, 0)
 
     def _send_apart(self, topic: str, record: Record, partition: int | None) -> int:
-        """Waits until all earlier records are acknowledged. Then sends a record that librdkafka
-        would change. Returns the record's offset."""
+        """Sends a record without librdkafka, which would change its timestamp. Waits first until
+        all earlier records are acknowledged. Returns the record's offset."""
         self.flush()
         if self._apart is None:
             self._apart = SingleSender(self._cluster)

@@ -193,16 +193,16 @@ class LocalZooKeeper:
         command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
         command += ["-cp", f"{jars()}/*", MAIN, str(self.settings_file)]
         with self.log.open("ab") as log:
-            # In its own session, so that Ctrl-C reaches only `ottla cluster start`. This command
-            # stops ZooKeeper last.
+            # In its own process session, so that Ctrl-C does not reach ZooKeeper, but only
+            # `ottla cluster start`, which stops the brokers first and ZooKeeper last.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 pass_fds=(lock,),
             )  # fmt: skip
 
     def answers(self) -> bool:
-        """Whether the server accepts sessions. Sends `srvr`, because ZooKeeper answers `ruok`
-        before it accepts sessions."""
+        """Whether the server accepts sessions: only then does its answer to `srvr` contain "Mode".
+        An answer to `ruok` would not show this, since ZooKeeper answers `ruok` earlier."""
         try:
             with socket.create_connection((self.host, self.port), 1) as connection:
                 connection.sendall(b"srvr")

@@ -67,7 +67,7 @@ def test_a_directory_that_is_empty_where_another_was_is_offline(paths: list[Path
     paths[1].mkdir()
     storage = opened(paths)
     reason = offline(storage)[str(paths[1])]
-    assert f"it is empty, but was the log directory with the id {ids[1]}" in reason
+    assert f"it has no meta.properties, but was the log directory with the id {ids[1]}" in reason
     assert [each.directory_id for each in storage.directories] == ids
     assert not (paths[1] / DIRECTORIES).exists()
 

@@ -108,7 +108,7 @@ def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
     assert done.status == 1 and "empty has no meta.properties" in done.err, done
     member_directory(tmp_path / "empty" / "broker-1")
     done = accept(tmp_path / "empty", "--yes")
-    assert done.status == 1 and "it holds data directories: name " in done.err, done
+    assert done.status == 1 and "it holds data directories, so give " in done.err, done
     done = accept(tmp_path / "none", "--yes")
     assert done.status == 1 and "none: no such file" in done.err, done
     (tmp_path / "server.properties").write_text("node.id=one\n")

@@ -7,7 +7,7 @@ from ottla.broker.api.records.fetch_sessions cimport FetchItem
 cdef enum:
     CONVERSION_SIZE_MAX = 1 << 20       # bytes that one request may convert
     ZSTD = 4                            # the codec's number in a batch's attributes
-    WITHOUT_ZSTD = 2                    # used in place of a magic: v2, with gzip instead of zstd
+    WITHOUT_ZSTD = 2                    # `magic` of a Conversion to format v2, gzip instead of zstd
 
 
 cdef class Conversion:

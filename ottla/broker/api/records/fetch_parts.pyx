@@ -81,8 +81,8 @@ cdef int read_topics(Fetch fetch, Cursor request) except -1:
         if flexible:
             request.skip_tags()
     if twice:
-        # The partitions are not in order, so some of them may be named twice. Keep each partition
-        # once; the last one wins.
+        # Some partitions may be named twice: a topic is repeated, or the indexes of its partitions
+        # do not ascend. Keep each partition once; the last one wins.
         fetch.items = list({
             ((<FetchItem>each).topic, (<FetchItem>each).index): each for each in fetch.items
         }.values())

@@ -185,9 +185,9 @@ cdef int watch(Fetch fetch, Wait wait) except -1:
     if fetch.session is not None:
         fetch.session.wait = wait
         if fetch.session.moved_meanwhile:
-            # A partition changed while `look` went through the items; `look` may have checked it
-            # before. For example, this replica's fetch offset committed a record. A coordinator
-            # then appended to a partition that `look` had already checked.
+            # A partition changed during `look`, which may have checked it before the change. For
+            # example, `look` notes a replica's fetch offset, and this commits a record. The commit
+            # lets a coordinator append to a partition that `look` has already checked.
             wait.wake()
     else:
         for item in fetch.items:

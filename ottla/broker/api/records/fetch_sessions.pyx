@@ -59,10 +59,11 @@ cdef class FetchSession(Watcher):
         return 0
 
     cdef int put(self, FetchItem item) except -1:
-        """Add a partition, or change its fetch parameters. Keep the values last sent to a consumer.
+        """Add a partition, or change its fetch parameters.
 
-        A replica names a partition again if it has dropped an answer with an outdated leader epoch
-        or offset. The values in that answer, such as the high watermark, are then sent again.
+        If the client is a consumer, it still has the values that were last sent, such as the high
+        watermark. A replica may not have them: it names a partition again if it has dropped an
+        answer with an outdated leader epoch or offset. So the values are sent to it again.
         """
         cdef FetchItem before
         key = (item.topic, item.index)

@@ -48,7 +48,8 @@ cdef class WithoutZstd(ConvertedFormat):
         """The batches of a slice with gzip instead of zstd. None if no batch uses zstd, or while a
         thread has to run `item.conversion`.
 
-        Converts about `room` bytes; the client fetches the rest later. Returns b"" without room.
+        Converts about `room` bytes; the client fetches the rest later. Returns b"" if `room` is 0
+        or negative.
         """
         cdef BatchScan scan
         cdef int64_t size = 0
@@ -84,9 +85,9 @@ cdef class MessageSets(ConvertedFormat):
         """Converted records from the item's offset on, b"" at the end of the log; None while a
         thread has to run `item.conversion`. Raises OffsetOutOfRange.
 
-        Below version 3, requests have a limit for each partition only. Each partition gets at least
-        one batch, so a client whose limit is too small makes progress. Kafka answers such a client
-        with an error.
+        Below version 3, a request has no limit for the whole reply, but one for each partition.
+        Each partition gets at least one batch, so a client whose limit is smaller than a batch
+        makes progress. Kafka answers such a client with an error.
         """
         cdef int64_t offset = item.fetch_offset
         cdef Py_ssize_t size_max = max(min(<int64_t>item.size_max, room), 0)

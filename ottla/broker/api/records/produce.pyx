@@ -444,9 +444,10 @@ cdef class ProduceHandler:
 
 cdef int hold_back_later(ProduceState state, Partition partition) except -1:
     """Note that a batch was refused with a retriable error. The client may already have sent a
-    later batch. If the producer is not known here, that one must not be accepted as its first.
-    Without the note it would be accepted if the cause of the error has ended when it arrives: for
-    example, the in-sync set has grown, or this broker has begun to lead."""
+    later batch. That batch may arrive after the cause of the error has ended: for example, the
+    in-sync set has grown, or this broker has begun to lead. If the log does not know the producer,
+    it would then accept the later batch as the producer's first. With the note it refuses the later
+    batch until the client has sent the refused one again."""
     cdef PartitionLog plog = partition.log
     if (state.size < HEADER_SIZE or magic(state.records) != 2
             or plog.health.offline is not None):

@@ -2,8 +2,9 @@
 """One Produce request of a connection: what it waits for, and the destination of its reply.
 
     frame -> checked -> admitted to its transaction -> appended -> prepared in a thread -> ... reply
-                        a coordinator, from version 12 on     |_________________________|
-                        or in a cluster
+                        by a coordinator, but only            |_________________________|
+                        from version 12 on or in a
+                        cluster
 
 Appending and preparation alternate if several batches need a thread. Later frames do not wait for
 promises (acks=all, or a flush): the reply is queued together with its promises.

@@ -131,7 +131,8 @@ cdef class ProduceState(Held):
         return 0
 
     cdef int keep(self, Py_ssize_t position) except -1:
-        """Copy the request from this position on out of the connection's memory."""
+        """Copy the rest of the request, which begins at `position`, out of the connection's
+        memory."""
         cdef uint8_t[::1] view
         if self.frame is None:
             self.frame = PyByteArray_FromStringAndSize(

@@ -46,7 +46,7 @@ cdef class Fetch:
     cdef int64_t room                   # bytes that the reply may still get
     cdef Py_ssize_t served, unfit       # partitions with records; with records that did not fit
     cdef Py_ssize_t absent              # number of items that are unknown or refused
-    cdef double began                   # when the look began; 0 if it is too short for a limit
+    cdef double began                   # when the look began; 0 if it has too few items for a limit
     cdef object converting              # the Conversion that `look` has to wait for
     cdef object rebuild                 # the IndexRebuild that a look last asked for, or None
     cdef bint waits                     # the last look has to wait for `rebuild`

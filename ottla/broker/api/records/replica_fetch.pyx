@@ -50,7 +50,7 @@ cdef class ReplicaReader(Reader):
         return MAY_READ
 
     cdef object topic_to_check(self, FetchItem item):
-        """Return None: a replica must be allowed to read all topics, as the brokers are."""
+        """Return None: a replica needs CLUSTER_ACTION, which allows it to read all topics."""
         return None
 
     cdef int64_t end(self, Fetch fetch, Partition partition) except -1:

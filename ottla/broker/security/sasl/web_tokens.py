@@ -28,15 +28,16 @@ tokens themselves."""
 KEYS_SIZE_MAX = 1 << 20
 FETCH_SECONDS = 10.0
 EXPIRY_MS_MAX = 1 << 53
-"""The latest end of a session. A token that expires later is cut to this time, since the session's
-lifetime has 64 bits in the reply to the client."""
+"""The latest end of a session. A token that expires later counts as expiring at this time, since
+the reply to the client has only 64 bits for the session's lifetime."""
 UNUSABLE = (OSError, ArithmeticError, ValueError, TypeError, LookupError, RecursionError)
 """The exceptions that a token's JSON may cause, in some release of PyJWT or Python."""
 AGAIN_SECONDS = 30.0
-"""A token with an unknown key makes the broker read the keys again, at most once in this time. This
-is also the wait after a failure."""
+"""A token with an unknown key makes the broker read the keys again, at most once in this time. If
+the keys could not be read, but the broker has keys that it read earlier, it also waits this long
+before the next attempt."""
 WITHOUT_KEYS_SECONDS = 1.0
-"""The wait after a failure while no key is known."""
+"""The wait before the next attempt if the keys could not be read and the broker has no keys."""
 
 
 class TokenRules:

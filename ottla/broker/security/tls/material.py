@@ -119,7 +119,8 @@ def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
 
 @contextmanager
 def file_in_memory(text: str) -> Iterator[str]:
-    """The path of a file with this text that exists in memory only, for this process only."""
+    """The path of a file with this text. The file is in memory, and the path is valid in this
+    process only."""
     descriptor = os.memfd_create("ottla-key", os.MFD_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

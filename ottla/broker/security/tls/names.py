@@ -50,7 +50,8 @@ def elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a DER certificate, in reverse order, as Java writes it."""
+    """The subject of a DER certificate as Java writes it: its attributes are in the reverse of
+    their order in the certificate."""
     _, body, _ = next(elements(certificate))
     _, signed, _ = next(elements(body))
     fields = [each for each in elements(signed) if each[0] != 0xA0]     # without the version

@@ -135,6 +135,7 @@ def test_an_outage_after_the_checks_of_a_command_is_waited_for(
     given: list[dict[str, Any]] = []
     monkeypatch.setattr(command, "_session", lambda _: None)
     monkeypatch.setattr(command, "spark_version", lambda: "4.2.0")      # pyspark is not needed
+    monkeypatch.setattr(preflight, "check_values", lambda *_: None)
     monkeypatch.setattr(preflight, "check", lambda *_: None)
     monkeypatch.setattr(steps.Step, "run", lambda _, __, options: given.append(options) or {})
     words = "--topic t --source h:1 --destination h:2 --checkpoint c", "--path p"

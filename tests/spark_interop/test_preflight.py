@@ -46,10 +46,16 @@ def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert command.main(["pipeline", *map(str, words)]) == 1
+    status = command.main(["pipeline", *map(str, words)])
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1, told.err
-    return told.err.removeprefix("ottla pipeline: ").strip()
+    name = f"ottla pipeline {words[0]}"
+    text = told.err.strip()
+    if status == 2:         # the command line is wrong, whatever the cluster has
+        assert text.startswith(f"{name}: ") and text.endswith(f"; see {name} --help"), text
+        return text.removeprefix(f"{name}: ").removesuffix(f"; see {name} --help")
+    assert status == 1
+    return text.removeprefix("ottla pipeline: ")
 
 
 def archive_at(path: Path, partitions: int) -> Path:
@@ -281,6 +287,23 @@ def test_a_jvm_that_cannot_start_is_not_started(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, said: str
 ) -> None:
     assert said in refusal(capsys, "compact", "--path", tmp_path, *words.split())
+
+
+@pytest.mark.parametrize(("words", "status"), [
+    ("archive --topic t --path {new} --by minute", 2),
+    ("archive --topic t --path {new} --memory lots", 2),
+    ("windows --topic t --path {new} --window 1dya --aggregates n=count(*)", 2),
+    ("windows --topic t --path {new} --window 1day --aggregates n", 2),
+    ("replay --topic t --path {new} --since yesterday", 2), ("replay --topic t --path {new}", 1),
+    ("dead-letter --topic t --to t --dead-letters b --checkpoint {new}", 2),
+    ("run {new}", 1), ("run {new} --memory lots", 2),
+])  # fmt: skip
+def test_only_an_error_of_the_command_line_alone_has_status_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, status: int
+) -> None:
+    given = words.format(new=tmp_path / "new").split()
+    assert command.main(["pipeline", *given]) == status
+    assert capsys.readouterr().err.count("--help") == (status == 2)
 
 
 @pytest.mark.parametrize("words", [

@@ -313,6 +313,7 @@ def test_a_signal_is_a_commands_status_and_a_sentence_whatever_breaks_by_it(
             raise PipelineError("the JVM does not answer") from None
 
     monkeypatch.setattr(command, "_run", interrupted)
+    monkeypatch.setattr(preflight, "check_values", lambda *_: None)
     monkeypatch.setattr(preflight, "check", lambda *_: None)
     before = signal.getsignal(number)
     status = command.main(["pipeline", "check-history", "--path", "x"])
@@ -337,6 +338,7 @@ def test_who_is_interrupted_in_a_transaction_says_how_to_read_the_topic(
         yield {}
 
     monkeypatch.setattr(command, "_run", interrupted)
+    monkeypatch.setattr(preflight, "check_values", lambda *_: None)
     monkeypatch.setattr(preflight, "check", lambda *_: None)
     monkeypatch.setattr(command, "given_to", lambda *_: given)
     words = [word for option in command.BY_NAME[step].options if option.required

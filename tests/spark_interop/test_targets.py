@@ -174,6 +174,9 @@ class Checkpoint:
     def exists(self, name: str) -> bool:
         return name in self.files
 
+    def list(self, name: str) -> dict[str, int]:
+        return {each: 0 for each in self.files if each.startswith(f"{name}/")}
+
     def read(self, name: str) -> str:
         return self.files[name]
 

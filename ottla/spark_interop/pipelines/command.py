@@ -118,13 +118,17 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
     is_file = options.command == "run"
     reports: list[dict[str, Any]] = []
     todo: list[tuple[Step, dict[str, Any]]] = []
+    reads_line = True       # whether an error is one of the command line
     try:
+        check_start(options.master, options.memory)
         if is_file:
+            reads_line = False
             todo = steps.load_file(options.file, options.bootstrap)
         else:
             step = BY_NAME[options.command]
             todo = [(step, given_to(step, options))]
-        check_start(options.master, options.memory)
+        preflight.check_values(todo, options.file if is_file else None)
+        reads_line = False
         if options.jars and not jar_directory(options.jars).is_dir():
             raise PipelineError(
                 f"--jars {options.jars}: no such directory; name a directory that has the"
@@ -153,6 +157,10 @@ def _main(options: argparse.Namespace, interrupts: Interrupts) -> int:
         text = str(error)
         if isinstance(error, WrongOption) and not is_file:
             text = error.with_flags()
+        if reads_line:
+            name = f"ottla pipeline {options.command}"
+            print(f"{name}: {text}; see {name} --help", file=sys.stderr)
+            return 2
         print(f"ottla pipeline: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as ended:

@@ -80,9 +80,7 @@ def mirror(
         kept = there.settings(target)["retention.ms"].value
         there.create(f"{target}.offsets", 1, {"retention.ms": kept})
         into = transactional.begun_with(into)
-        if not allow_gaps:
-            targets.refuse_unread(here, topic, into, place)
-        starting = _starting(here, topic, into)
+        starting = _starting(here, topic, into, None if allow_gaps else place)
         table.claim(place, claimed, into)
         report: dict[str, Any] = {"written": 0, "already_there": 0, "left_out": 0, "restamped": 0}
         stream = _stream(spark, here, topic, starting, records_per_batch, allow_gaps)
@@ -179,8 +177,13 @@ def _lag(here: Cluster, topic: str, checkpoint: Files) -> dict[int, int]:
     return {p: end - done.get(str(p), 0) for p, end in sorted(ends.items())}
 
 
-def _starting(here: Cluster, topic: str, into: transactional.Destination) -> str:
-    """Where a mirror without a checkpoint begins: at its progress, but not before the log start."""
+def _starting(
+    here: Cluster, topic: str, into: transactional.Destination, checkpoint: Files | None
+) -> str:
+    """Where a mirror without a checkpoint begins: at its progress, but not before the log start.
+    If `checkpoint` is given, raises DataLost as `targets.refuse_unread` does."""
+    if checkpoint is not None:
+        targets.refuse_unread(here, topic, into, checkpoint)
     done = transactional.begin(into).positions
     starts = here.starts(topic)
     return offsets_json(topic, {p: max(done.get(p, 0), start) for p, start in starts.items()})

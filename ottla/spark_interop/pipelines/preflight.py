@@ -62,14 +62,26 @@ class Made:
     reached: set[str] = field(default_factory=set)
 
 
+def check_values(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> None:
+    """Raises PipelineError for the first step with a wrong option. Looks at the options alone. If
+    `where`, the name of the file of steps, is given, the error also names the file and the step's
+    number."""
+    _check_all(todo, where, _check_values)
+
+
 def check(todo: list[tuple[Step, dict[str, Any]]], where: str | None = None) -> None:
-    """Raises PipelineError for the first step that cannot run. If `where`, the name of the file of
-    steps, is given, the error also names the file and the step's number."""
+    """Raises PipelineError for the first step that cannot run; `where` is that of `check_values`,
+    which is called first."""
+    _check_all(todo, where, _check_files, _check_formats, _check_step)
+
+
+def _check_all(
+    todo: list[tuple[Step, dict[str, Any]]], where: str | None,
+    *checks: Callable[[Step, Mapping[str, Any], Made], None],
+) -> None:
+    """Each check covers all steps before the next check begins: a missing file of the last step is
+    reported before a missing topic of the first."""
     made = Made()
-    checks: tuple[Callable[[Step, Mapping[str, Any], Made], None], ...] = (
-        _check_values, _check_files, _check_formats, _check_step)
-    # Each check covers all steps before the next check begins: a wrong value in the last step is
-    # reported before a missing file or topic of the first.
     for check_one in checks:
         for number, (step, given) in enumerate(todo, 1):
             try:

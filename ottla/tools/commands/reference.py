@@ -28,8 +28,9 @@ Only the broker knows which settings and values it accepts: if it refuses one, t
 Commands that change something have `--dry-run`. A command asks for confirmation if its changes
 cannot be undone; if standard input is not a terminal, it needs `--yes` instead. After Ctrl-C or
 SIGTERM every command ends cleanly, with status 130 or 143. For `server start`, `cluster start` and
-`console`, a signal is the normal end: their status is then 0. `ottla kcat` and the commands with
-Kafka's names have the exit statuses of kcat and of Kafka's tools.
+`console`, a signal is the normal end: their status is then 0. If the reader of a command's output
+closes the pipe, as `head -1` does, the command ends without a message, with status 1. `ottla kcat`
+and the commands with Kafka's names have the exit statuses of kcat and of Kafka's tools.
 
 `--output` (`-o`) chooses the format everywhere. A time is `@2026-01-31T12:00:00` or
 `@MILLISECONDS`; the `@` may be left out where only a time is possible. Durations and sizes take

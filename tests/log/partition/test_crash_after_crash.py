@@ -7,12 +7,14 @@ from base64 import urlsafe_b64encode
 import pytest
 
 from ottla.log.files.flush import FlushTask
+from ottla.log.files.transaction_index import ENTRY
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.loading import LogCheckpoint
 from ottla.log.partition.partition_log import PartitionLog
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
 from tests.log.faulty_disk import FaultyDisk
+from tests.log.partition.foreign_files import marker
 
 CONFIG = LogConfig(segment_ms=1 << 60)
 ID = bytes(range(16))
@@ -139,3 +141,29 @@ def test_a_torn_end_that_recovery_cut_does_not_come_back() -> None:
         log.flush()
         disk.cut_power()
         assert values_of(open_log(disk, log.recovery_point)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_aborted_transactions_before_a_torn_end_stay_known(left: int) -> None:
+    """Otherwise readers of committed records would get the records of these transactions."""
+    disk = FaultyDisk(1)
+    log = open_log(disk)
+    for sequence in range(2):
+        log.append_bytes(
+            batch(b"x", producer_id=1, epoch=0, sequence=sequence, transactional=True), 0)
+        log.append_bytes(marker(1, False), 0)
+    log.append_bytes(batch(b"torn" * 40), 0)
+    file, size = log.segments[0].data_file(), log.segments[0].size
+    file.pwrite(bytes(180), size - 180)
+    file.sync()
+    # Of the file of aborted transactions, not all has reached the medium.
+    index = log.segments[0].path(".txnindex")
+    entries = disk.read_bytes(index)[: left * ENTRY.size]
+    disk.kill()
+    disk.unlink(index)
+    if left:
+        disk.write_atomically(index, entries)
+    checkpoint = LogCheckpoint(aborted_sizes={})        # it distrusts no index
+    log = PartitionLog.open(disk, FakeClock(), "/data/events-0", CONFIG, checkpoint=checkpoint)
+    assert log.log_end_offset == 4
+    assert [each[:3] for each in log.aborted_transactions(0, 4)] == [(1, 0, 1), (1, 2, 3)]

@@ -2,7 +2,7 @@
 
     ROOT/data/…                       Parquet files, in directories or not
     ROOT/_ottla/table.json            the table's topic and cluster, the version of this layout
-    ROOT/_ottla/notes/NAME.json       facts that were learned later, such as targets' ids
+    ROOT/_ottla/notes/NAME.json       notes of later runs, such as the ids of topics that they write
     ROOT/_ottla/commits/NNNNNNNN.json what one batch or compaction added and removed
     ROOT/_ottla/staging/              files that are being written
     ROOT/_ottla/writer.lock           locked by the one writer (on local disks; see `Files.lock`)

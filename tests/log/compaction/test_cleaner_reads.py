@@ -1,4 +1,4 @@
-"""A cleaner's reads and large batches are tasks for a thread.
+"""A cleaner leaves its reads, and the work on large batches, to a thread, as tasks.
 
 If such a task fails, the log stays unchanged.
 """

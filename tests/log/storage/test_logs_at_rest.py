@@ -112,7 +112,7 @@ def test_a_start_looks_at_no_log_that_was_closed_cleanly(stopped: Path) -> None:
 
 
 def test_a_small_log_is_read_once(stopped: Path) -> None:
-    """A consumer of 10,000 such logs waits for each use of the disk."""
+    """One read is enough. More reads would add up for a consumer of 10,000 such logs."""
     disk = CountedDisk()
     storage = start(stopped, disk)
     log = opened(storage)

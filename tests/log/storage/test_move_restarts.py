@@ -54,8 +54,9 @@ def test_an_old_copy_that_comes_back_does_not_win() -> None:
 
 
 def test_a_partition_that_has_moved_away_is_not_missed_where_it_was() -> None:
-    """The former directory still has the record of an earlier move, as it does while a third
-    directory is missing. After a crash, its checkpoint is the one from before the second move."""
+    """Two partitions leave a directory, one after the other. When the process is killed, the
+    directory still has the record of the first move, and a checkpoint that names the second
+    partition."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     for topic in "events", "earlier":

@@ -92,8 +92,8 @@ def test_nobody_leads_and_no_ids_are_given_before_all_brokers_have_reported() ->
 
 
 def test_epochs_and_ids_go_on_above_the_highest_of_all_logs() -> None:
-    """The same backup is restored several times. Each time, the logs have the epoch and the ids
-    that were assigned after the restore before."""
+    """The same backup is restored several times. At each restore, the logs have the epoch and
+    the ids that were assigned after the previous restore."""
     held, before = HELD, HELD
     for _ in range(3):
         image = backup()

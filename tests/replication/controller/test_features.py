@@ -1,4 +1,4 @@
-"""Levels of features: all updates of a request are made or none; a level of 0 is remembered."""
+"""Levels of features: all updates of a request are made, or none is; a level of 0 is remembered."""
 
 from __future__ import annotations
 

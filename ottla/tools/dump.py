@@ -7,6 +7,7 @@ tool ignores, are printed in the same style. The reference is the output of Kafk
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -168,6 +169,19 @@ def run(options: Namespace) -> int:
     if options.as_kafka or not findings.damaged:
         return status
     for path in findings.damaged:
-        print(f"ottla log dump: {path} is damaged; to see what to do: ottla log verify"
-              f" {quote(path.rpartition('/')[0] or '.')}", file=sys.stderr)
+        print(f"ottla log dump: {path} is damaged{advice(path)}", file=sys.stderr)
     return 1
+
+
+def advice(path: str) -> str:
+    """The end of the message about a damaged file; "" if `ottla log verify` would refuse the file's
+    directory, as for a copy in /tmp."""
+    from ottla.log.storage.log_directory import META
+    from ottla.tools.verify import is_partition
+
+    directory = os.path.dirname(path) or "."
+    try:
+        accepted = os.path.exists(os.path.join(directory, META)) or is_partition(directory)
+    except OSError:                         # the directory cannot be listed
+        return ""
+    return f"; to see what to do: ottla log verify {quote(directory)}" if accepted else ""

@@ -1,7 +1,9 @@
 """The lines of `ottla log dump` for the two indexes of a segment, and their checks.
 
 While Kafka has an index file open, the file has its maximum size, with zeros after its entries. So
-after the first entry, an entry with relative offset 0 marks the end.
+after the first entry, an entry with relative offset 0 marks the end. If the first entry is all
+zeros, it may be an entry, or the file may have none. Kafka's tool prints and compares it in both
+cases. Here it is printed and compared too, but if it does not fit its batch, this is no damage.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 NO_TIMESTAMP = -1
+ZEROS = (0, 0)
 
 
 def base_offset_of(path: str) -> int:
@@ -81,13 +84,16 @@ def dump_index(path: str, options: Namespace, findings: DumpFindings) -> Iterato
         yield f"{path} passed sanity check."
         return
     mismatches = {}
+    damaged = False
     for relative, position in used(entries, 0):
+        zeros = (relative, position) == ZEROS
         batch = batch_at(log, position, options.max_message_size)
-        if batch is None:
+        if batch is None and not zeros:
             raise ValueError(
                 f"{path} points to byte {position} of {log}, but no batch begins there")
-        if batch.last_offset != base + relative:
+        if batch is not None and batch.last_offset != base + relative:
             mismatches[base + relative] = batch.last_offset
+            damaged = damaged or not zeros
         if not options.verify_index_only:
             yield f"offset: {base + relative} position: {position}"
     if mismatches:
@@ -95,8 +101,9 @@ def dump_index(path: str, options: Namespace, findings: DumpFindings) -> Iterato
             f"  Index offset: {offset}, log offset: {found}"
             for offset, found in sorted(mismatches.items(), reverse=True)
         ]
-        findings.damage(
-            path, "\n".join([f"Mismatches in :{os.path.abspath(path)}", *lines]))
+        findings.tell("\n".join([f"Mismatches in :{os.path.abspath(path)}", *lines]))
+    if damaged:
+        findings.damage(path)
 
 
 def batch_at(log: str, position: int, size_max: int) -> Batch | None:
@@ -125,19 +132,21 @@ def dump_time_index(path: str, options: Namespace, findings: DumpFindings) -> It
     except FileNotFoundError:
         positions = []                  # Ottla's small segments have no index
     faults = TimeIndexFaults(os.path.abspath(path))
-    previous = NO_TIMESTAMP
+    previous, damaged = NO_TIMESTAMP, False
     for timestamp, relative in used(entries, 1):
         at = bisect_right(positions, relative, key=lambda entry: entry[0])
         start = positions[at - 1][1] if at else 0
         batch = next(
             (b for _, b in read_batches(log, None, start) if b.last_offset >= base + relative), None
         )
-        faults.compare(timestamp, base + relative, batch, previous)
+        fits = faults.compare(timestamp, base + relative, batch, previous)
+        damaged = damaged or not (fits or (timestamp, relative) == ZEROS)
         if not options.verify_index_only:
             yield f"timestamp: {timestamp} offset: {base + relative}"
         previous = timestamp
-    if texts := faults.texts():
-        findings.damage(path, *texts)
+    findings.tell(*faults.texts())
+    if damaged:
+        findings.damage(path)
 
 
 class TimeIndexFaults:
@@ -149,11 +158,12 @@ class TimeIndexFaults:
         self.out_of_order: list[tuple[int, int]] = []
         self.not_found: list[tuple[int, int]] = []
 
-    def compare(self, timestamp: int, offset: int, batch: Batch | None, previous: int) -> None:
-        """Compares an entry with the first batch that ends at the entry's offset or later."""
+    def compare(self, timestamp: int, offset: int, batch: Batch | None, previous: int) -> bool:
+        """Compares an entry with the first batch that ends at the entry's offset or later. Returns
+        whether the entry fits."""
         if batch is None or batch.last_offset != offset:
             self.not_found.append((offset, -1 if batch is None else batch.last_offset))
-            return
+            return False
         newest = batch.max_timestamp
         if batch.timestamp_type != 1:
             newest = max((record.timestamp for record in batch.records()), default=NO_TIMESTAMP)
@@ -161,6 +171,7 @@ class TimeIndexFaults:
             self.mismatches.append((timestamp, newest))
         if previous >= timestamp:
             self.out_of_order.append((timestamp, previous))
+        return newest == timestamp > previous
 
     def texts(self) -> list[str]:
         """The report, in Kafka's words."""

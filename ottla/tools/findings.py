@@ -33,6 +33,10 @@ class DumpFindings:
     damaged: dict[str, None] = field(default_factory=dict)
     """The damaged files. Offsets that are not consecutive are no damage: compaction leaves gaps."""
 
+    def tell(self, *texts: str) -> None:
+        """Adds texts that do not mark a file as damaged."""
+        self.texts += texts
+
     def damage(self, path: str, *texts: str) -> None:
         """Marks a file as damaged, and adds texts about the damage. No text is needed if a line
         that is printed about the file already shows the damage."""

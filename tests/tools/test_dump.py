@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.tools.dump import advice
 from ottla.tools.kafka_names.main import main
 from ottla.wire.legacy import down_convert
 from ottla.wire.messages import (
@@ -21,6 +22,7 @@ from ottla.wire.records import Record, build_batch
 from tests.tools.logs import NOW_MS, open_log, run, some, write_log
 
 FIRST, SECOND = f"{0:020d}", f"{3:020d}"
+ADVICE = "; to see what to do: ottla log verify "
 Capture = pytest.CaptureFixture[str]
 
 
@@ -190,6 +192,78 @@ def test_the_status_tells_a_damaged_file_from_a_sound_one(tmp_path: Path, capsys
             assert main("kafka-dump-log", [*words[:-1], "--files", words[-1]]) == 0
             assert "is damaged" not in capsys.readouterr().err
         path.write_bytes(sound)
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_zeros_that_kafka_allocated_in_advance_are_no_damage(
+    tmp_path: Path, capsys: Capture, kind: str
+) -> None:
+    """Kafka's tool also compares the first of these entries, and prints the same text."""
+    log = open_log(tmp_path)
+    log.append_bytes(some(b"a", b"b"), 0)
+    log.append_bytes(some(b"c"), 0)
+    log.close()
+    path = tmp_path / "t-0" / f"{FIRST}.{kind}"
+    sound = path.read_bytes()
+    zeros = bytes(len(sound) * 12)
+    path.write_bytes(zeros)
+    assert run("dump", path) == 0
+    seen = capsys.readouterr()
+    assert len(seen.out.splitlines()) == 2 and "is damaged" not in seen.err
+    assert {
+        "index": f"Mismatches in :{path}\n  Index offset: 0, log offset: 1\n",
+        "timeindex": "The following indexed offsets are not found in the log.\n"
+        "Indexed offset: 0, found log offset: 1\n",
+    }[kind] == seen.err
+    assert run("verify", tmp_path / "t-0") == 0
+    path.write_bytes(sound + zeros)
+    assert run("dump", path) == 0
+    capsys.readouterr()
+    wrong = {"index": b"\0\0\0\2\0\0\0\0", "timeindex": bytes(11) + b"\1"}[kind]
+    path.write_bytes(bytes(len(wrong)) + wrong + zeros)     # a later entry is still damage
+    assert run("dump", path) == 1
+    assert f"{path} is damaged" in capsys.readouterr().err
+    path.write_bytes(zeros)
+    path.with_suffix(".log").write_bytes(b"")               # Kafka has just begun the segment
+    assert run("dump", path) == 0
+    assert "is damaged" not in capsys.readouterr().err
+
+
+def test_under_kafkas_name_only_a_file_that_cannot_be_read_to_its_end_gives_status_1(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = write_log(tmp_path) / f"{FIRST}.log"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:62] + bytes([whole[62] ^ 1]) + whole[63:])
+    assert main("kafka-dump-log", ["--files", str(path)]) == 0
+    path.write_bytes(whole[:8] + bytes(4) + whole[12:])
+    assert main("kafka-dump-log", ["--files", str(path)]) == 1
+    assert "a batch declares 0 bytes" in capsys.readouterr().err
+
+
+def test_a_damaged_copy_gets_no_advice_that_verify_would_refuse(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_log(tmp_path / "data") / f"{FIRST}.log"
+    copy = tmp_path / "0.log"
+    copy.write_bytes(source.read_bytes()[:-1])
+    assert run("dump", copy) == 1
+    assert capsys.readouterr().err == f"ottla log dump: {copy} is damaged\n"
+    assert run("verify", tmp_path) == 2                     # it would be of no use here
+    (tmp_path / "meta.properties").touch()
+    assert run("dump", copy) == 1
+    assert capsys.readouterr().err.endswith(f"is damaged{ADVICE}{tmp_path}\n")
+    source.write_bytes(copy.read_bytes())
+    monkeypatch.chdir(source.parent)
+    assert run("dump", source.name) == 1
+    assert capsys.readouterr().err == f"ottla log dump: {source.name} is damaged{ADVICE}.\n"
+
+
+def test_the_directory_of_a_file_directly_below_the_root_is_the_root(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.listdir", lambda path: [f"{FIRST}.log"] if path == "/" else [])
+    assert advice(f"/{FIRST}.log") == f"{ADVICE}/"
 
 
 def test_gaps_between_offsets_are_no_damage(tmp_path: Path, capsys: Capture) -> None:

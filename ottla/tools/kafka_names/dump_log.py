@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def run(options: Options) -> int:
-    """Passes the whole command line to `ottla log dump`. Damage does not change the status, as in
-    Kafka's tool."""
+    """Passes the whole command line to `ottla log dump`. As in Kafka's tool, the status is 0
+    for a damaged file that could be read to its end."""
     options.needs("files")
     options.only_flags()                # `ottla log dump` would treat other words as files
     return log_command.main(["log", "dump", *options.arguments], as_kafka=True)

@@ -113,10 +113,12 @@ async def serve(target: Target, options: Options, with_parent: bool) -> int:
         service = Service(target, options)
     except (OSError, sqlite3.Error) as failed:
         why = failed.strerror if isinstance(failed, OSError) else failed
-        raise ClientError(
-            f"--history {options.history}: {why}; name a file that the console may create, or one"
-            " that it has created"
-        ) from failed
+        step = (
+            "end the other console that uses it, or name another file"
+            if getattr(failed, "sqlite_errorname", "") == "SQLITE_BUSY"
+            else "name a file that the console may create, or one that it has created"
+        )
+        raise ClientError(f"--history {options.history}: {why}; {step}") from failed
     scheme = "https" if service.secure else "http"
     address = f"{scheme}://{show_address((options.host, sock.getsockname()[1]))}"
 

@@ -281,20 +281,28 @@ class Cluster:
             raise PipelineError(f"topic {topic} at {self.bootstrap}: {refused.str()}")
         return dict(topics[topic].partitions)
 
+    def addresses(self) -> list[tuple[str, str, int]]:
+        """Each address of `bootstrap`, with its host and port. Raises PipelineError for a text that
+        is not an address."""
+        found = []
+        for address in self.bootstrap.split(","):
+            host, _, port = address.strip().rpartition("://")[2].rpartition(":")
+            if not host or not port.isdecimal() or int(port) > 65535:
+                raise PipelineError(f"{address!r} is not an address: write host:port")
+            found.append((address.strip(), host.strip("[]"), int(port)))
+        return found
+
     def reach(self) -> None:
         """Tries the addresses in turn until one accepts a connection. Raises NoBroker if none does,
         PipelineError for a text that is not an address. It only connects, and does not log in as
         `meet` does, so it may be called every few seconds."""
         reasons, refused = [], True
-        for address in self.bootstrap.split(","):
-            host, _, port = address.strip().rpartition("://")[2].rpartition(":")
-            if not host or not port.isdigit() or int(port) > 65535:
-                raise PipelineError(f"{address!r} is not an address: write host:port")
+        for address, host, port in self.addresses():
             try:
-                socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+                socket.create_connection((host, port), CONNECT_SECONDS).close()
                 return
             except OSError as error:
-                reasons.append(f"{address.strip()}: {network_reason(error)}")
+                reasons.append(f"{address}: {network_reason(error)}")
                 refused &= isinstance(error, ConnectionRefusedError)
         raise NoBroker(
             f"no broker answers at {self.bootstrap} ({'; '.join(reasons)}): check the address"

@@ -38,8 +38,9 @@ class Format:
 
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
-            raise PipelineError(
-                f"{self.name!r} is not a format; the formats are {', '.join(FORMATS)}")
+            raise WrongOption(
+                f"{self.name!r} is not valid for `format`: the formats are {', '.join(FORMATS)}",
+                "format")
         if self.name in ("raw", "text") and (self.schema or self.schemas):
             raise WrongOption(
                 f"the format {self.name} has no schema: leave out `schema` and `schemas`",

@@ -117,7 +117,7 @@ def test_without_a_checkpoint_a_pipeline_does_not_skip_deleted_records(
         [done] = deleted.values()
         done.result(30)
         if lost:
-            with pytest.raises(DataLost, match=rf"offsets 4 to 6 of partition 0 of {source} were "):
+            with pytest.raises(DataLost, match=f"offsets 4 to 6 of partition 0 of {source} were"):
                 check()
         else:
             check()

@@ -297,6 +297,9 @@ def test_a_jvm_that_cannot_start_is_not_started(
     ("replay --topic t --path {new} --since yesterday", 2), ("replay --topic t --path {new}", 1),
     ("dead-letter --topic t --to t --dead-letters b --checkpoint {new}", 2),
     ("run {new}", 1), ("run {new} --memory lots", 2),
+    ("archive --topic t --path {new} -b a:b:c", 2),
+    ("windows --topic t --path {new} --window 1day --aggregates n=count(*) --time-column t", 2),
+    ("slice --topic t --format xml", 2), ("slice --topic t --format json", 2),
 ])  # fmt: skip
 def test_only_an_error_of_the_command_line_alone_has_status_2(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, status: int

@@ -27,7 +27,6 @@ from ottla.spark_interop.spark_session import (
 )
 from ottla.wire.wording import counted
 
-ADDRESSES = ("bootstrap", "source", "destination")
 WITHOUT_PROGRESS = {"compact", "check-history"}
 IN_TRANSACTIONS = (
     "To read the topic that this command writes to, use isolation.level=read_committed (`ottla"
@@ -208,7 +207,7 @@ def _logged_in(
         (
             step,
             given
-            | {k: Cluster.from_file(given[k], config) for k in ADDRESSES
+            | {k: Cluster.from_file(given[k], config) for k in preflight.ADDRESSES
                if isinstance(given.get(k), str)},
         )
         for step, given in todo
@@ -227,7 +226,8 @@ def _run(
         show = False if options.quiet else None
         # If the brokers became unreachable after the checks, wait for them, as during a run.
         given = given | {
-            name: Cluster.of(given[name]).patient() for name in ADDRESSES if given.get(name)
+            name: Cluster.of(given[name]).patient()
+            for name in preflight.ADDRESSES if given.get(name)
         }
         clock: AbstractContextManager[None] = nullcontext()
         if step.name in WITHOUT_PROGRESS:

@@ -39,6 +39,7 @@ from ottla.spark_interop.value_format import Format
 
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
 READERS = {"compact", "verify", "replay"}  # steps that need an archive at their path
+ADDRESSES = ("bootstrap", "source", "destination")
 INTERVALS = ("window", "slide", "watermark", "every")
 UNITS = {
     "interval", "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
@@ -95,7 +96,7 @@ def _check_all(
 def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
     if given.get("topic") and (given.get("format") or step.name == "windows"):
         _format_of(given).at(given["topic"])    # loads schemas from their directory or registry
-    for name in ("bootstrap", "source", "destination"):
+    for name in ADDRESSES:
         if given.get(name):
             cluster = Cluster.of(given[name])
             if cluster.bootstrap not in made.reached:
@@ -139,6 +140,11 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
         duration_ms(given["lateness"])
     if (check_options := CHECKS.get(step.name)) is not None:
         check_options(**{name: given.get(name) for name in signature(check_options).parameters})
+    if given.get("format") or step.name == "windows":
+        _format_of(given)
+    for name in ADDRESSES:
+        if given.get(name):
+            Cluster.of(given[name]).addresses()
 
 
 def _check_formats(step: Step, given: Mapping[str, Any], _: Made) -> None:

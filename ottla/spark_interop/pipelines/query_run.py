@@ -36,7 +36,7 @@ ENDING = "Spark is ending the query; while no broker answers, this takes up to h
 IDLE = "(no new records yet)"
 CUT = "(interrupted: one more batch may be stored)"
 LOST = "Some data may have been lost"
-# Advice after lost records: RUN_AGAIN is for runs without a checkpoint, ALLOW_GAPS for the others.
+# Advice after lost records: RUN_AGAIN is for pipelines without a checkpoint, ALLOW_GAPS for others.
 RUN_AGAIN = "Run the same command again: it reads the remaining records"
 ALLOW_GAPS = "To continue with the remaining records, run it again with allow_gaps (--allow-gaps)"
 # Errors that end a query. The key is a text that the error or one of its causes contains; the value
@@ -66,7 +66,8 @@ CAUSES = {
 
 
 # One of our errors that passed through a Python worker or a callback of the JVM.
-OURS = re.compile(r"\b(PipelineError|DataLost|BadRecord|NoBroker|SparkUnavailable): (.+)")
+OURS = re.compile(
+    r"\b(PipelineError|WrongOption|DataLost|BadRecord|NoBroker|SparkUnavailable): (.+)")
 TRACEBACK = "Traceback (most recent call last):"
 RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)(?:: (.*))?$")  # a traceback's last line
 CAUSED = re.compile(r"^(?:Caused )?(?:by)?: (?:[a-z_]\w*\.)+(\w+): (.+)$", re.M)

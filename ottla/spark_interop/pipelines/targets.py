@@ -135,8 +135,9 @@ def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> Re
 def refuse_unread(
     cluster: Cluster, topic: str, into: transactional.Destination, checkpoint: Readable
 ) -> None:
-    """Raises DataLost if a run without a checkpoint would continue after offsets that were deleted
-    from the topic before any run read them. With a checkpoint, Spark notices such a gap itself."""
+    """Raises DataLost if a run without a checkpoint would continue after deleted offsets that
+    perhaps no run has read. Positions tell only of written records: an earlier run may have read
+    aborted records or markers after them. With a checkpoint, Spark notices such a gap itself."""
     if query_run.newest(checkpoint, "", "offsets") is not None:
         return
     done, starts = transactional.begin(into).positions, cluster.starts(topic)
@@ -145,7 +146,7 @@ def refuse_unread(
         number, at, start = gaps[0]
         more = f" (and of {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
         raise DataLost(
-            f"the offsets {at} to {start - 1} of partition {number} of {topic}{more} were deleted"
-            " before this pipeline read them, and its checkpoint, which would tell whether they"
-            f" had records, is missing. {query_run.ALLOW_GAPS}"
+            f"the offsets {at} to {start - 1} of partition {number} of {topic}{more} were deleted,"
+            " and this pipeline may not have read them: its checkpoint, which would tell, is"
+            f" missing. {query_run.ALLOW_GAPS}"
         )

@@ -65,8 +65,8 @@ TAKEN = {"generation": 4, "members": 2}
     ("rebalanced", {**TAKEN, "took_ms": 1999, "last": "x", "joined_ms": 1000, "leader": "l"},
      "the rebalance to generation 4 with 2 members took 2 s; member x came last after 1 s"),
     ("rebalanced", {**TAKEN, "took_ms": 2000, "last": "x", "joined_ms": 1000, "leader": "l"},
-     "the rebalance to generation 4 with 2 members took 2 s; member x came last after 1 s; its"
-     " leader l took 1 s to assign"),
+     "the rebalance to generation 4 with 2 members took 2 s; member x came last after 1 s; the"
+     " group's leader l took 1 s to assign"),
     ("rebalanced", {**TAKEN, "members": 1, "took_ms": 7, "last": "x"},
      "the rebalance to generation 4 with 1 member took 7 ms"),
     ("emptied", {}, "the last member is gone: the group is empty"),

@@ -57,8 +57,8 @@ def consume(options: Namespace) -> None:
             print_records(cluster, wanted, properties, show, line.add)
         finally:
             line.clear()
-    if options.count is None or wanted.taken < options.count:
-        say_what_is_open(wanted, written)
+        if options.count is None or wanted.taken < options.count:
+            say_what_is_open(cluster, wanted, written)
 
 
 def choose_output(options: Namespace) -> None:
@@ -146,11 +146,19 @@ def high_watermarks(cluster: ClusterClient, options: Namespace) -> dict[Place, i
     return offsets.required(cluster, dict.fromkeys(places_of(cluster, asked), LATEST))
 
 
-def say_what_is_open(wanted: Reading, written: dict[Place, int]) -> None:
-    """Reports on stderr the offsets that an open transaction withholds from this reader."""
+def say_what_is_open(
+    cluster: ClusterClient, wanted: Reading, written: dict[Place, int]
+) -> None:
+    """Reports on stderr the offsets that an open transaction withholds from this reader, or from
+    the other members of its group."""
+    ends = wanted.group_ends or wanted.ends or {}
+    starts = wanted.starts
+    if wanted.group and any(end < written.get(place, 0) for place, end in ends.items()):
+        committed = groups.committed(cluster, wanted.group)
+        starts = {place: offset for place, (offset, _) in committed.items()} | wanted.reached
     held: dict[Place, int] = {}
-    for place, end in sorted((wanted.group_ends or wanted.ends or {}).items()):
-        begin = wanted.starts.get(place, wanted.start)
+    for place, end in sorted(ends.items()):
+        begin = starts.get(place, wanted.start)
         if begin == LATEST and not wanted.group:        # this reader begins after them
             continue
         if max(begin, end) < written.get(place, 0) and place not in wanted.finished:

@@ -82,6 +82,8 @@ class Reading:
     """How many records were printed."""
     finished: set[Place] = field(default_factory=set)
     """Partitions that have reached `until`."""
+    reached: dict[Place, int] = field(default_factory=dict)
+    """At the end, the reader's position in each of its partitions."""
 
     @property
     def is_member(self) -> bool:
@@ -115,6 +117,7 @@ def print_records(
                 printer.end()
             interrupts.check()
     finally:
+        wanted.reached = {place: at for place, at in consumer.positions.items() if at >= 0}
         consumer.close()
 
 

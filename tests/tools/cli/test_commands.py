@@ -212,6 +212,10 @@ def test_a_reader_says_at_the_end_what_an_open_transaction_withholds(ottla: Ottl
         done = ottla(f"consume withheld -e --committed {others}")
         assert done == (0, printed, ""), f"{others}: this reader would not get the records anyway"
     assert ottla("consume withheld -e").err == ""
+    ottla.ok("group reset withheld-end --to end --topic withheld --yes")
+    for more in ("", "--partition 0", "--dry-run"):
+        done = ottla(f"consume withheld -e --committed --group withheld-end {more}")
+        assert done == (0, "", ""), f"{more}: the group begins after the open transaction"
     producer.abort_transaction(30)
 
 

@@ -64,6 +64,9 @@ class Parser(argparse.ArgumentParser):
 
     _given: Sequence[str] = ()
     """The command line, for error messages."""
+    explain_extra: Callable[[str, argparse.Namespace], str] | None = None
+    """Returns the text that an error appends about an extra word, or "". The namespace has the
+    values that were recognized."""
 
     @property
     def flags(self) -> Mapping[str, argparse.Action]:
@@ -84,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         self._given = args
         chosen, unknown = super().parse_known_args(args, namespace)
         if unknown and not self._take_more(chosen, unknown):
-            self.error(self._unrecognized(unknown))
+            self.error(self._unrecognized(unknown, chosen))
         return chosen, []
 
     def _take_more(self, chosen: argparse.Namespace, words: Sequence[str]) -> bool:
@@ -99,8 +102,10 @@ class Parser(argparse.ArgumentParser):
         setattr(chosen, many[-1].dest, [*getattr(chosen, many[-1].dest), *more])
         return True
 
-    def _unrecognized(self, words: Sequence[str]) -> str:
-        from ottla.client.other_words import meant, ours, with_flag
+    def _unrecognized(
+        self, words: Sequence[str], chosen: argparse.Namespace | None = None
+    ) -> str:
+        from ottla.client.other_words import meant, ours
         from ottla.client.similar_names import similar
 
         word = next(filter(_is_flag, words), words[0])
@@ -108,8 +113,8 @@ class Parser(argparse.ArgumentParser):
         value = value or next(iter(words[words.index(word) + 1:]), "")
         near = (ours(flag, self.flags, value) or similar(flag, self.flags)
                 or ours(meant(flag), self.flags, value))
-        if len(words) == 1 and not _is_flag(word):
-            near = with_flag(self.prog, word, self.flags) or near
+        if len(words) == 1 and not _is_flag(word) and chosen and self.explain_extra:
+            near = self.explain_extra(word, chosen) or near
         return f"unrecognized arguments: {' '.join(words)}{near}"
 
     def error(self, message: str) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from difflib import get_close_matches
-from shlex import quote
 
 SERVERS = ("--bootstrap-server",)
 BEGINNING = ("--offset beginning", "--to beginning", "--starting earliest")
@@ -105,28 +104,3 @@ def ours(flag: str, known: Mapping[str, argparse.Action], given: str | None = No
             nearest = get_close_matches(given.lower(), choices, 1)
             return f"; similar: {' '.join([text, *nearest])} (known values: {', '.join(choices)})"
     return ""
-
-
-NEEDS_FLAG = {
-    "ottla group reset": "--to",
-    "ottla produce": "--file",
-    "ottla reassign plan": "--without",
-    "ottla topic grow": "--partitions",
-    "ottla topic trim": "--before",
-}
-"""Commands, each with a flag that users forget: they write `ottla topic grow orders 6` instead of
-`ottla topic grow orders --partitions 6`."""
-
-
-def with_flag(command: str, value: str, known: Mapping[str, argparse.Action]) -> str:
-    """Returns "; write it with its flag: --partitions 6" for the value of a forgotten flag. Returns
-    "" if the command has no such flag, or if the flag does not take the value."""
-    if (name := NEEDS_FLAG.get(command, "")) not in known:
-        return ""
-    try:
-        read = known[name].type
-        if callable(read):
-            read(value)
-    except argparse.ArgumentTypeError:
-        return ""
-    return f"; write it with its flag: {name} {quote(value)}"

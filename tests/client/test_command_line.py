@@ -11,8 +11,9 @@ import pytest
 
 from ottla.broker import main as server
 from ottla.client.command_line import Parser, decimal
-from ottla.client.other_words import NEEDS_FLAG, WORDS, meant, ours
+from ottla.client.other_words import WORDS, meant, ours
 from ottla.spark_interop.pipelines import command as pipelines
+from ottla.tools.cli.forgotten_flags import NEEDS_FLAG, with_flag
 from ottla.tools.cli.grammar import parser_of
 from ottla.tools.commands import table
 from ottla.tools.log_command import ACTIONS
@@ -67,7 +68,18 @@ def test_each_word_of_others_leads_to_a_flag_that_a_command_takes() -> None:
 
 def test_each_forgotten_flag_is_a_flag_of_its_command() -> None:
     flags = {parser.prog: parser.flags for parser in PARSERS}
-    assert not [one for one, flag in NEEDS_FLAG.items() if flag not in flags[one]]
+    assert not [one for one, flag in NEEDS_FLAG.items() if flag not in flags[f"ottla {one}"]]
+
+
+def test_a_flag_is_suggested_only_for_a_value_that_its_type_takes() -> None:
+    def odd(text: str) -> int:
+        raise TypeError(text)
+
+    taken = "; write it with its flag: --partitions six"
+    for kind, expected in ((int, ""), (odd, ""), (str, taken)):
+        parser = Parser()
+        parser.add_argument("--partitions", type=kind)
+        assert with_flag("topic grow", "six", parser.flags) == expected, kind
 
 
 def test_every_number_has_a_type_with_a_sentence_of_ours() -> None:

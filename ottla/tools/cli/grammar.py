@@ -135,6 +135,13 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     )
     for flag in [*command.flags, *common_flags(command)]:
         add(parser, flag)
+
+    def explain(word: str, chosen: argparse.Namespace) -> str:
+        from ottla.tools.cli.forgotten_flags import with_flag
+
+        return with_flag(command.words, word, parser.flags, getattr(chosen, "topic", "TOPIC"))
+
+    parser.explain_extra = explain
     return parser
 
 

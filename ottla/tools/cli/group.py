@@ -13,7 +13,7 @@ from ottla.tools.admin import groups, offsets, resets, topics
 from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.offset_text import BEGINNING, END, check_offset
+from ottla.tools.cli.offset_text import BEGINNING, END, check_reset
 from ottla.tools.cli.output import cell, confirm, done, show, table
 from ottla.tools.usage import WrongUsage, check_topic_name
 from ottla.wire.errors import ErrorCode
@@ -22,7 +22,6 @@ from ottla.wire.wording import counted
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
 
-WORDS = ("beginning", "end")
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -165,7 +164,7 @@ def planned(
     flag: str = "--to",
 ) -> dict[Place, int]:
     """The new offset of each partition, according to `to`, the value of the flag `flag`."""
-    check_offset(to, flag, WORDS, "+-")
+    check_reset(to, flag)
     if to in BEGINNING:
         return resets.to_end(cluster, places, EARLIEST)
     if to in END:
@@ -198,7 +197,7 @@ def check_inactive(cluster: ClusterClient, group_id: str) -> None:
 def reset(options: Namespace) -> None:
     if not options.to:
         raise WrongUsage("--to is required: give beginning, end, N, +N, -N or @TIME")
-    check_offset(options.to, "--to", WORDS, "+-")
+    check_reset(options.to)
     for text in options.topic:
         name, colon, listed = text.partition(":")
         if colon and not all(is_number(part, INT32_MOST) for part in listed.split(",")):

@@ -29,6 +29,19 @@ def check_offset(text: str, flag: str, words: tuple[str, ...], signs: str = "-")
     number_of(text, flag)
 
 
+def check_reset(text: str, flag: str = "--to") -> None:
+    """Checks where `ottla group reset` moves committed offsets. Raises WrongUsage."""
+    check_offset(text, flag, ("beginning", "end"), "+-")
+
+
+def check_before(text: str) -> None:
+    """Checks the value of --before of `ottla topic trim`. Raises WrongUsage."""
+    if text != "end" and not text.isdecimal():
+        raise WrongUsage(f"--before {text}: expected an offset or 'end'")
+    if text != "end":
+        number_of(text, "--before")
+
+
 def number_of(text: str, flag: str) -> int:
     """Parses an offset, or a distance between offsets. Raises WrongUsage for a number above the
     highest offset."""

@@ -13,7 +13,7 @@ from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.admin.uuids import show_uuid
 from ottla.tools.cli.bootstrap import connect
 from ottla.tools.cli.moments import milliseconds
-from ottla.tools.cli.offset_text import number_of
+from ottla.tools.cli.offset_text import check_before
 from ottla.tools.cli.output import confirm, done, show
 from ottla.tools.cli.units import as_typed, checked
 from ottla.tools.properties import once
@@ -135,9 +135,8 @@ def trim(options: Namespace) -> None:
         raise WrongUsage(
             "--before is required: give the first offset to keep, or 'end' to delete all records"
         )
-    if options.before != "end" and not options.before.isdecimal():
-        raise WrongUsage(f"--before {options.before}: expected an offset or 'end'")
-    before = -1 if options.before == "end" else number_of(options.before, "--before")
+    check_before(options.before)
+    before = -1 if options.before == "end" else int(options.before)
     with connect(options) as cluster:
         [topic] = known(cluster, [options.topic])
         indexes = [part.index for part in topic.partitions]

@@ -1,8 +1,9 @@
 """How fast are stock clients with either broker?
 
 Each client runs with the same arguments against both brokers in turn, on a new topic each time.
-Data are on tmpfs. With acks=all, Ottla answers before it flushes, as Kafka does. Client and broker
-share the machine, so a rate depends on both: a broker that uses less CPU leaves more to the client.
+Data are on tmpfs. Ottla runs with `ottla.acks.all.flush=false`: with acks=all it answers before it
+flushes, as Kafka does. Client and broker share the machine, so a rate depends on both: a broker
+that uses less CPU leaves more to the client.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
     results: dict[str, dict[str, list[float]]] = {}
     settings = ("group.initial.rebalance.delay.ms=0",)
     with load.both_brokers(*settings, kafkas_flush=True) as brokers:
-        brokers["ottla"].stop()  # it flushes before it answers, so it is not measured
+        brokers["ottla"].stop()  # this Ottla flushes before it answers: not measured
         for number in range(-1, rounds):  # the first round compiles Kafka's code and is not kept
             for client, (produce, consume) in CLIENTS.items():
                 for size, count in sizes.items():
@@ -155,7 +156,8 @@ def measure(rounds: int, sizes: dict[int, int]) -> dict[str, dict[str, list[floa
 
 
 def led_offset(broker: load.AnyBroker, topic: str) -> int:
-    """The number of records in the topic: they were written to find out whether it has a leader."""
+    """The number of records that are in the topic before the clients write to it. To find out
+    whether the topic has a leader, `load.topic` writes records to Kafka, but none to Ottla."""
     from confluent_kafka import TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "rates"})

@@ -2,8 +2,8 @@
 
 The commands are: commands that need no broker (`--version`, the `--help` of every command), a list
 of the topics of an Ottla broker, and the same list while no broker listens. Every run is a new
-process. The figures are the lowest CPU time and the lowest wall time of several runs; without a
-broker there is one run.
+process. Each command runs several times, and the figures are its lowest CPU time and its lowest
+wall time. Only the lists for which no broker listens run once.
 """
 
 from __future__ import annotations

@@ -176,9 +176,9 @@ def measure_cost(rounds: int, names: list[str]) -> dict[str, dict[str, list[dict
 def measure_neighbour(rounds: int) -> dict[str, list[float]]:
     """Produce to Ottla at a steady rate, alone and beside a compaction, with the scrub enabled.
 
-    Returns the p99 of the produce requests in µs, and the broker's CPU µs per request. The CPU
-    beside a compaction does not include the compaction's own CPU, which an equal compaction has
-    shown before.
+    Returns the p99 of the produce requests in µs, and the broker's CPU µs per request. From the CPU
+    beside a compaction, the compaction's own CPU is subtracted. To learn it, the broker first
+    compacts another topic with as much data while no client produces.
     """
     results: dict[str, list[float]] = {
         name: [] for name in ("p99 alone", "p99 beside", "CPU alone", "CPU beside")

@@ -1,9 +1,10 @@
 """What do many, slow and short connections cost, and how do they affect other clients?
 
-The loads run one after the other. Beside each load, the probe of `fairness` produces a small record
-every 3 ms. The probe's 99th percentile may be at most 1.5 times the value that it had just before
-the load (this is the median of several rounds). The broker's memory must stay within the limits of
-its settings. Data are on tmpfs.
+The loads run one after the other, in several rounds. The probe of `fairness`, which produces a
+small record every 3 ms, runs alone just before each load, and then beside it. For each load, the
+ratio of the probe's 99th percentile beside the load to the one before it may be at most 1.5, in the
+median of the rounds. The broker's memory must stay within the limits of its settings. Data are on
+tmpfs.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def busy(port: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storm(port: int) -> Iterator[None]:
-    """Connections that are opened and closed at once, one after the other."""
+    """Open one connection after the other, and close each as soon as it is open."""
 
     def work(stop: threading.Event) -> None:
         while not stop.is_set():

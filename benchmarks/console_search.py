@@ -176,8 +176,9 @@ def rows_of(found: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
 
 def of_a_search(one: Search) -> str:
     """A search as text: how much it has read of its budget, and why it ended."""
-    return (f"{one['bytes'] >> 20} MiB (limit {one['budget']['bytes'] >> 20}) in"
-            f" {one['seconds']:.0f} s (limit {one['budget']['seconds']}), `{one['ended']}`")
+    return (f"read {one['bytes'] >> 20} MiB (limit {one['budget']['bytes'] >> 20} MiB) in"
+            f" {one['seconds']:.0f} s (limit {one['budget']['seconds']} s),"
+            f" ended: `{one['ended']}`")
 
 
 def main() -> None:
@@ -190,14 +191,16 @@ def main() -> None:
     options = parser.parse_args()
     found = measure(options)
     header = ["what runs beside the client", "p50, ms", "p99, ms", "p99 / p99 alone",
-              "broker, % of a core", "console, % of a core", "up to three of the searches"]
+              "broker, % of a core", "console, % of a core",
+              "searches (equal results once, at most 3)"]
     report.write(
         "How much does a search in the console delay other clients?", "console-search",
         f"The searched topic has {options.gib:g} GiB on disk. A client writes {options.rate:g} "
         "records of 100 B a second to another topic with acks=1, and reads each back; p50 and p99 "
-        "are its times for this. The last column says how much a search read and how long it took. "
-        "Then follows why it ended: `end` means at the end of the topic; `bytes`, `records` or "
-        f"`seconds` means at this limit.\n\n{report.table(header, rows_of(found))}", found)
+        "are its times for this. The last column says how much a search read, how long it took, "
+        "and why it ended. After *ended*, `end` means that the search reached the end of the "
+        "topic; `bytes`, `records` or `seconds` means that it reached this limit."
+        f"\n\n{report.table(header, rows_of(found))}", found)
 
 
 if __name__ == "__main__":

@@ -161,9 +161,9 @@ def measure_many(partitions: int, rounds: int) -> Figures:
 
 
 def all_moved(admin: AdminClient, names: list[str], victim: int) -> bool:
-    """Whether each partition has a leader that is not the victim. librdkafka does not repeat a
-    request at another broker while it waits on the victim's connection, so a request has only one
-    second."""
+    """Whether each partition has a leader that is not the victim. The Metadata request fails after
+    one second, because librdkafka may have sent it to the victim, and would then go on waiting for
+    the victim's reply instead of asking another broker."""
     try:
         return all(leader not in (-1, victim) for leader, _ in states(admin, names, seconds=1))
     except KafkaException:

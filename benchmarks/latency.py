@@ -2,8 +2,9 @@
 
 The load generator (blaster) produces a record every 1 or 100 ms while consumers wait in long polls.
 A latency is the time from sending a record until a consumer receives it. Data are on tmpfs, and the
-brokers take turns. With a thousand consumers of four partitions, a record wakes the consumers of
-its partition. The floor is a server that only writes a record and sends it to these consumers.
+brokers take turns. In the load with a thousand consumers, each consumer reads one of four
+partitions, so a record wakes 250 consumers. The floor is the result with a server that does nothing
+but write the record and send it to these consumers.
 """
 
 from __future__ import annotations

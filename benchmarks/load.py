@@ -46,7 +46,7 @@ def build(peer: Path) -> None:
 
 
 class Bare:
-    """A process of `bare` that serves one topic. Each of these files is one partition."""
+    """A process of `bare` that serves one topic. Each of `files` is one partition."""
 
     def __init__(self, topic: str, files: Sequence[Path]) -> None:
         build(BARE)
@@ -143,11 +143,11 @@ def blast(
     behind: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """Run blaster against a broker; returns its results. To them this adds the share of user time
-    in the broker's CPU time, and the CPU seconds of all other processes.
+    """Run blaster against a broker. Returns blaster's results and two more: the share of user time
+    in the broker's CPU time, and the CPU seconds of all processes except broker and blaster.
 
-    With `core`, broker and blaster run on this core only. `behind` is for a load beside the
-    measured load: this blaster has the lowest priority.
+    With `core`, broker and blaster run on this core only. With `behind`, this blaster has the
+    lowest priority, so that it hardly disturbs another blaster, whose load is measured.
     """
     settings = {"port": broker.port, "topic": name, "pid": broker.pid, **options}
     words: list[str] = []
@@ -160,8 +160,8 @@ def blast(
 
 @contextlib.contextmanager
 def _pinned(pid: int, core: int | None) -> Iterator[None]:
-    """Pin a process, this process, and the processes that this process starts to one core, for the
-    block."""
+    """While the block runs, let three things use one core only: process `pid`, this process, and
+    the processes that this process starts."""
     if core is None:
         yield
         return

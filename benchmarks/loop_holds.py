@@ -4,10 +4,11 @@ A probe in a process of its own asks for the API versions every 2 ms on its own 
 Meanwhile another client sends one large request after another, for example for all offsets of a
 large group, for all groups, or for a timestamp that no index helps to find. The figures are the
 times from the probe's requests to their answers. The loop does the work of these requests in
-slices of 2 ms (`ottla/broker/threads/slices`). If the probe waits longer than a slice plus its wait
-in the first row, where nothing else runs, the loop has done more work in one piece. Data are on
-tmpfs, so that the loop is measured and not the disk.
-`tests/simulation/test_holds.py` counts the same work.
+slices of 2 ms (`ottla/broker/threads/slices`). The first row shows the probe's wait while nothing
+else runs. If the probe waits for more than this plus 2 ms, some work of the loop was not divided
+into slices. Data are on tmpfs, so that the loop is measured and not the disk.
+`tests/simulation/test_holds.py` checks the same without a clock: it estimates the time from counted
+work.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Layout(NamedTuple):
         return [NAMED % number for number in range(self.topics)]
 
     def groups(self, size: int) -> Iterator[dict[str, list[int]]]:
-        """All partitions in groups of `size`; each group has the partitions by topic."""
+        """All partitions, in groups of `size`. A group has the partitions' indexes by topic."""
         group: dict[str, list[int]] = {}
         count = 0
         for name in self.names():

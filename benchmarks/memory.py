@@ -22,8 +22,8 @@ SPARE = 4 << 30  # left free for everything else
 
 @contextlib.contextmanager
 def kept(size: int) -> Iterator[None]:
-    """Make the host provide about `size` bytes, and hold one page of each PIECE of them for the
-    block.
+    """Make the host provide about `size` bytes of memory. While the block runs, hold one page in
+    each PIECE of this memory.
 
     The other pages are free for other use, but never in one piece that the host could take back.
     They cannot become huge pages either; neither broker uses huge pages here.

@@ -40,8 +40,8 @@ Curves = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def fetch_request(layout: Layout | None, session_id: int, epoch: int) -> Any:
-    """A fetch of every partition of a layout, which are all empty; without a layout, a fetch that
-    continues a session."""
+    """A fetch of all partitions of a layout from offset 0; without a layout, a fetch that names no
+    partitions and continues a session."""
     made = FetchRequest.Topic
     topics = [
         made(

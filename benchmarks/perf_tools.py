@@ -1,9 +1,10 @@
 """What rates do the perf tools of Ottla and of Apache Kafka measure, on either broker?
 
 Each tool sends or reads the same number of records of 1,000 bytes, in one partition, with acks=all.
-Brokers and tools take turns. Data are on tmpfs. With acks=all, Ottla answers before it flushes, as
-Kafka does. Tool and broker share the machine. A tool that needs less CPU leaves more of it to the
-broker, so the rate that it measures depends less on the tool itself.
+Brokers and tools take turns. Data are on tmpfs. Ottla runs with `ottla.acks.all.flush=false`: with
+acks=all it answers before it flushes, as Kafka does. Tool and broker share the machine. A tool that
+needs less CPU leaves more of it to the broker, so the rate that it measures depends less on the
+tool itself.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ LOADS: dict[str, dict[str, Any]] = {
     "1 × 100 B, 8 connections × 5": {"records": 1, "size": 100, "acks": 1, "conns": 8, "depth": 5},
 }  # fmt: skip
 LIMIT = {"partitions": PARTITIONS, "seconds": 4, "warmup": 1, "max_mb": 1500}
-MEMORY_MAX = 14  # GiB of topics: of a round, and of the previous round, which are being deleted
+MEMORY_MAX = 14  # GiB, for the topics of two rounds: those of the earlier are still being deleted
 LIBRARY_WORDS = 2_000
 
 

@@ -1,4 +1,4 @@
-"""Ottla's own client, adapted to benchmarks: it can send a request often that was encoded once."""
+"""Ottla's own client, adapted to benchmarks: a request is encoded once and can be sent often."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ SETTINGS = (*load.SETTINGS, "min.insync.replicas=2", "default.replication.factor
 
 @dataclass
 class MeasuredCluster:
-    """Three brokers: the leader as the target of the load, and all processes whose CPU is measured.
-    """
+    """Three brokers. `port` and `pid` are those of the leader, which gets the load; `pids` are all
+    processes whose CPU is measured."""
 
     bootstrap: str
     port: int
@@ -95,7 +95,8 @@ def kafka(directory: Path) -> Iterator[MeasuredCluster]:
     nodes = [
         KafkaNode(directory / f"node-{node}", node, voters, cluster_id) for node in ASSIGNMENT
     ]
-    starting = [threading.Thread(target=node.start) for node in nodes]   # none is ready alone
+    # All at once, because no node becomes ready before other nodes run.
+    starting = [threading.Thread(target=node.start) for node in nodes]
     for thread in starting:
         thread.start()
     for thread in starting:

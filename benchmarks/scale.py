@@ -2,9 +2,10 @@
 
 The benchmark creates 1,000 topics one after another, then 10,000 partitions at once, without and
 with a record in each, then 100,000 partitions at once. It measures the time of these steps and of a
-clean stop and start, the memory, and the open files. Data are on the disk (TMPDIR), because the
-broker makes each topic durable before the next; so the time of one `fdatasync` on this device is
-measured too. `--kafka` measures Apache Kafka too, with at most the given number of partitions.
+clean stop and start, the memory, and the open files. Data are on the disk (TMPDIR). The broker
+makes each topic durable before it creates the next, so the first step depends on this disk;
+therefore the time of one `fdatasync` on it is measured too. `--kafka` measures Apache Kafka too,
+with at most the given number of partitions.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Entry = tuple[str, str]
 """The method and the path of an entry of the API's table."""
 PAGES_SHOWN = "pages"
-"""In `Asked.done`: all pages were visited. The other elements are the stories that passed."""
+"""The element of `Asked.done` that says that all pages were visited. The other elements are the
+stories that passed."""
 
 RECORDS = 300
 PAGES = {

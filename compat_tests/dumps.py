@@ -17,7 +17,8 @@ SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoi
 
 
 def files_below(data: Path, pattern: str) -> str:
-    """The files that Kafka's tool can read in the matching directories, separated by commas."""
+    """The log files in the directories of `data` that match `pattern`, separated by commas. Files
+    that Kafka's tool cannot read are left out."""
     found = [
         str(path)
         for directory in sorted(data.glob(pattern))

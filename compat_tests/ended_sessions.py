@@ -12,8 +12,8 @@ from tests.replication.coordination_promises import Promise
 
 
 async def keep(promise: Promise, a: ZooKeeper, b: ZooKeeper, hosts: str) -> None:
-    """Run the test `promise` with the clients `a` and `b`. When the test ends a session, a second
-    client does so at `hosts`, the server's plain-text addresses."""
+    """Run the test `promise` with the clients `a` and `b`. `hosts` has the server's plain-text
+    addresses: to end a session for the test, another client connects to them."""
 
     async def end(client: Coordination) -> None:
         """End a session on the server: a second connection with the same session id closes it."""

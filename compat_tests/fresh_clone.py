@@ -1,6 +1,7 @@
 """Runs the commands of documents in a fresh clone with a fresh HOME.
 
-Only the placeholder DIR, ports and addresses are replaced. Another program may use port 9092.
+Only the placeholder DIR, ports and addresses are replaced. The ports are replaced because another
+program may use port 9092.
 """
 
 from __future__ import annotations

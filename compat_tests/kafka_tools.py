@@ -96,8 +96,8 @@ class KafkaTools:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        # A file, not a pipe: nobody reads it, so the logs of earlier tools' clients would fill a
-        # pipe.
+        # Nobody reads standard error. It goes to a file, because the logs of the tools' clients
+        # would fill a pipe.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         return subprocess.Popen(
             self._command,

@@ -1,4 +1,4 @@
-"""Functions that read a whole topic, each with another client, and return flights.py's `Lines`.
+"""Functions that read a whole topic, each with a different client, and return flights.py's `Lines`.
 
 All clients read assigned partitions, not as members of a group.
 """
@@ -43,7 +43,7 @@ def read_with_kcat(bootstrap: str, topic: str) -> Lines:
 
 
 def read_with_java(version: str, bootstrap: str, topic: str) -> Lines:
-    """The Java client of that release."""
+    """The Java client of the release `version`."""
     return by_partition(output_of(java_client(version, "read", bootstrap, topic)).splitlines())
 
 

@@ -51,8 +51,8 @@ PHONE_WIDTH, LAPTOP_WIDTH, SCREEN_WIDTH = 390, 1280, 1720
 
 HERE = (*STORIES, hanging_transaction_ended)
 ONLY_IN_A_CLUSTER = {("DELETE", "/reassignments")}
-"""Entries that need several brokers: a reassignment must last a while, so that it can be cancelled.
-"""
+"""Entries that need several brokers: a reassignment can be cancelled only while it waits for
+another broker."""
 SYMBOLS = {
     "red \x1b[31m and the bell \x07": "red ␛[31m and the bell ␇",
     "right to left \u202egnp.exe": "right to left ⟨U+202E⟩gnp.exe",

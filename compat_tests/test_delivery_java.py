@@ -79,9 +79,10 @@ def fill(bootstrap: str, topic: str, first: int) -> None:
 
 
 def left(broker: Broker, program: Program, filled: int) -> int:
-    """How many source records the program has not yet committed as read. While an open transaction
-    delays the answer, this is all of them. A program that ended by itself leaves a transaction
-    open, until the program is started again or the transaction times out."""
+    """How many source records the program has not yet committed as read. If an open transaction
+    delays the answer for too long, returns `filled`, the number of all records. A program that
+    ended by itself leaves a transaction open, until the program is started again or the transaction
+    times out."""
     reader = consumer(broker.bootstrap, f"{program.source}-to-{program.sink}")
     wanted = [TopicPartition(program.source, index) for index in range(PARTITIONS)]
     try:

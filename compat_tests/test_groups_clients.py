@@ -132,8 +132,8 @@ def test_kafka_python_members_share_and_commit(
 
     def poll_and_commit() -> bool:
         # Both consumers poll at the same time, because a joining member waits for the others.
-        # Besides, if new metadata makes a member rejoin, kafka-python 3.0.12 forgets an assignment
-        # that arrives after this poll.
+        # Besides, if a member of kafka-python 3.0.12 rejoins during a poll because of new metadata,
+        # it forgets an assignment that arrives after the end of that poll.
         with ThreadPoolExecutor() as threads:
             list(threads.map(poll, made))
         if len(read) < RECORDS or any(len(c.assignment()) != 2 for c in made):

@@ -30,7 +30,8 @@ from tests.broker.produce_fetch import batch, produce_request
 
 RATE = 2_000_000
 WINDOW_SECONDS = 10
-"""A client with an empty window may send at once all that its quota allows in this time."""
+"""A client that has sent nothing for a while may send at once all that its quota allows in this
+time."""
 LOWEST, HIGHEST = 0.85, 1.15
 """Bounds of the measured rate, as a share of the quota. The rate is measured from the beginning of
 the first burst to the beginning of the last one: if a client sends as fast as possible, both Ottla

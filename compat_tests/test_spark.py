@@ -118,7 +118,7 @@ def test_a_batch_reads_between_timestamps(
         loaded.name,
         startingTimestamp=str(JUNE_1_MS),
         endingTimestamp=str(end_ms),
-        startingOffsetsByTimestampStrategy="latest",  # one partition has no record from then on
+        startingOffsetsByTimestampStrategy="latest",  # one partition has no record from June 1 on
     )
     ranges = {
         p: (first_at(loaded, p, JUNE_1_MS), first_at(loaded, p, end_ms)) for p in range(PARTITIONS)
@@ -195,7 +195,7 @@ def test_a_batch_copy_is_read_back_byte_for_byte(
 def test_a_streaming_copy_takes_each_record_once(
     spark: SparkSession, broker: Broker, new_topic: Callable[..., str], directory: Path
 ) -> None:
-    """Two runs have one checkpoint, and more records arrive between the runs."""
+    """Two runs share one checkpoint, and more records arrive between the runs."""
     events = read_flights()[:60_000]
     original = new_topic("original", partitions=PARTITIONS)
     copy = new_topic("streamed", partitions=PARTITIONS)

@@ -116,7 +116,8 @@ def test_no_pipeline_goes_on_with_records_that_its_progress_does_not_mean(
                 run(topic, allow_gaps=gaps)
     verdict = si.verify(spark, tmp_path / "archive", broker.bootstrap)
     assert not verdict["ok"] and "created again" in verdict["problems"][0]
-    # A mirror that has also lost its checkpoint: its recorded progress is about the earlier topic.
+    # The mirror's checkpoint is lost, too: this run has a new path. The progress that the mirror
+    # has recorded in the destination is that of the deleted source topic.
     with pytest.raises(PipelineError, match="from another source"):
         si.mirror(spark, broker.bootstrap, topic, broker.bootstrap, tmp_path / "new",
                   to=f"{topic}-copy")  # fmt: skip
@@ -387,7 +388,7 @@ def test_a_replays_name_stands_for_one_archive_and_one_range(
     report = si.replay(spark, tmp_path / "one", at, to, since=1_010, name=f"{to}-rest")
     assert report["written"] == 10
     assert [line[3] for line in committed_lines(broker, to)] == [e.value for e in numbered(0, 20)]
-    # After the target topic was created again, none of the replay's records are there.
+    # The target topic is created again and is empty, so the replay writes its records once more.
     remake(broker, to, 1)
     assert si.replay(spark, tmp_path / "one", at, to, until=1_010)["written"] == 10
 

@@ -159,8 +159,8 @@ def test_ranges_of_offsets_and_of_time_are_those_of_the_kafka_source(
     names = ["partition", "offset"]
     ours = read_in_place(spark, broker.bootstrap, TOPIC, [directory], columns=names, options=ranges)
     assert_frames_equal(ours, theirs)
-    # Both times are in the first transaction. Its marker has the current time, so every range with
-    # a later end would end at this marker.
+    # The range of times below begins and ends within the first transaction. With a later end, it
+    # would always end at that transaction's marker, because the marker has the current time.
     known = [flight.timestamp_ms for flight in read_flights(300)]
     times = known[40], known[280]
     theirs = kafka(

@@ -169,7 +169,7 @@ def test_a_replay_waits_for_a_broker_that_is_away_before_it_writes(
                 broker.start()
 
         monkeypatch.setattr(query_run.Progress, "say", returns)
-        begun = Cluster(broker.bootstrap).patient()     # as `ottla pipeline` has it during a run
+        begun = Cluster(broker.bootstrap).patient()     # as `ottla pipeline` calls it, too
         report = si.replay(spark, tmp_path / "archive", begun, "back", create=True)
         assert report["written"] == RECORDS
         told = capsys.readouterr().err.splitlines()

@@ -53,7 +53,8 @@ MORE = {
     "kafka-consumer-perf-test": ["--timeout", "2000"],
 }
 WAITS = {"kafka-verifiable-consumer", "kafka-producer-perf-test"}
-"""Kafka's tool waits forever for a broker or topic, or waits a while for each record."""
+"""Kafka's tools that are not tested without a broker or without a topic: the consumer would wait
+forever, and the producer would wait a while for each record."""
 PATIENT = {"kafka-configs", "kafka-streams-application-reset", "kafka-verifiable-producer"}
 """Kafka's tools have their own timeouts for an unreachable broker, up to 30 s."""
 DIFFERENT: dict[tuple[str, str], str] = {}

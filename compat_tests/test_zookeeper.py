@@ -1,4 +1,7 @@
-"""With kazoo and a real ZooKeeper, the ZooKeeper interface keeps the same promises as in memory."""
+"""The ZooKeeper interface keeps its promises with kazoo and a real ZooKeeper.
+
+`tests/replication/test_coordination.py` tests the same promises in memory.
+"""
 
 from __future__ import annotations
 

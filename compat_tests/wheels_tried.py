@@ -119,8 +119,8 @@ def use(tools: Path, place: Path) -> str:
 
 
 def test(tools: Path, tree: Path, wanted: list[str]) -> str:
-    """Run tests against the wheel, in a copy of the project without its package; returns pytest's
-    last line."""
+    """Run tests in a copy of the project that has no directory `ottla`, so that they import the
+    installed wheel; returns pytest's last line."""
     project = tools.parent / "project"
     shutil.copytree(tree, project, ignore=shutil.ignore_patterns("ottla", ".git"))
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

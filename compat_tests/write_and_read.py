@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def by_librdkafka(settings: Mapping[str, Any], topic: str, values: Sequence[bytes]) -> None:
-    """Write the values to partition 0 of a topic, which this creates, and read them in a group."""
+    """Write the values to partition 0 of a new topic, and read them in a group. The broker creates
+    the topic at the first write."""
     producer = Producer(dict(settings))
     for value in values:
         producer.produce(topic, value, partition=0)

@@ -29,7 +29,7 @@ INDENTED = re.compile(r"^ {4,}(?:\$ )?(\S.*)$", re.MULTILINE)
 QUOTED = re.compile(r"`([^`\n]+)`")
 ASSIGNMENT = re.compile(r"([A-Z_]+)=(.*)", re.DOTALL)
 RUN = {f"python -m tests.simulation --seed 77 {option}" for option in ("--trace", "--shorten")}
-"""They take some seconds."""
+"""The commands that a test runs, because they take only seconds."""
 OTHERS = {
     "docs/compatibility.md": "how other projects run their own suites, in their own checkouts",
 }
@@ -37,7 +37,7 @@ OTHERS = {
 ARGUMENTS = {
     "compat_tests.answers.matrix": {"--record"},
 }
-"""What modules without a parser of their own are given."""
+"""The arguments of modules that have no argument parser."""
 WITH_SPARK = {"compat_tests.events"}
 """Modules that import pyspark: compat_tests/test_documents.py reads their lines."""
 PLACEHOLDERS = {"N": "1", "n": "1", "TARGET:FILE": "x"}
@@ -106,8 +106,8 @@ def problems(page: str, command: str) -> Iterator[str]:
 
 
 def _of_make(folder: Path, words: list[str]) -> Iterator[str]:
-    """Yields what is wrong with a `make` command. It is about the Makefile in the page's folder, if
-    there is one."""
+    """Yields what is wrong with a `make` command. It is checked against the Makefile in the page's
+    folder, or against the project's if that folder has none."""
     folder = folder if (folder / "Makefile").exists() else ROOT
     assigned = [found.groups() for word in words if (found := ASSIGNMENT.fullmatch(word))]
     targets = [word for word in words if not ASSIGNMENT.fullmatch(word)]
@@ -169,7 +169,7 @@ class Parsed(BaseException):
 
 
 def parsed(module: str, words: list[str]) -> Iterator[str]:
-    """Yields what a module's argument parser says against these arguments. The module runs only
+    """Yields an error if a module's argument parser refuses these arguments. The module runs only
     until it has parsed them."""
     parse = argparse.ArgumentParser.parse_args
 

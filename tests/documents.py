@@ -59,8 +59,9 @@ LONG = {
     "docs/install.md: make wheel",
     "docs/install.md: env/bin/pip install '.[cluster,security]'",
 }
-"""Blocks that compile everything again, for minutes: `make newcomer` runs them as they stand.
-Otherwise compat_tests/test_packages.py installs in bare environments what is compiled already."""
+"""Blocks that compile everything again, which takes minutes. Only `make newcomer` runs them as they
+stand. In all other runs, compat_tests/test_packages.py takes their place: in bare environments, it
+installs modules that are already compiled."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_what_is_commented_out_has_the_value_that_counts_without_it() -> None:
 
 
 def test_the_listener_is_for_this_machine_and_the_example_for_others() -> None:
-    """The comments in the file say so."""
+    """Comments in server.properties say which clients each of them is for."""
     path = PACKAGING / "server.properties"
     text = path.read_text()
     assert "\n# NAME://host:port. This listener is for clients on this machine. PLAINTEXT " in text

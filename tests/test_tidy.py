@@ -67,8 +67,8 @@ def below(folder: str, *suffixes: str) -> list[Path]:
 
 
 def of_each(paths: Iterable[Path]) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
-    """Makes one test of a rule that every file has to keep. A test for each file would make these
-    tests half of all tests, and take ten times as long as the rules themselves."""
+    """Makes one test of a rule that every file has to keep. If each file had a test of its own for
+    each rule, half of all tests would be such tests, and they would take ten times as long."""
     files = list(paths)
 
     def test_of(rule: Callable[[Path], None]) -> Callable[[], None]:

@@ -37,16 +37,17 @@ SETTLE_SECONDS = 20.0
 AT_ONCE, AFTER_EVENT, AFTER_WAIT = "at once", "after the event", "after the wait"
 WHEN = "when the answer came"
 EVENT_AT = 0.4
-"""The event happens after this part of the wait. Earlier answers are recorded as AT_ONCE."""
+"""The event happens after this fraction of the wait. Earlier answers are recorded as AT_ONCE."""
 EARLY_UNTIL = 0.9
-"""Answers after this part of the wait are recorded as AFTER_WAIT."""
+"""Answers after this fraction of the wait are recorded as AFTER_WAIT."""
 Question = tuple[str, int, Body]
 CHANGES = {
     "CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs",
     "CreateAcls", "DeleteAcls", "AlterClientQuotas", "AlterUserScramCredentials", "ElectLeaders",
     "AlterPartitionReassignments", "UpdateFeatures",
 }  # fmt: skip
-"""APIs that change metadata. After them, `receive` waits until the broker has applied it."""
+"""APIs that change metadata. After their answer, `receive` waits until the broker has applied the
+change."""
 
 
 @dataclass

@@ -78,7 +78,7 @@ def names(layout: Layout, inside: str = "") -> Iterator[Named]:
 
 
 def naming_apis() -> list[ApiKey]:
-    """The APIs of clients whose requests name topics, groups or transactional ids."""
+    """The APIs for clients in which a request names topics, groups or transactional ids."""
     return [
         key for key, api in APIS.items()
         if "broker" in api.listeners and any(names(api.request.LAYOUT))

@@ -59,7 +59,8 @@ ACCEPTED = {
     "several, Produce *": "A transactional id with plain batches, which no client sends: Kafka does"
     " not look at the id, here it has to be the client's own.",
 }
-"""Accepted places, and why they differ. Wherever the codes differ, Ottla is stricter."""
+"""Keys of accepted differences, and why the answers differ; numbers are error codes. Wherever the
+codes differ, Ottla is stricter."""
 ASKED = {key for key, _ in QUESTIONS.values()} | {ApiKey.ADD_PARTITIONS_TO_TXN}
 """The APIs of the schema that a broker without share groups and streams groups serves."""
 LITERAL, PREFIXED, ALLOW, DENY = 3, 4, 3, 2
@@ -192,7 +193,8 @@ LISTINGS: tuple[tuple[str, str, Body], ...] = (
 """Requests whose answer lists only what the user may see, and requests about delegation tokens. All
 are sent in the newest version."""
 Answers = dict[str, Any]
-"""The answers; the key names the pass, the question and the user."""
+"""The answers. A key such as `newest, sync_group, USER` names the round of questions, the question
+and the user."""
 
 
 @dataclass

@@ -20,8 +20,8 @@ from ottla.wire.structs import Struct
 
 UUID_TEXT = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 NOW_MS_FROM = 1_700_000_000_001
-"""Times from here on are from the broker's clock, because scenes use earlier timestamps. The few
-later ones are far in the future."""
+"""Times from here on are from the broker's clock. The timestamps that scenes send are earlier, but
+for a few that are far in the future."""
 IN_ORDER = {"CreateAclsResponse.results", "DeleteAclsResponse.filter_results"}
 KEYS = (
     "name", "topic", "topic_name", "topic_id", "group_id", "index", "partition_index", "partition",

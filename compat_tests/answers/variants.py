@@ -132,7 +132,8 @@ def put(body: Body, place: Place, value: Any) -> None:
 def chosen(
     found: list[tuple[Place, Any]], version: int, newest: bool, stride: int
 ) -> list[tuple[Place, Any]]:
-    """All variants in the newest version, and a different part of them in each other version."""
+    """Returns all variants for the newest version. For each older version, returns a part of them,
+    which differs from version to version."""
     if newest or stride <= 1:
         return found
     return found[version % stride :: stride]

@@ -62,8 +62,8 @@ def run(
     pause: float = PAUSE_SECONDS,
     first: list[str] | None = None,
 ) -> Report:
-    """Run exactly these `faults`; or else first those of `first`, and then others until `seconds`
-    are over or `enough` is set. Returns the outcome."""
+    """Run exactly these `faults`, if given. Otherwise run those of `first`, and then others until
+    `seconds` are over or `enough` is set. Returns the outcome."""
     enough = enough or threading.Event()
     report, history = Report(seed), History(directory / "history.jsonl")
     settings = [

@@ -25,7 +25,8 @@ LATEST_WITH_EPOCHS = 10
 
 
 class Witness:
-    """Writes down what one broker says about itself, and about the leaders in its Metadata."""
+    """Writes down what one broker says of the partitions that it leads, and the leaders that its
+    Metadata names."""
 
     def __init__(self, node: int, address: str, partitions: dict[str, int]) -> None:
         self.node, self.address, self.partitions = node, parse_address(address), partitions
@@ -45,7 +46,7 @@ class Witness:
         self._close()
 
     def _new(self) -> Iterator[list[Any]]:
-        """Yields what the broker did not say before. An end that it repeats proves nothing new."""
+        """Yields what the broker did not say before: a repeated end offset proves nothing new."""
         if self.connection is None:
             self.connection = Connection(
                 self.address, connect_seconds=1, request_seconds=5, retry_refused=False
@@ -53,11 +54,13 @@ class Witness:
         said = {*self._ends(self.connection), *self._leaders(self.connection)}
         for each in sorted(said - self.told):
             yield list(each)
-        # Keep known leaders: one may give no answer now, while it waits for its high watermark.
+        # Remember known leaders, so that they are not yielded again after an answer without them:
+        # a leader that still waits for its high watermark answers with an error.
         self.told = said | {each for each in self.told if each[0] == "leader"}
 
     def _ends(self, connection: Connection) -> Iterator[tuple[Any, ...]]:
-        """Yields the end for consumers of each partition that this broker leads, and the epoch."""
+        """Yields, for each partition that this broker leads, the leader epoch and the offset up to
+        which consumers may read."""
         topics = [
             ListOffsetsRequest.Topic(name=name, partitions=[
                 ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=LATEST)

@@ -1,6 +1,8 @@
-"""Stock clients, each in a thread: of librdkafka, idempotent and transactional producers, consumers
-with both isolation levels, and members of a KIP-848 group; of kafka-python, members of a classic
-group."""
+"""Stock clients, each in a thread.
+
+With librdkafka: idempotent and transactional producers, consumers with both isolation levels, and
+members of a KIP-848 group. With kafka-python: members of a classic group.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Workload:
         self._begin("transactional-1", self.transact)
         self._begin("committed", lambda name: self.poll(name, "read_committed"))
         self._begin("uncommitted", lambda name: self.poll(name, "read_uncommitted"))
-        # A rack has one broker: these consumers read two thirds from followers (KIP-392).
+        # Each broker is a rack of its own. These consumers read every partition from the broker of
+        # their rack, which is a follower of two thirds of the partitions (KIP-392).
         self._begin("near-1", lambda name: self.poll(name, "read_committed", rack_of(1)))
         self._begin("near-2", lambda name: self.poll(name, "read_uncommitted", rack_of(2)))
         self._begin("member-0", self.be_member)

@@ -1,8 +1,9 @@
 """The events: each is a function that makes the event happen in a scene, and returns the outcome.
 
-An outcome is "right", or the error with which the pipeline refused to continue, and the right
-result after the error's remedy. A function raises AssertionError if the result is wrong; any other
-exception means that the pipeline failed without a proper error message.
+The outcome is "right" if the pipeline's result is right at once. If the pipeline refuses to
+continue, the outcome is its error message, followed by "then right" or similar words: the result
+was right after the error's remedy. A function raises AssertionError if the result is wrong; any
+other exception means that the pipeline failed without a proper error message.
 """
 
 from __future__ import annotations
@@ -199,7 +200,8 @@ def expired(scene: Scene) -> str:
 
 def compacted(scene: Scene) -> str:
     """Compaction removes older records of keys before the pipeline has read them. The target topics
-    are created here without compaction, because the pipeline would copy the source's setting."""
+    are created here, without compaction: a pipeline that creates them copies the source's setting.
+    """
     for target in scene.targets if scene.pipeline in KEEP_PARTITIONS else ():
         scene.make(target, scene.partitions)
     scene.set(scene.topic, cleanup_policy="compact", segment_ms="50", retention_ms="-1",
@@ -380,8 +382,8 @@ def broker_away(scenes: list[Scene]) -> list[str]:
 
 
 def _until_it_ends(scene: Scene, ended: dict[str, str]) -> None:
-    """Run the pipeline until the killed broker ends the run, and then once more without the broker.
-    Put what both runs reported into `ended`."""
+    """Run the pipeline until it fails because the broker was killed, and run it once more while the
+    broker is down. Put what both runs reported into `ended`."""
     try:
         first = scene.attempt(every="500 milliseconds")
         begun = time.monotonic()

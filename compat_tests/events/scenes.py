@@ -231,8 +231,8 @@ def windows_to(scene: Scene, **more: Any) -> dict[str, Any]:
 
 
 def replay(scene: Scene, **more: Any) -> dict[str, Any]:
-    """Bring the archive up to date, as a file of steps would, and replay it. The archive is the
-    source, so it stays when the replay begins anew."""
+    """Bring the archive up to date and replay it, as `ottla pipeline run` does with a file of both
+    steps. The archive is the source of the replay, so it stays when the replay begins anew."""
     own = {k: more.pop(k) for k in ("allow_gaps", "every") if k in more}
     allowed = {k: v for k, v in own.items() if k == "allow_gaps"}
     path = scene.place / "archive"

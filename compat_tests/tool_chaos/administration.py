@@ -41,8 +41,8 @@ def group_reset(seed: Seed) -> None:
 
 
 def topics(seed: Seed) -> None:
-    """A topic is created, gets more partitions and a new setting, and is deleted, each time with an
-    event."""
+    """A topic is created, gets more partitions and a new setting, and is deleted. An event happens
+    during each of these commands."""
     name = seed.name("life")
     steps = [
         ["topic", "create", name, "--partitions", "2", "--config", "retention.ms=1d"],
@@ -113,7 +113,7 @@ def any_command(seed: Seed) -> None:
     line = line_of(words, seed.world.bootstrap, SOURCE)
     line = [str(seed.folder / one) if (seed.folder / one).is_file() else one for one in line]
     if COMMANDS[words].marks & {"destroys"} or words in DESTROYING:
-        line.append(UNHEARD_OF)         # so that the command refuses, because the topic is needed
+        line.append(UNHEARD_OF)         # refused, so that it does not change what other scenes use
     event = seed.event(ALL)
     seed.told.append(f"{words}: {event}")
     running = seed.start(line)
@@ -140,8 +140,8 @@ DESTROYING = {"kafka-topics", "kafka-delete-records", "kafka-reassign-partitions
 
 
 def wrong_command_line(seed: Seed) -> None:
-    """With an unknown flag, a command ends with status 2, under Kafka's names with status 1, within
-    30 s, although no broker runs."""
+    """While no broker runs, a command with an unknown flag ends within 30 s. The status is 1 for a
+    command under one of Kafka's names, and 2 for any other."""
     name = seed.chance.choice(sorted({**table.read("ottla"), **table.read("kafka")}))
     kafka = name.startswith("kafka-")
     nodes = list(seed.world.nodes)

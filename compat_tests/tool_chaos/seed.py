@@ -75,8 +75,9 @@ class Seed:
     def event(
         self, names: tuple[str, ...] = ALL, bytes_max: int = 0, also: tuple[int, ...] = ()
     ) -> Event:
-        """Choose an event, its moment and its brokers. `bytes_max` allows moments that are counted
-        in bytes. An event for one broker may also choose a node of `also`."""
+        """Choose an event, its moment and its brokers. If `bytes_max` is not 0, a number
+        of bytes below it may determine the moment (`Event.bytes`). An event for one broker hits a
+        node of `World.nodes` or of `also`."""
         chance = self.chance
         name = chance.choice(names)
         nodes = [chance.choice([*self.world.nodes, *also])]
@@ -87,7 +88,7 @@ class Seed:
         return Event(name, 5.0 if at else seconds, at, chance.choice((0.1, 1.0, 4.0)), nodes)
 
     def start(self, words: list[str], given: bytes | None = None, hold: int = 0) -> Running:
-        """Start a command; `given` is its input, and `hold` is the limit of `Running`."""
+        """Start a command; `given` is its input. `Running` explains `hold`."""
         self.runs += 1
         folder = self.folder / f"{self.runs}"
         return Running(words, folder, self.world.bootstrap, given, hold)

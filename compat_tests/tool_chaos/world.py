@@ -1,4 +1,5 @@
-"""The brokers of a run: one, or three with a ZooKeeper, and one more, to which mirrors copy."""
+"""The brokers of a run: a single broker, or a cluster with a ZooKeeper. In both cases, one more
+broker runs beside them, to which mirrors copy."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ class World:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def logs(self) -> Path:
-        """The log directory of one broker."""
+        """The log directory of broker 1."""
         if self.alone is not None:
             return self.alone.directory / "data"
         assert self.cluster is not None

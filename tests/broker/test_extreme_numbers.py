@@ -200,7 +200,7 @@ class Strangers:
                 client.send(request, version)
 
     def settle(self) -> None:
-        """Read the answers that have arrived, and close the connections that have none."""
+        """Read the answers that have arrived. Close the connections on which none has arrived."""
         kept = []
         for client in self.clients:
             poll = select.poll()        # `select` takes no descriptor above 1,023

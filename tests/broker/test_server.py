@@ -1,4 +1,4 @@
-"""A start that is refused because the metadata are missing, and stops at any time."""
+"""A start is refused if the metadata are missing. A stop at any time leaves no task behind."""
 
 from __future__ import annotations
 

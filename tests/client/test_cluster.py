@@ -181,8 +181,8 @@ def test_a_server_that_is_silent_or_foreign_is_told_apart(
 def test_an_http_server_that_waits_for_the_end_of_a_line_is_recognized(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
-    """Python's own HTTP server does this: it waits for the end of a line, which a request to a
-    broker need not contain."""
+    """Python's own HTTP server does this. It is silent until it receives a line end, and a request
+    of Kafka's protocol need not contain one."""
     monkeypatch.setattr("ottla.client.cluster.HTTP_SECONDS", 30.0)
     monkeypatch.setattr("ottla.client.cluster.HURRY_SECONDS", 0.0)
     security = UNENCRYPTED.get(protocol, Security())
@@ -210,7 +210,8 @@ def test_an_http_server_that_waits_for_the_end_of_a_line_is_recognized(
 def test_a_silent_broker_is_asked_once_whether_it_is_an_http_server(
     monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    """A slow broker would close the connection on which it is asked, and log a line about it."""
+    """The question is an HTTP request on a connection of its own. A broker that is only slow closes
+    this connection and logs a line, so it must not be asked again and again."""
     monkeypatch.setattr("ottla.client.cluster.HTTP_SECONDS", 0.1)
     monkeypatch.setattr("ottla.client.cluster.HURRY_SECONDS", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -505,8 +506,9 @@ def test_a_client_that_waits_for_its_first_broker_says_so_once(
 def test_addresses_that_all_refuse_are_tried_for_a_shorter_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The whole time is used if an address is silent, because its broker may be out of reach, and
-    if a broker answered before, because it may be restarting."""
+    """If all addresses refuse connections, the client gives up after `refused_seconds`. There are
+    two cases in which it goes on until `connect_seconds`: an address is silent (its broker may be
+    out of reach), or a broker has answered before (it may be restarting)."""
     now, silent = 0.0, False
 
     def failing(address: Address, seconds: float, *, wait: bool) -> object:

@@ -1,5 +1,5 @@
-"""The parsers of all commands: how they treat flags of other programs, numbers, and flags between
-files."""
+"""The parsers of all commands: how they treat numbers, flags that only other programs have, and
+flags that stand between file names."""
 
 from __future__ import annotations
 

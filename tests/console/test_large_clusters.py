@@ -43,8 +43,8 @@ WAIT_SECONDS = 30
 
 
 def described(name: str, *partitions: tuple[int, list[int], list[int]]) -> Any:
-    """The metadata of a topic. Each partition is its leader, its replicas and its in-sync
-    replicas."""
+    """The metadata of a topic. Each partition is given as its leader, its replicas and its
+    in-sync replicas."""
     return MADE(name=name, topic_id=name.encode().ljust(16), partitions=[
         MADE.Partition(partition_index=index, leader_id=leader, leader_epoch=7,
                        replica_nodes=replicas, isr_nodes=isr)

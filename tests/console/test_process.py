@@ -105,8 +105,8 @@ def test_a_broker_that_disappears_is_an_answer_and_comes_back(tmp_path: Path) ->
 def test_a_broker_that_does_not_answer_is_said_once_as_is_its_return(
     protocol: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """This includes SASL when nobody has logged in, so that nothing else sends requests to a
-    broker."""
+    """With SASL, nobody has logged in here, so the console sends no requests for a user. It finds
+    out by itself whether a broker answers."""
     def said(address: str, answered: bool | None) -> tuple[bool | None, str]:
         async def three_times() -> bool | None:
             target = Target(address, {"security.protocol": protocol})

@@ -229,7 +229,7 @@ def test_a_search_waits_for_no_more_than_one_record() -> None:
 
 def test_small_records_do_not_make_a_search_pause() -> None:
     """If more records than queued.min.messages wait in its queue, librdkafka pauses before the next
-    fetch. The limit is so high that a search needs longer than the pause to read these records. It
+    fetch. The limit is so high that the search still has records to read when the pause ends. It
     is not higher, because each queued record takes some 350 bytes besides its own size."""
     pause = CLIENT["fetch.queue.backoff.ms"] / 1000
     assert 100_000 * pause <= CLIENT["queued.min.messages"] <= 50_000

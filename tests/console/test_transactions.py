@@ -172,7 +172,8 @@ class Refusing:
 
 
 def reports_of(monkeypatch: pytest.MonkeyPatch, now: list[Any], events: list[Any]) -> None:
-    """Let one broker report these under `/why`, and give no answer under `/lag` in time."""
+    """Let one broker report these states and events under `/why`. No broker answers requests for
+    `/lag` in time."""
     def read_all(cluster: Any, memory: Any, path: str) -> dict[int, Any]:
         return {0: {"now": now, "events": events}} if path.endswith("/why") else {}
 

@@ -26,7 +26,8 @@ INSTRUMENTED = ROOT / "build" / "instrumented"
 FOLDER = ROOT / "build" / "fuzz"
 SLICE_SECONDS_MAX = 300
 INPUT_SECONDS_MAX = 60
-"""A hang; less would be exceeded where the machine is busy with other things."""
+"""An input that takes longer is reported as a hang. With a shorter time, a machine that is busy
+with other things would cause false reports."""
 MEMORY_MB_MAX = 3000
 RUNS = re.compile(
     r"Done (\d+) runs|stat::number_of_executed_units:\s*(\d+)|^#(\d+)\s", re.MULTILINE

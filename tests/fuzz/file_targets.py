@@ -26,7 +26,8 @@ TEXT_DECODERS = (
     lambda data: registration.decode(1, data), decode_record,
     lambda data: entries.decode_entry(1, 1, data), lambda data: entries.decode_snapshot(1, [data]),
 )  # fmt: skip
-"""What reads files and znodes; each raises ValueError, of which UnreadableMetadata is one."""
+"""The decoders of files and znodes. They refuse bytes with ValueError or its subclass
+UnreadableMetadata."""
 
 
 def stored_records(data: bytes) -> None:

@@ -31,13 +31,16 @@ SETTINGS = {
     "delegation.token.secret.key": "fuzz", "num.partitions": "1",
 }  # fmt: skip
 BROKER_RUNS = 3000
-"""A new broker after so many connections: they make topics, groups and settings."""
+"""After so many runs a new broker replaces the old one, in which the runs have left topics, groups
+and settings."""
 CLEAN_EVERY = 100
 ANSWER_SECONDS = 10.0
 LONG_POLL_SECONDS = 0.05
-"""A request may wait for what never comes, as a fetch does: the client leaves then."""
+"""The client leaves after so long without an answer, because some requests, such as a fetch, wait
+for records that never come."""
 ENCRYPTED = 0x80
-"""Bit of the first byte: the client speaks TLS, and the bytes are what it says inside."""
+"""If this bit of the first byte is set, and the listener has TLS, the client sends the other bytes
+through TLS."""
 
 
 class Failures(logging.Handler):

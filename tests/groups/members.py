@@ -27,7 +27,7 @@ from tests.groups.bench import Workbench
 TOPIC, GROUP = "t", "g"
 CLASSIC_SESSION_MS, MODERN_SESSION_MS = 10_000, 45_000
 CLASSIC_REBALANCE_MS, MODERN_REBALANCE_MS = 20_000, 60_000
-"""Longer than the sessions: members that are too late for a rebalance have given up before."""
+"""Longer than the sessions: before a rebalance ends without a member, it has given up."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,9 @@ class Member:
     def haunt(self) -> None:
         """Let the newest delayed commits arrive.
 
-        They are dropped if their epoch is still valid: a KIP-848 member keeps its epoch while it
-        has more to revoke, and as in Apache Kafka, commits with this epoch are accepted.
+        If the member still has the epoch of these commits, drop them: the coordinator would accept
+        them, as Apache Kafka does. (A KIP-848 member keeps its epoch while it has more partitions
+        to revoke.)
         """
         zombie = self.zombies.pop()
         group = self.bench.shard().groups.get(GROUP)

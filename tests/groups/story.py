@@ -253,7 +253,7 @@ class Story:
         return "; ".join(found.text for found in standing(shard.groups[group], moment)) or "at rest"
 
     def happened(self, group: str = "g", *, options: dict[str, str]) -> str:
-        """The events of a group since the last step of this kind."""
+        """The events of a group since the last `happened` step."""
         events = self.bench.runtime.history.events(group)
         new = [each for each in events if each not in self.told]
         self.told = events

@@ -59,7 +59,8 @@ def test_whatever_compaction_leaves_of_a_scenario_means_the_same(path: Path) -> 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_the_newest_records_mean_the_same_in_every_order(path: Path) -> None:
-    """The records are shuffled: none may depend on a record of another kind before it."""
+    """The newest record of each key is loaded, in a random order: no record may rely on another one
+    that comes before it."""
     bench = played(path)
     for log in bench.logs.values():
         if any(producer >= 0 for _, producer in log):

@@ -1,5 +1,5 @@
-"""Pending offsets of open transactions: the later commit wins, and neither a pending offset nor the
-committed offset before it expires."""
+"""Pending offsets of open transactions: the later commit wins. While an offset is pending, it does
+not expire, and the offset that was committed before it does not expire either."""
 
 from __future__ import annotations
 

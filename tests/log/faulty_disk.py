@@ -51,7 +51,7 @@ class Inode:
 @dataclass(eq=False)
 class Change:
     """A change of a name that no sync has made durable. `kind` is "make" or "remove"; for a rename,
-    it is the new path."""
+    `kind` is the new path, and `path` the old one."""
 
     kind: str
     path: str

@@ -165,8 +165,9 @@ def test_a_snapshot_takes_the_place_of_entries(monkeypatch: pytest.MonkeyPatch) 
 async def test_nodes_of_similar_names_are_left_alone_and_take_nothing_with_them(
     cluster: ServerAndStore,
 ) -> None:
-    """If the names were read as numbers, a node would be taken for the present snapshot, or for an
-    entry that is gone. Then the other old nodes would never be deleted."""
+    """A node's name may be similar to that of a snapshot or an entry, such as `02`. If it was read
+    as a number, the node would be taken for the present snapshot, or for an entry that is gone.
+    Then the real old nodes would never be deleted."""
     strange = [f"{cluster_store.LOG}/1", f"{cluster_store.LOG}/{'٣' * 13}",
                f"{cluster_store.SNAPSHOTS}/02", f"{cluster_store.SNAPSHOTS}/٢"]
     for path in strange:

@@ -63,8 +63,8 @@ def test_a_lost_answer_leaves_the_outcome_open_and_the_session_alive() -> None:
 
 
 def test_a_connection_that_breaks_late_is_not_broken_for_ever() -> None:
-    """If the client reconnects before it has noticed the break, the connection breaks first, and
-    not again later."""
+    """A client that reconnects before it has noticed the break first breaks the old connection.
+    When the break is reported later, the new connection stays."""
     async def run() -> None:
         slow: list[Callable[[], None]] = []
         client = MemoryCoordination(ZooKeeperServer(), later=slow.append, send=lambda call: call())

@@ -63,7 +63,8 @@ def test_records_of_a_reply_are_appended(followed: Partition) -> None:
 def test_records_beyond_the_end_of_their_reply_are_refused_before_any_is_taken(
     followed: Partition,
 ) -> None:
-    """They are refused even if another reply has arrived, so that the claimed bytes are there."""
+    """They are refused even if a second reply has arrived too. Its first bytes could be taken for
+    the rest of the records."""
     fetcher, claimed = fetching(followed), len(batch()) + TAGS + 1
     with pytest.raises(
         MalformedReply, match=rf"{claimed} bytes of records, but only {claimed - 1} bytes remain"

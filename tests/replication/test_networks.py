@@ -65,7 +65,8 @@ def test_networks_are_those_of_kafka(host: str) -> None:
 
 @pytest.mark.parametrize("level", [30, 31, 32, 33])
 def test_networks_need_the_metadata_version_of_kafka_4_4(level: int) -> None:
-    """Older brokers would ignore a DENY for a network. The level is lower while any are there."""
+    """Older brokers would ignore a DENY for a network. While a cluster has such brokers,
+    its metadata.version is lower."""
     image = MetadataImage.empty().apply([FeatureSet("metadata.version", level)])
     made = [
         AccessRule(

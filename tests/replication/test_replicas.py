@@ -105,8 +105,8 @@ def test_a_partition_whose_deletion_fails_keeps_no_other_from_it(
 
 
 def test_a_deleted_topics_id_is_unknown_though_no_replica_of_it_was_here(storage: Storage) -> None:
-    """Otherwise clients with this id would take the topic for one that moved, and the id would be
-    kept for ever."""
+    """Otherwise the broker would keep the id for ever, and clients that send it would believe that
+    another broker leads the topic's partitions."""
     replicas = Replicas(1, storage, lambda image, name: LogConfig(), True)
     elsewhere = PartitionState(2, 0, (2,), (2,))
     old = topics().apply([TopicCreated("t", b"t" * 16, (elsewhere,) * 2)])

@@ -135,7 +135,8 @@ def test_whoever_fetches_hears_of_new_epochs_alone(here: Here) -> None:
 
 
 def test_a_partition_that_had_followers_goes_on_as_one_of_several(here: Here) -> None:
-    """It made its promises while other brokers had copies too."""
+    """The remaining replica keeps the role of a replicated partition, since it acknowledged records
+    while other brokers had copies too."""
     here.create(LED)
     here.change(0, LED._replace(replicas=(1,), isr=(1,), partition_epoch=8))
     assert here.at(0).role.replicated

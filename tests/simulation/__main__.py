@@ -77,8 +77,8 @@ def one(run: Run, kind: Kind, trace: bool, shortened: bool) -> int:
 
 def many(seeds: range, kind: Kind, jobs: int, first: bool) -> int:
     """Run seeds in several processes. Print a line for each seed that breaks a promise, and the
-    table of marks. True if a seed broke a promise, or if SEEDS_ENOUGH seeds or more have missed a
-    mark that has no excuse."""
+    table of marks. True if a seed broke a promise, or if no seed reached a mark that has no excuse,
+    although at least SEEDS_ENOUGH seeds ran."""
     began, count, broken, reached = time.monotonic(), 0, 0, Reached()
     with Pool(kind, min(jobs, len(seeds))) as pool:
         for ran in pool.run(map(Run, seeds)):

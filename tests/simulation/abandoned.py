@@ -42,7 +42,8 @@ class Mortal(Transactional):
                 ):
                     break
         for key, _ in transaction.offsets:
-            self.story.offsets.of(key)          # for the final checks: it must not be committed
+            # Now the model has the offset, and the final checks see that it is not committed.
+            self.story.offsets.of(key)
 
 
 async def abandon(story: Story) -> None:

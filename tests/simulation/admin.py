@@ -57,8 +57,8 @@ OF_THE_BROKER = (
     ("log.index.interval.bytes", "index.interval.bytes", "300"),
     ("compression.type", "compression.type", "gzip"),
 )
-"""For each setting of the broker: its name, the topics' setting for which it is the default, and a
-value."""
+"""Settings of the broker that give topics a default: the broker's setting, the topics' setting, and
+a value."""
 INTERNAL = ("__consumer_offsets", "__transaction_state")
 UNBOUND = 1 << 62
 
@@ -91,8 +91,8 @@ class Admin:
         ))()
 
     async def recreate(self, later: float = 0.3) -> None:
-        """Delete a topic if it exists, and create it again. With the probability `later`, a later
-        call creates it."""
+        """Delete a topic if it exists, and create it again. With the probability `later`, a deleted
+        topic is not created now, but by a later call."""
         name = self.random.choice(NAMES)
         if name in self.story.busy:
             return

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def applied(server: Server) -> MetadataImage | None:
-    """The image that the broker has applied to all its partitions. None while it applies one, and
-    if the image does not have this process registered."""
+    """The image that the broker has applied to all its partitions. None while the broker applies an
+    image, and None if this process is not registered in the image."""
     metadata = server.metadata_log
     if metadata.shower is not None or metadata.unseen:
         return None

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 SET_OF_TOPIC = 1
 """The source that DescribeConfigs names for a setting that was set on the topic itself."""
 DEAR_SHARE = 0.02
-"""The share of the checks of live objects in which logs are read again, because reading logs takes
-long."""
+"""The share of the checks of live objects that also compare the objects with logs. It is small,
+because reading logs takes long."""
 ABORTED_TRIES = 25
 """How many times to check, every 0.2 s, whether all transactions have been aborted."""
 
@@ -54,7 +54,7 @@ async def check_partition(story: Story, session: Session, partition: PartitionMo
     everything = await content(session, partition, 0, story.random)
     committed = await content(session, partition, 1, story.random)
     while partition.topic.compacted:
-        # If the log is compacted in between, only the second reading lacks the old records.
+        # If the log was compacted between the two readings, only `committed` lacks old records.
         again = await content(session, partition, 0, story.random)
         if again.records == everything.records:
             break
@@ -284,9 +284,9 @@ def check_tombstones(partition: PartitionModel, read: Content, there: dict[int, 
 
 
 def newer_was_dropped(partition: PartitionModel, key: bytes | None, offset: int) -> bool:
-    """Whether there may have been a newer record of the key that is gone: it was a tombstone, a
-    power cut or DeleteRecords may have removed it, or it is unknown whether its transaction was
-    committed or whether it was written at all."""
+    """Whether a newer record of the key may have been removed, or may never have counted: if it was
+    a tombstone; if a power cut or DeleteRecords may have removed it; or if it is unknown whether
+    its transaction was committed, or whether it was written at all."""
     if partition.topic.tombstones_go and any(
         key == each and value.startswith(TOMBSTONE) and batch.base_offset + at > offset
         for batch in partition.batches if batch.base_offset >= 0

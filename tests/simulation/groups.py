@@ -105,9 +105,10 @@ class Offsets:
 
     def in_doubt(self, key: OffsetKey, clearings: int) -> bool:
         """Whether a deletion may have been executed after a commit. `clearings` is the number of
-        deletions of the offset that had been requested when the commit was sent. The deletion may
-        be one of unknown outcome, or one that was requested later, and was perhaps answered before
-        the commit."""
+        deletions of the offset that had been requested when the commit was sent. This is
+        possible if a deletion is under way, or if its outcome is unknown. It is also possible if a
+        deletion was requested after the commit was sent, even if the deletion was answered
+        first."""
         return key in self.haunted or key[0] in self.going or self.clearings[key] != clearings
 
     def of(self, key: OffsetKey) -> GroupOffset:

@@ -1,6 +1,7 @@
-"""Compares what a log has in memory with its files: its transactions, the size of a log at rest,
-its copy in another directory, and its durable log start. Also compares the producers of a log
-before a kill and after it.
+"""Checks of a log. What it has in memory must match its files: the transactions, and the size as
+long as the broker has read none of the files. A copy in another directory must be complete. The log
+start in an answer to DeleteRecords must be on the medium. The process after a kill must know the
+producers that the killed process knew.
 
 The files are read directly from the simulated disk, so that the broker does not notice.
 """
@@ -38,7 +39,7 @@ def at_rest(log: PartitionLog) -> bool:
 
 
 def data_files(log: PartitionLog) -> list[bytes]:
-    """The bytes of each segment, in ascending order. Raises OSError."""
+    """The content of each segment, the oldest segment first. Raises OSError."""
     disk = log.disk
     if not at_rest(log):
         return [

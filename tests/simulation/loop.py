@@ -241,9 +241,9 @@ class SimLoop(BrokerLoop):
                 self.call_exception_handler({"message": message, "exception": error})
 
     def _pass_over_closed(self, ready: list[tuple[int, int]]) -> None:
-        """Skip the descriptors that were closed while the poller served another connection of the
-        same epoll result, as asyncio does. In a simulation, the poller serves every descriptor that
-        is still open, so `ready` must contain no other descriptors."""
+        """Skip the descriptors in `ready`, which the poller did not serve. They must all be closed:
+        one may have been closed while the poller served another one of the same epoll result. In a
+        simulation the poller serves every descriptor that is open."""
         for fd, _ in ready:
             try:
                 self._selector._selector.modify(fd, 0)

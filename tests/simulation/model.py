@@ -94,7 +94,7 @@ class PartitionModel:
 
 
 TOMBSTONE = b"-"
-"""The beginning of the identity of a record without a value; a header contains this identity."""
+"""The first byte of the identity of a record without a value. A header has the whole identity."""
 
 
 def identity(record: Record) -> bytes | None:
@@ -143,8 +143,8 @@ class TopicModel:
         self.settings.setdefault(name, {"default"}).add(value)
 
     def may_follow(self, name: str, value: str) -> None:
-        """Note that the broker may apply this setting to the topic. It is a setting of the topic
-        itself, or of the broker."""
+        """Note that the broker may apply this value of a setting to the topic, because the topic
+        itself or the broker may have this value."""
         if value == "default":
             return
         if name == "retention.ms" and value != "-1":
@@ -168,7 +168,7 @@ OffsetKey = tuple[str, TopicModel, int]
 
 @dataclass
 class GroupOffset:
-    """The offsets that OffsetFetch may return; -1 if there may be none."""
+    """The offsets that OffsetFetch may return. -1 means that no offset is committed."""
 
     possible: set[int] = field(default_factory=lambda: {-1})
     committed_ms: int = 0

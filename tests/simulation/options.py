@@ -21,7 +21,7 @@ a defect of a recovery often shows only after a second recovery and a clean stop
 ABANDONS_SHARE = 0.15
 """The share of short lives that have transactions that nobody ends."""
 FULL_AT_LAST_SHARE = 0.4
-"""The share of the lives with such transactions in which a full disk is the last fault."""
+"""Among the lives with transactions that nobody ends, the share whose last fault is a full disk."""
 SLOW_LOADS_SHARE = 0.15
 """The share of short lives that have coordinators that take long to load."""
 SLOW_IMAGES_SHARE = 0.15
@@ -56,7 +56,7 @@ class Options:
 
     directories: list[str] = field(default_factory=lambda: ["/d0"])
     settings: dict[str, str] = field(default_factory=dict)
-    slow_share: float = 0.0                 # the share of clock readings that take over a slice
+    slow_share: float = 0.0                 # how often a clock reading takes longer than a slice
     slow_network: float = 0.0
     pieces_share: float = 0.0               # the share of messages that arrive in pieces
     slow_threads: float = 0.0
@@ -76,10 +76,10 @@ class Options:
     metadata_snapshot_after: int = 20_000
     metadata_segment_bytes: int = 1 << 30
     scrub_after_seconds: float = 30.0       # from a start to the scrub; 30 s is the default
-    # These values are for a long life; `cut_short` lowers them.
+    # These values are for a long life; `cut_short` has others.
     endings: list[str] = field(default_factory=lambda: [*ENDINGS])
     thorough: bool = True                   # all data are read twice before and after each ending
-    relief_pace: float = 0.02               # the pace of clients after a full disk
+    relief_pace: float = 0.02               # clients' mean pause, in seconds, after a full disk
     idle_seconds: tuple[float, ...] = (10.0, 60.0, 120.0)
     transaction_ms: tuple[int, ...] = (2000, 20_000)    # transaction timeouts
     settled_seconds: float = SETTLED_SECONDS

@@ -168,7 +168,7 @@ def end_run(*_: object) -> None:
 def work(kind: Kind) -> None:
     """A worker process: reads runs from standard input, and prints a line for each."""
     signal.signal(signal.SIGVTALRM, end_run)
-    gc.freeze()                     # so that the collection after each run covers only the run
+    gc.freeze()                     # garbage collection after a run then covers only the run
     first = True
     for line in sys.stdin:
         run = Run(**json.loads(line))

@@ -246,7 +246,7 @@ async def produce_idempotently(story: Story, name: str) -> None:
     while not story.over:
         await asyncio.sleep(story.random.expovariate(1 / story.pace))
         if story.random.random() < 0.05 and not await producer.begin():
-            return                      # the run is over before the new producer id
+            return                      # the run ended before the answer with a new id
         partition = producer.choose()
         if partition is None:
             continue

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST, LARGEST = -2, -1, -3
 NEAR = 60
-"""How many offsets a few batches have."""
+"""An aborted transaction that a fetch lists may begin at most this many offsets after the fetch's
+last record: the offsets of a few batches."""
 
 
 @dataclass(slots=True)
@@ -113,8 +114,8 @@ async def fetch(
 async def read_as_of_old(
     session: Session, partition: PartitionModel, chance: random.Random
 ) -> None:
-    """Fetch as clients older than Kafka 0.11 do. Check that a client sent every record, and that
-    the records have rising offsets."""
+    """Fetch as clients older than Kafka 0.11 do. Check that the answer has only records that some
+    client sent, at rising offsets."""
     version, made = chance.choice((0, 1, 2, 3)), FetchRequest.Topic
     known = [batch.base_offset for batch in partition.batches if batch.base_offset >= 0]
     offset = chance.choice([0, *known])
@@ -197,8 +198,8 @@ def take(found: Content, part: Any, offset: int, isolation: int, partition: Any)
     )
     views = list(batches(part.records or b""))
     last = max((view.last_offset for view in views), default=offset)
-    # The answer lists aborted transactions up to the next entry of the offset index, as in Kafka.
-    # If every batch has an entry, this is close to the last record.
+    # As in Kafka, the answer lists aborted transactions up to the offset index's next entry after
+    # the records. If the index has an entry for each batch, that entry is close to the last record.
     if partition.topic.indexed_whole and waiting and waiting[0][0] > last + NEAR:
         raise Violation(
             f"partition {partition!r}: a fetch with records up to offset {last} lists an aborted"

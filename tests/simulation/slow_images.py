@@ -24,7 +24,7 @@ def follow_late(seed: int, put: Callable[[Any, str, Any], None]) -> None:
         slices = Slices()
         for number, _ in enumerate(chain((None,), steps)):
             if number == wait_at and seconds:
-                await asyncio.sleep(0)          # then `begun` creates a task, which may sleep
+                await asyncio.sleep(0)          # here `begun` creates a task; a task may sleep
                 await asyncio.sleep(seconds)
             if slices.over:
                 await slices.pause()

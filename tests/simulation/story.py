@@ -55,7 +55,7 @@ SESSION_SECONDS = 25.0
 class Story:
     """The clients of one run, and what they share."""
 
-    coordinators_stay = True            # in a cluster they move, and lose state without a log
+    coordinators_stay = True            # in a cluster they move, and lose what no log has
 
     def __init__(self, world: World) -> None:
         self.world, self.options = world, world.options
@@ -66,7 +66,7 @@ class Story:
         self.offsets = Offsets(self)
         self.busy: set[str] = set()
         self.over = False               # if true, clients finish what they have begun
-        self.finished = False           # if true, followers, which read to the end, finish too
+        self.finished = False           # if true, followers finish too; until then they read on
         self.followers: list[Follower] = []
         self.pace = 0.02
         self.waters: dict[tuple[bytes, int], tuple[int, int, int]] = {}

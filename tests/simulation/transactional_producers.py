@@ -50,8 +50,9 @@ class Transactional(Producer):
     def __init__(self, story: Story, name: str) -> None:
         super().__init__(story, name)
         self.transactional = name
-        # Slow verdicts need the first protocol: in the second one, each transaction has an epoch of
-        # its own, so a late batch cannot get into a later transaction.
+        # With `slow_verdicts` coordinators answer leaders late. This tests that a late batch does
+        # not get into a later transaction. In the second protocol it never could, because each
+        # transaction has an epoch of its own.
         self.second = self.random.random() < 0.5 and not story.options.slow_verdicts
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] = story.admin.act
         self.added: set[PartitionModel] = set()

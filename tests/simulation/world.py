@@ -273,7 +273,7 @@ class World:
         try:
             call()
         except ProcessEnds:
-            pass                                    # the machine of that disk handles it
+            pass                                    # the disk has told its machine of this
 
     def close(self) -> None:
         """Close all descriptors, and end the remaining tasks of dead processes."""

@@ -105,7 +105,7 @@ class ZooKeeperServer:
         self.child_watches.clear()
 
     def forget_watches(self, session: int, client: MemoryCoordination) -> None:
-        """Drop a client's watches. The client calls them itself when it is connected again."""
+        """Drop a client's watches. The client calls each of them when it is connected again."""
         for known in (*self.data_watches.values(), *self.child_watches.values()):
             for key in [key for key in known if key[0] == session]:
                 del known[key]
@@ -199,10 +199,10 @@ class MemoryCoordination:
     """A client's session with a ZooKeeperServer.
 
     `lose_answers` is how many of the next requests are executed without an answer to the client.
-    Instead of the answer, the client's connection breaks, and stays broken until `join`. If
-    `join` is called before the break has arrived, it breaks the connection and then reconnects.
+    Instead of the answer, the client's connection breaks, and stays broken until `join`. If the
+    client has not noticed the break yet, `join` breaks the connection and then reconnects.
     `lose_writes` is how many of the next writes are lost in the same way before they are executed.
-    `looks` counts how often the client has asked for a node without a watch.
+    `looks` counts the client's calls of `exists` that set no watch.
     """
 
     def __init__(

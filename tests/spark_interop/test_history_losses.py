@@ -35,7 +35,7 @@ def final(
 
 
 def counts(events: Events) -> dict[str, int]:
-    """How many anomalies of each name a history has. It must leave no doubts."""
+    """How many anomalies of each name `check` finds. Its verdict must have no `doubts`."""
     verdict = check(events)
     assert not verdict.doubts
     return verdict.counts

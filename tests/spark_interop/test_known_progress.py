@@ -24,8 +24,9 @@ def test_a_run_without_new_records_still_knows_the_watermark(tmp_path: Path) -> 
 def test_the_watermark_after_an_interrupted_first_batch_is_the_one_that_it_reached(
     tmp_path: Path,
 ) -> None:
-    """The next run only repeats this batch, and then closes the windows. Spark reports the
-    watermark with which the batch began."""
+    """The next run repeats only the interrupted batch, and then closes the windows. For that batch,
+    Spark reports the watermark with which it began, so the one that it reached is read from files.
+    """
     files, place = LocalFiles(tmp_path), tmp_path / windows.CHECKPOINT
 
     def write(kind: str, number: int, name: str, reached_ms: int) -> None:

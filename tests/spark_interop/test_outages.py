@@ -1,4 +1,4 @@
-"""A pipeline that has begun waits for its brokers, and says so."""
+"""If no broker can be reached, a pipeline that has begun waits for the brokers, and says so."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PIPELINES: dict[str, Callable[[Cluster], object]] = {
 
 
 class Back(Exception):
-    """Raised by a test when the brokers answer again: the test need not go on."""
+    """Raised by a substitute for `reach` where brokers would answer again; the test ends there."""
 
 
 class Clock:
@@ -151,7 +151,7 @@ def test_an_outage_before_the_first_batch_is_told_and_waited_for(
     what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_once: None,
     said: threading.Semaphore,
 ) -> None:  # fmt: skip
-    """Pipelines that run no query do this, too."""
+    """Pipelines that run no query report the outage and wait, too."""
     told = threading.Event()
 
     def reach(_: Cluster) -> None:
@@ -192,7 +192,7 @@ def test_a_thread_tells_of_an_outage_and_of_its_end(
         away.clear()
         assert said.acquire(timeout=30)
         away.set()
-        assert said.acquire(timeout=30)     # the end of the block means that they answer
+        assert said.acquire(timeout=30)     # the end of the block prints BACK
     lines = [f"t: {line}" for line in (query_run.AWAY, query_run.BACK)]
     assert capsys.readouterr().err.splitlines() == lines * 2
 
@@ -278,7 +278,7 @@ def test_a_replay_shows_its_records_on_a_terminal_even_if_a_count_fails(
     shown.update(8)
     shown.done()
     lines = capsys.readouterr().err.split("\r\x1b[K")[1:]
-    assert lines[0] == "replay t: 0 s"      # not 0 records: that says nothing
+    assert lines[0] == "replay t: 0 s"      # because "0 records" would say nothing
     assert [line.partition(",")[0] for line in lines[1:]] == [
         f"replay t: {n} records" for n in (7, 9, 8)]
     assert "(estimated)" in lines[1] and lines[-1].endswith("\n")

@@ -1,4 +1,5 @@
-"""If a committed offset cannot be fetched, it is not treated as if there were none."""
+"""A failed question about offsets or a topic is an error, or is asked again. It does not count as
+the answer that there are none."""
 
 from __future__ import annotations
 

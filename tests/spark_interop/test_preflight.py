@@ -74,8 +74,8 @@ def archive_at(path: Path, partitions: int) -> Path:
 def test_a_replay_into_the_archived_topic_itself_is_refused(
     capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
 ) -> None:
-    """A user mistyped a topic, followed the suggestion to use the archived topic, and then had its
-    records twice."""
+    """A user mistyped the topic of a replay. The error suggested the archived topic, the user took
+    it, and the replay wrote all of its records a second time."""
     archive = archive_at(tmp_path, 1)
     about = json.loads((archive / "_ottla" / "table.json").read_text())
     about["topic_id"] = Cluster(broker.bootstrap_servers).topic_id("six")
@@ -131,7 +131,7 @@ def test_other_windows_on_the_same_path_are_refused_before_a_jvm_starts(
 
 
 def written(place: Path, broker: Broker, kind: str, **options: Any) -> Path:
-    """A table of topic six that recorded these options; returns the file of its description."""
+    """Write the description of a table of the topic `six`, with these options; returns its file."""
     about = Cluster(broker.bootstrap_servers).identity("six") | {"kind": kind, "layout": 1}
     file = place / "_ottla" / "table.json"
     file.parent.mkdir(parents=True)
@@ -142,7 +142,7 @@ def written(place: Path, broker: Broker, kind: str, **options: Any) -> Path:
 def test_an_archive_by_another_grain_is_refused_before_a_jvm_starts(
     capsys: pytest.CaptureFixture[str], broker: Broker, tmp_path: Path
 ) -> None:
-    """A trial user saw this sentence only after Spark had started, which took 46 s."""
+    """A trial user saw this refusal only after Spark had started, which took 46 s."""
     written(tmp_path, broker, "archive", by="date", isolation="read_committed")
     words = ["archive", "--bootstrap", broker.bootstrap_servers, "--topic", "six", "--path",
              tmp_path]  # fmt: skip
@@ -323,8 +323,8 @@ def test_what_spark_takes_is_accepted(
 def test_an_unreachable_broker_is_one_sentence_before_spark_is_asked_for(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """If Spark came first, the sentence would be about a missing pyspark, or a JVM would print
-    lines of its own."""
+    """If Spark were started before the broker is asked, the error would be that pyspark is missing,
+    or a JVM would print lines of its own."""
     said = refusal(capfd, "archive", "--bootstrap", "127.0.0.1:1", "--topic", "t",
                    "--path", tmp_path / "a")  # fmt: skip
     assert said == (
@@ -446,7 +446,7 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
      "'1dya' is not valid for --window: write a number and a unit"),
     ("windows --topic none --path {file}/x --window 1dya --aggregates n=count(*) --schemas {new}",
-     "'1dya' is not valid for --window"),      # and not what is missing
+     "'1dya' is not valid for --window"),      # not that topic none is missing
     ("slice --topic none --format json --since yesterday", "'yesterday' is not a time"),
     ("windows --topic six --path {new} --window 1hour --watermark 10 --aggregates n=count(*)"
      " --format raw", "'10' is not valid for --watermark: write a number and a unit"),
@@ -541,7 +541,7 @@ def test_a_missing_path_is_answered_with_similar_ones(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     archive_at(tmp_path / "flights-archive", 1)
-    (tmp_path / "flights-archived").mkdir()     # has no archive
+    (tmp_path / "flights-archived").mkdir()     # not suggested: it has no archive
     (tmp_path / "history.jsonl").touch()
     (tmp_path / "flights.ddl").touch()
     assert refusal(capsys, "verify", "--path", tmp_path / "flights-archiv") == (
@@ -573,7 +573,7 @@ def test_a_file_is_checked_whole_with_what_its_steps_make(
 def test_a_count_in_a_file_is_at_least_1(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """On the command line, the parser of arguments refuses such a count."""
+    """On the command line, the parser of arguments refuses a count below 1."""
     step = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"\nrecords_per_batch = -5'
     said = refusal(capfd, "run", file_of(broker, tmp_path, step))
     assert "-5 is not valid for `records_per_batch`: use 1 or more" in said
@@ -582,7 +582,7 @@ def test_a_count_in_a_file_is_at_least_1(
 def test_a_wrong_value_in_a_later_step_is_reported_before_any_broker_is_asked(
     broker: Broker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A file has the names of the functions' arguments, not those of flags."""
+    """The error says `by`, not --by: a file has the names of the functions' arguments."""
     first = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/a"'
     second = f'run = "archive"\ntopic = "six"\npath = "{tmp_path}/b"\nby = "dat"'
     file = file_of(broker, tmp_path, first, second)

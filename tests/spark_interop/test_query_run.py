@@ -130,7 +130,7 @@ def test_a_batch_that_spark_committed_before_its_report_failed_ends_no_run(
             with pytest.raises(PipelineError):
                 query_run.drain(*given)
         else:
-            assert query_run.drain(*given) == 12     # nothing that the batch read is left out
+            assert query_run.drain(*given) == 12     # 7 of the unreported batch, and 5
         assert told == ([] if ends else [{"numInputRows": 7}])
 
 
@@ -447,7 +447,7 @@ def test_an_outage_while_a_query_runs_is_told_once_and_its_end_too(
     assert capsys.readouterr().err.splitlines() == [
         f"t: {query_run.AWAY}", f"t: {query_run.BACK}"] * 2     # the outage of 2 s is not reported
     assert not any(12 <= at < 23 or 40 <= at < 60 for at in outage.watched)
-    assert outage.looks < 100   # not 160: one every 2 s, in an outage every 0.5 s
+    assert outage.looks < 100   # one every 2 s, in outages every 0.5 s; 160 if always every 0.5 s
 
 
 def test_the_line_of_an_outage_does_not_break_the_line_that_is_overwritten(

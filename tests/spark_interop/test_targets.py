@@ -187,7 +187,8 @@ class Checkpoint:
 def test_a_checkpoint_belongs_to_one_name(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under another name, a run would write a batch again that a killed run had committed."""
+    """Progress is recorded under a pipeline's name. Under another name, a run would not find that a
+    killed run had committed a batch, and would write this batch again."""
     place: Any = Checkpoint()
     source = new_topic(broker)
 

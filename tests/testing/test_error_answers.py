@@ -35,7 +35,7 @@ def test_every_recorded_request_has_an_answer_with_the_error(file_name: str) -> 
         try:
             answer = error_answer(frame.key, frame.version, request, CODE)
         except NoErrorToGive:
-            without += 1                # it has no item that could be refused
+            without += 1                # the request has no item that could be refused
             continue
         decoded = api.response.decode(answer.encode(frame.version), frame.version)
         assert mark(decoded, frame.version, CODE)
@@ -74,7 +74,8 @@ def test_a_request_that_names_nothing_has_no_answer_with_an_error() -> None:
 
 
 def test_a_refused_fetch_has_no_records_and_no_end_that_a_consumer_takes_for_real() -> None:
-    """librdkafka cannot read null records: it then sends thousands of Fetches a second."""
+    """`records` is empty, not null: librdkafka cannot read null, and then sends thousands of
+    Fetches a second."""
     kind = FetchRequest.Topic
     request = FetchRequest(topics=[kind(topic="t", partitions=[kind.Partition(partition=2)])])
     [[part]] = [topic.partitions for topic in error_answer(1, 11, request, CODE).responses]

@@ -68,7 +68,7 @@ def test_a_test_leaves_the_next_one_a_broker_that_works(tmp_path: Path) -> None:
             "and configs=MAPPING, such as partitions=3; did you mean partitions?") in printed
     assert ("@pytest.mark.ottla_topic: the argument 3 has no name; the marker takes "
             "partitions=NUMBER") in printed
-    marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # the summary has none
+    marker = "E           pytest.UsageError: @pytest.mark.ottla_topic"   # not in the summary
     assert printed.count(marker) == 4, printed
     assert "ottla_topic: partitions='three': expected a whole number" in printed
     assert "ottla_topic: configs='retention.ms=1': expected a mapping" in printed

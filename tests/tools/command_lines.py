@@ -1,5 +1,5 @@
-"""For tests of commands that fail: a working line for every command, from the command table, and
-settings of brokers that refuse requests."""
+"""A line that works for each command, from the command table, and settings of brokers that refuse
+requests. With them, tests see how each command fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCAL = {
     "completion", "install-kafka-scripts", "topic browse", "kafka-storage",
     "kafka-dump-log", "kafka-server-start", "kafka-server-stop",
 }
-"""Commands that use no broker or one of their own, need a terminal, or are servers."""
+"""Commands that use no broker, start or stop one themselves, need a terminal, or are servers."""
 REMOTE = [words for words in EXAMPLES if words not in LOCAL]
 CREATE = {"topic create", "kafka-topics", "kafka-e2e-latency"}
 WAIT_FOR_IT = {"kafka-console-consumer", "kafka-verifiable-consumer"}

@@ -198,7 +198,7 @@ def test_the_status_tells_a_damaged_file_from_a_sound_one(tmp_path: Path, capsys
 def test_zeros_that_kafka_allocated_in_advance_are_no_damage(
     tmp_path: Path, capsys: Capture, kind: str
 ) -> None:
-    """Kafka's tool also compares the first of these entries, and prints the same text."""
+    """As Kafka's tool does, the command prints that the first zero entry does not match the log."""
     log = open_log(tmp_path)
     log.append_bytes(some(b"a", b"b"), 0)
     log.append_bytes(some(b"c"), 0)
@@ -249,7 +249,7 @@ def test_a_damaged_copy_gets_no_advice_that_verify_would_refuse(
     copy.write_bytes(source.read_bytes()[:-1])
     assert run("dump", copy) == 1
     assert capsys.readouterr().err == f"ottla log dump: {copy} is damaged\n"
-    assert run("verify", tmp_path) == 2                     # it would be of no use here
+    assert run("verify", tmp_path) == 2                     # verify refuses this directory
     (tmp_path / "meta.properties").touch()
     assert run("dump", copy) == 1
     assert capsys.readouterr().err.endswith(f"is damaged{ADVICE}{tmp_path}\n")

@@ -217,7 +217,8 @@ def test_caches_that_are_wrong_are_left_behind(source: Path, target: Path) -> No
 def test_gaps_that_kafkas_compaction_left_between_segments_are_no_loss(
     source: Path, target: Path, known: bool
 ) -> None:
-    """That is true at the first start, after kills and checkpoints, and with another policy."""
+    """No start takes the gap for damage: neither the first one, nor later ones after a checkpoint
+    and a kill, although the log is then opened with cleanup.policy=delete."""
     first = source / "table-0" / f"{FIRST}.log"
     data = first.read_bytes()
     first.write_bytes(data[: 12 + int.from_bytes(data[8:12], "big")])     # "two" was compacted away

@@ -101,7 +101,7 @@ class Opened:
 
 
 def test_new_producer_ids_are_above_all_that_the_logs_have(tmp_path: Path, target: Path) -> None:
-    """There are no metadata. The first import makes a directory; the second one adds to it."""
+    """The sources have no metadata. The first import creates the target; the second adds to it."""
     first = node(tmp_path / "first", 1)
     add_log(first, [(some(b"a", producer_id=0, epoch=0, sequence=0), 0)])
     assert adopt(target, first) == 0

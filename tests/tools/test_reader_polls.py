@@ -1,4 +1,4 @@
-"""When a reader ends, which offsets it may commit, and what a change of its partitions does."""
+"""Tests when a reader ends, which offsets it commits, and how it acts if its partitions change."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Reader:
             self.printer.ends = dict(wanted.ends or {})
 
     def group_is(self, state: str) -> None:
-        """Sets the state that the coordinator reports; `looks` has the times of the questions."""
+        """Sets the group's state. `looks` gets the times at which the reader asks for it."""
         self.looks: list[float] = []
 
         def describe(*_: object) -> SimpleNamespace:
@@ -415,7 +415,8 @@ def test_a_fatal_error_ends_the_repetition_of_the_last_commit(
 def test_a_revocation_at_the_end_does_not_commit_what_was_not_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After the output has failed, a flush writes nothing, so it must not settle positions."""
+    """A position is settled when its records are written. After the output has failed, a flush
+    writes nothing, so it must not settle positions."""
     read = member(monkeypatch, 1, "record", "revoked")
     read.consumer.commit_seconds = 1000.0
     read.read()

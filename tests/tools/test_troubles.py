@@ -133,7 +133,8 @@ MISSING_IS_FINE = {
     "acl add", "acl delete", "mirror", "kafka-mirror-maker", "kafka-console-producer",
     "kafka-verifiable-producer", "kafka-streams-application-reset", "reassign cancel",
 }
-"""Commands whose names need not exist yet, or that end with 0 in Apache Kafka as well."""
+"""Commands that may succeed: the topic that they name need not exist yet, or Apache Kafka's tool
+ends with 0 as well."""
 
 
 @pytest.mark.parametrize("words", ABOUT_A_TOPIC)

@@ -157,8 +157,8 @@ def varint(value, bits=64, padding=0):
 
 
 def odd(chance, number, true, bits=32):
-    """The varint of the right number, or with `chance` of a neighbour or a boundary value;
-    sometimes in an overlong encoding."""
+    """The varint of `true`, or with the probability `chance`, of a neighbour of `true` or of a
+    value from ODD. With the probability `chance / 3`, it has more bytes than it needs."""
     if number.random() < chance:
         true = number.choice([true + 1, true - 1, *ODD])
     padding = number.choice([1, 3, 4, 5, 9]) if number.random() < chance / 3 else 0

@@ -48,7 +48,7 @@ def test_what_is_no_frame_is_corrupt(frame: bytes) -> None:
 
 @pytest.mark.parametrize(("data", "expected"), [
     (b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF),
-    (b"Nobody inspects the spammish repetition", 0xE2293B2F),       # lanes, words and bytes
+    (b"Nobody inspects the spammish repetition", 0xE2293B2F),       # hashed by lanes, words, bytes
 ])
 def test_the_hash_is_xxh32(data: bytes, expected: int) -> None:
     assert xxh32(data) == expected

@@ -92,7 +92,8 @@ def test_a_batch_is_bounded_as_it_is_sent_and_as_it_is_stored() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
 def test_a_compressed_record_is_bounded_decompressed(codec: Codec) -> None:
-    """As in Apache Kafka 4.4, the error is INVALID_RECORD; only compressed batches are bounded."""
+    """As in Apache Kafka 4.4, the error is INVALID_RECORD, and uncompressed batches have no such
+    limit."""
     records = [Record(-1, 1, None, b"x" * size) for size in (10, 500, 20)]
     body = 500 + 7          # attributes, two deltas, two lengths (one of 2 bytes), header count
     assert stored(build_batch(records, codec=codec), record_size_max=body).record_count == 3

@@ -57,7 +57,7 @@ def read_all(talk: Talk, topic: str, partitions: int = 1) -> None:
 
 
 def with_bytes(data: bytes, at: int, form: str, value: int, mend: bool = True) -> bytes:
-    """A batch with one changed field in its header, and with `mend` a correct checksum."""
+    """A batch with one changed field in its header. `mend` makes its checksum correct again."""
     changed = bytearray(data)
     struct.pack_into(form, changed, at, value)
     if mend and len(changed) >= 61:

@@ -1,4 +1,4 @@
-"""When answers arrive, for every API that waits: at once, after an event, or after the whole wait.
+"""Records when each API that waits answers: at once, after an event, or after the whole wait.
 
 If an answer comes too early, the client asks again at once; if it comes too late, the client has
 waited for nothing. The fields of an answer show neither.
@@ -50,7 +50,7 @@ def fetch_waits(talk: Talk) -> None:
 
 
 def session_waits(talk: Talk) -> None:
-    """The same in sessions that hold a topic while it is deleted."""
+    """Fetches that wait in a session; some sessions hold topics that were deleted meanwhile."""
     idle, gone, anew = (talk.topic(each) for each in ("idle", "gone", "anew"))
     sessions = {}
     for version in filter(lambda each: each >= 7, VERSIONS):
@@ -75,8 +75,8 @@ def session_waits(talk: Talk) -> None:
 
 
 def fetch_events(talk: Talk) -> None:
-    """Fetches for one byte, and for more bytes than come, when a record is written and a topic is
-    deleted."""
+    """Fetches wait for one byte, or for more bytes than come. Meanwhile a record is written, and a
+    topic is deleted."""
     topic, deleted = talk.topic("idle"), talk.topic("deleted")
     more = {"min_bytes": 1 << 20}
     asked: list[Question] = []

@@ -28,7 +28,7 @@ def a_clean_client_is_served_afterwards(broker: RunningBroker, topic: str) -> It
 
 
 def patched(at: int, data: bytes, records: bytes = GOOD) -> bytes:
-    """A batch with bytes replaced and a valid checksum."""
+    """A batch in which bytes were replaced, and whose checksum was then made valid again."""
     changed = bytearray(records)
     changed[at : at + len(data)] = data
     changed[17:21] = struct.pack(">I", crc32c_of(bytes(changed[21:])))

@@ -23,7 +23,7 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create, delete
 from tests.waiting import until
 
-# The loop leaves LARGE values of gzip topics to a thread, and HUGE values for every codec.
+# LARGE values are compressed in a worker thread for gzip topics, HUGE values for every codec.
 SMALL, LARGE, HUGE = b"small " * 10, b"large " * 20_000, b"huge " * 150_000
 TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
          "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -269,7 +269,7 @@ def test_transactions_are_checked_when_the_batch_comes_back(
     sent = client.send(
         produce_request(topic, batch(LARGE, **fields), transactional_id="tx"), 12)
     held.wait()
-    with WireClient(broker.address) as other:           # the gate checks this batch meanwhile
+    with WireClient(broker.address) as other:           # TransactionGate checks another batch
         refused = other.call(
             produce_request(topic, batch(LARGE[:50], **{**fields, "producer_id": 999})), 9)
         assert refused.responses[0].partition_responses[0].error_code != 0

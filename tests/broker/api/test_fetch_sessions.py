@@ -135,7 +135,8 @@ def test_a_session_remembers_little_that_is_not_here(client: WireClient, topic: 
 
 
 def test_a_session_in_a_replicas_name_is_refused_each_time(client: WireClient, topic: str) -> None:
-    """Without an authorizer any client may fetch as a broker. Broker 5 has no replica here."""
+    """Without an authorizer any client may fetch in the name of a broker, here of broker 5. It has
+    no replica of the topic, so each fetch is refused."""
     refused = {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
     session_id = 0
     for epoch in (0, 1, 2):

@@ -148,8 +148,8 @@ def test_a_log_that_is_cut_while_it_moves_arrives_as_it_is_then(
 
 @pytest.mark.parametrize("aborts", [False, True])
 def test_a_partition_is_moved_off_a_full_disk(aborts: bool) -> None:
-    """The move makes room on the disk. The partition stays if the disk had no room for an aborted
-    transaction."""
+    """The move makes room on the disk. With `aborts`, a transaction was aborted, and the disk had
+    no room to add it to the transaction index. Then the partition is not moved."""
     disk, config = FaultyDisk(), LogConfig(segment_bytes=5000, index_interval_bytes=300)
     storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
     topic_log = storage.get_or_create("t", 0, None, config)
@@ -308,8 +308,8 @@ def test_a_partition_is_put_where_it_serves(tmp_path: Path, version: int) -> Non
 def test_a_move_may_be_asked_for_while_another_one_is_finished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The renames of the first move are durable before another partition moves, or before the same
-    partition moves back."""
+    """The next move, of another partition or of the same one back to its former directory, begins
+    only once the renames of the first move are durable."""
     disk = FaultyDisk()
     storage = Storage.open(disk, FakeClock(), ["/a", "/b"])
     for index in (0, 1):

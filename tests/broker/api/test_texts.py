@@ -75,7 +75,7 @@ def request_of(
 
 
 def place_of(text: bytes) -> str:
-    """A valid text of the same length, which stands for the bytes until the request is encoded."""
+    """A valid text as long as `text`. In the encoded request `replied` puts `text` in its place."""
     return "\x01" * len(text)
 
 

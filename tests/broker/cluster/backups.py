@@ -29,7 +29,7 @@ class Backup:
 
 
 def accept_backup(directories: list[Path]) -> None:
-    """Run the command that the refusal names."""
+    """Run the command that the message of a refused start tells the operator to run."""
     assert main(["cluster", "accept-backup", *map(str, directories), "--yes"]) == 0
 
 

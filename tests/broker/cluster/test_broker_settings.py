@@ -94,7 +94,8 @@ def test_one_request_changes_loggers_settings_and_topics(
 def test_what_its_listeners_cannot_use_is_refused_by_the_broker_itself(
     cluster: RunningCluster, away: int, key: str, value: str
 ) -> None:
-    """With such a value in the metadata, the broker could renew none of its listeners."""
+    """With such a value in the metadata, the broker could no longer apply new certificates or
+    mechanisms to any of its listeners."""
     controller = cluster.controller
     node_id = 3 - controller if away else controller
     own = str(node_id)

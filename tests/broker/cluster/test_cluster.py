@@ -261,8 +261,8 @@ def test_who_waits_for_a_write_that_never_arrived_is_answered(
 def test_a_decision_that_outlasts_its_controllers_term_brings_no_older_image_back(
     cluster: RunningCluster,
 ) -> None:
-    """This includes a decision that changes nothing. With the older image, entries that were read
-    meanwhile would be lost until the next entry."""
+    """This holds also for a decision that changes nothing. If it brought back the image on which it
+    began, the image would lack the entries that were read meanwhile, until the next entry."""
     controller = cluster.controller
     log = cluster.servers[controller].metadata_log
     seen: list[int] = []
@@ -315,8 +315,8 @@ def test_a_broker_that_refuses_connections_is_gone_until_it_registers_again(
 def test_a_broker_that_is_removed_while_its_connection_is_away_registers_again(
     cluster: RunningCluster,
 ) -> None:
-    """Seed 118009: the broker reads of its removal while it registers after the interruption. Its
-    session has not ended, and its node still exists."""
+    """Seed 118009 of the simulation: the broker reads of its removal while it registers after the
+    interruption. Its session has not ended, and its node still exists."""
     node_id = next(n for n in cluster.servers if n != cluster.controller)
     server, deciding = cluster.servers[node_id], cluster.servers[cluster.controller]
     before = server.metadata_log.image.brokers[node_id].epoch
@@ -443,8 +443,8 @@ def test_a_controller_that_refuses_connections_is_deposed_before_its_session_end
 def test_a_broker_that_refuses_connections_is_gone_for_the_next_controller_as_well(
     cluster: RunningCluster,
 ) -> None:
-    """The broker's process has ended, but its session lasts. Otherwise, until the session ends, the
-    next controller would give that broker leadership, and replicas of new topics."""
+    """The broker's process has ended, but its session lasts. The next controller must not take the
+    session for a sign of life, and give that broker leadership or replicas of new topics."""
     former = cluster.controller
     node_id = former % 3 + 1
     log, deciding = cluster.servers[former].metadata_log, cluster.servers[former].member
@@ -492,8 +492,9 @@ def test_a_controller_that_is_deposed_as_it_stops_hands_over_nevertheless(
 def test_a_controller_is_not_deposed_for_what_it_refused_in_an_earlier_term(
     cluster: RunningCluster,
 ) -> None:
-    """Two brokers want to replace a controller that refused connections. The slower one may
-    reconnect to ZooKeeper only when that node is the controller once more."""
+    """Two brokers want to replace a controller that refused connections, and the faster one does.
+    The slower one reconnects to ZooKeeper so late that the refusing broker is the controller once
+    more. It must not depose that broker for the old refusal."""
     former = cluster.controller
     faster, slower = (n for n in cluster.servers if n != former)
     candidates = {n: cluster.servers[n].member for n in (faster, slower)}

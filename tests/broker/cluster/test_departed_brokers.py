@@ -22,7 +22,8 @@ from tests.fakes import FakeClock
 
 LISTED_SECONDS = 1000
 MARGIN_SECONDS = 300
-"""More than a test takes, because the clock also advances between its leaps."""
+"""How long before the limit the first leap of the clock ends. The clock also runs between leaps. A
+test takes less time than this, so the limit is not reached before the second leap."""
 
 
 @pytest.fixture

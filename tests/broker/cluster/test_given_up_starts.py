@@ -1,4 +1,4 @@
-"""Brokers of a cluster that wait for ZooKeeper or a controller at a start, and have to end then."""
+"""Brokers that have to end during a start, while they wait for ZooKeeper or for a controller."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_start_whose_connection_breaks_registers_over_the_next_one(
 def test_a_start_whose_connection_breaks_reads_the_metadata_over_the_next_one(
     cluster: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seed 16 of three brokers."""
+    """Found by seed 16 of the simulation, with three brokers."""
     async def cut_first(store: ClusterStore, cluster_id: str) -> MetadataImage:
         session = store.coordination
         assert isinstance(session, MemoryCoordination)

@@ -190,7 +190,8 @@ class Overtaken(Refusing):
 def test_a_proposed_in_sync_set_counts_until_the_image_shows_what_overtook_it(
     tmp_path: Path, code: ErrorCode
 ) -> None:
-    """What overtook it may be the same proposal, of which the leader has not heard yet."""
+    """The codes say that the controller has made a decision of which the leader has not heard. It
+    may be this very proposal, if the first answer was lost; then the joining replica may lead."""
     clock = FakeClock()
     part = may_be_joined(tmp_path, clock)
     controller = Overtaken(code)

@@ -128,7 +128,8 @@ def joined(cluster: RunningCluster) -> None:
 def ended_by_the_new_one(
     cluster: RunningCluster, add: Callable[[Any, str, Producer], ErrorCode], commit: bool
 ) -> Producer:
-    """A producer whose transaction the new coordinator has ended. For the former one it is open."""
+    """A producer whose transaction the new coordinator has ended. For the former one
+    it is still open."""
     producer = ask(cluster, FORMER, transactions.init)
     assert ask(cluster, FORMER, add, producer) is OK
     replaced(cluster)

@@ -115,7 +115,7 @@ def test_without_zookeeper_a_coordinator_goes_on_until_another_one_leads(tmp_pat
             cluster.sessions[node].cut()
 
         cluster.run(cut())
-        until_committed(cluster, node, 6)           # its leader epoch is still the partition's
+        until_committed(cluster, node, 6)           # the partition has no later leader epoch yet
         assert committed(cluster, node) == (0, 6)
         cluster.expire(node)
         seen = cluster.servers[witness].metadata_log

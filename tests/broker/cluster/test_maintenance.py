@@ -275,7 +275,8 @@ def test_a_lower_min_insync_replicas_alone_completes_the_reassignment_that_it_he
 def test_replicas_that_are_on_their_way_are_not_missing(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
-    """This is as in Kafka's tool and in the metric. A rolling restart need not wait for them."""
+    """Replicas that a reassignment adds do not make a partition under-replicated, neither for
+    kafka-topics nor in the metric. A rolling restart need not wait for them."""
     ottla = commands(cluster)
     topics = f"kafka-topics --bootstrap-server {ottla.address} --describe"
     ottla.ok("topic create orders --partitions 1 --replication-factor 1")

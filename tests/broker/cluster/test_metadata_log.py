@@ -257,7 +257,9 @@ async def test_the_error_of_a_decision_whose_client_is_gone_is_no_fault_of_the_l
     await later
     asked.cancel()
     await log.settle()
-    store.failure = None                    # its traceback and the task refer to what waited
+    # The failure's traceback and the task keep the waiting future alive. The loop reports a fault
+    # only when such a future is collected.
+    store.failure = None
     del asked
     gc.collect()
     assert faults == []

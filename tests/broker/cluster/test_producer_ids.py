@@ -157,7 +157,7 @@ def test_who_waits_for_the_same_producer_ids_waits_no_longer_than_the_first() ->
 
 
 def test_a_refusal_that_nobody_waits_for_any_more_is_no_error_of_the_broker() -> None:
-    """Seed 114001: the client disconnected, then the controller refused."""
+    """Seed 114001 of the simulation: the client disconnected, then the controller refused."""
     errors = []
 
     async def given_up() -> None:

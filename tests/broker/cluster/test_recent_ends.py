@@ -165,8 +165,9 @@ def test_the_next_controller_knows_it_as_well(cluster: RunningCluster) -> None:
 def test_a_controller_that_has_just_begun_knows_it_as_well(
     cluster: RunningCluster, later: bool
 ) -> None:
-    """Seed 11 of three brokers: a machine stopped, and the controller removed its broker and
-    stopped right afterwards. The next controller's process had started after the removal."""
+    """Seed 11 of the simulation, with three brokers: a machine stopped, and the controller removed
+    its broker and stopped right afterwards. The next controller's process had started after the
+    removal."""
     one, other, third = others(cluster)
     for node_id in (other, third):
         cluster.stop(node_id)

@@ -241,7 +241,8 @@ def test_brokers_that_would_not_trust_themselves_do_not_start(tmp_path: Path) ->
 def test_a_mechanism_by_which_brokers_could_not_log_in_is_refused_at_run_time(
     tmp_path: Path, mechanism: str
 ) -> None:
-    """With such a value, the broker could renew none of its listeners."""
+    """With such a value, the broker could no longer apply new certificates or mechanisms to any of
+    its listeners."""
     name = "sasl.mechanism.inter.broker.protocol"
     with RunningCluster(tmp_path, 1, **settings("SASL_PLAINTEXT", tmp_path, plain())) as cluster:
         with cluster.client(1) as client:

@@ -1,4 +1,5 @@
-"""While no controller answers, each item of a request that only the controller decides fails."""
+"""Requests that only the controller can decide, while no controller answers: each item of such a
+request fails."""
 
 from __future__ import annotations
 

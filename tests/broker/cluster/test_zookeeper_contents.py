@@ -116,7 +116,8 @@ def test_a_controller_that_nobody_can_read_ends_whoever_reads_it(
 def test_a_start_says_that_nobody_can_read_the_controller_where_it_replaces_its_former_self(
     cluster: RunningCluster,
 ) -> None:
-    """The broker's former process may be the controller, which the start would then depose."""
+    """A start reads who is the controller: if that is the broker's own former process, the start
+    deposes it."""
     former = cluster.zookeeper.nodes[path_of(3)].data
     cluster.stop(3)
     write(cluster, Create(path_of(3), former), Delete(CONTROLLER), Create(CONTROLLER, b"?"))

@@ -246,7 +246,7 @@ def test_a_crash_right_after_a_topics_deletion_leaves_no_offset_to_one_of_the_sa
     disk, data = FaultyDisk(), Path("/a")
 
     def offsets_of(client: WireClient) -> list[list[int]]:
-        """The group's offsets, and those that the broker returns for the topic `t` by its name."""
+        """The offsets in two answers: to a request for all topics, and to a request for `t`."""
         asked = OffsetFetchRequest.Topic(name="t", partition_indexes=[0])
         found = [fetched(client)]
         found.append(client.call(OffsetFetchRequest(group_id=GROUP, topics=[asked]), 5))

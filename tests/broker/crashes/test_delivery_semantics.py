@@ -1,8 +1,8 @@
 """The programs of `examples/delivery` keep their promises when they are killed at each of their
 steps, and when they or the broker are killed at random.
 
-At most once never writes a record twice, at least once never loses one, and exactly once never does
-either. `OTTLA_CRASHES=100` kills 100 times at random; the default is a few times. Seeds are fixed.
+At most once never writes a record twice, at least once never loses one, and exactly once does
+neither. `OTTLA_CRASHES=100` kills 100 times at random; the default is a few times. Seeds are fixed.
 """
 
 from __future__ import annotations

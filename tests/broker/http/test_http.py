@@ -190,7 +190,7 @@ def test_sums_over_all_topics_never_go_back(broker: RunningBroker, used: str) ->
     with WireClient(broker.address) as client:
         client.call(DeleteTopicsRequest(topic_names=[used], timeout_ms=10_000), 5)
     after = samples(broker)
-    assert value(after, name) >= before     # groups write records to delete its offsets
+    assert value(after, name) >= before     # groups write records to delete the topic's offsets
     assert (name, frozenset({("topic", used)})) not in after
 
 

@@ -14,7 +14,7 @@ from tests.broker.running import RunningBroker, WireClient
 from tests.broker.topics import create
 
 SIZES = (1, 5_000, 8_150, 20_000, 60_000, 130_900, 131_072, 190_000, 400_000)
-"""Sizes below and above each limit at which the way of sending a range changes."""
+"""Sizes of records below and above the limits from which a reply sends them in another way."""
 PARTITIONS = 3
 
 

@@ -360,7 +360,8 @@ def test_principals_and_addresses_come_back_as_they_were(principal: str, host: s
 
 
 def test_a_request_that_fails_as_it_is_given_up_is_no_error_of_the_loop() -> None:
-    """Seed 121727: the broker that was asked left the cluster in the same turn of the loop."""
+    """Seed 121727 of the simulation: the broker to which the request was sent left the cluster in
+    the turn of the loop in which the request was given up."""
     errors = []
 
     async def given_up() -> None:

@@ -262,8 +262,8 @@ def test_a_full_log_directory_holds_up_what_was_cut_in_it_and_nothing_else(
 def test_a_cut_log_waits_for_its_checkpoint_whoever_leads_it_meanwhile(
     leader: RunningBroker, following: Following
 ) -> None:
-    """Records that were appended below the recovery point on the disk would be trusted after a
-    power cut."""
+    """The log may not grow again before its lower recovery point is on the disk. Otherwise new
+    records would lie below the old recovery point, and be trusted after a power cut."""
     for topic in ("t", "u"):
         create_shared(leader, topic)
         with WireClient(leader.address) as client:

@@ -1,4 +1,5 @@
-"""Clients that connect too fast wait, or are held and closed; others are served (KIP-612)."""
+"""Clients that connect too fast (KIP-612). Above a listener's rate they wait to be accepted. Above
+their address's rate they are accepted, held and then closed. Other clients are served."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def set_quota(
 
 
 def muted(broker: RunningBroker) -> int:
-    """How many connections are held for a reason other than an open request."""
+    """How many connections wait for the broker, for example until their throttle time is over."""
     return int(broker.call(lambda: sum(c.held() for c in broker.server.listeners[0].connections)))
 
 

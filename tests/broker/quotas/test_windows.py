@@ -1,4 +1,4 @@
-"""Rates over sliding windows and token buckets keep their limits over any ten seconds."""
+"""Sliding windows and token buckets: how much passes at once, and how long a client then waits."""
 
 from __future__ import annotations
 

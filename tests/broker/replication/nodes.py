@@ -54,7 +54,7 @@ from tests.waiting import exhaust
 
 TOPIC, TOPIC_ID = "t", b"\x07" * 16
 RACKS = ("a", "b", "c", "c")
-"""Of the nodes, from 1 on."""
+"""The racks of nodes 1, 2, 3 and 4."""
 LAG_MS = 10_000
 
 

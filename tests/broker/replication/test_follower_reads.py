@@ -405,8 +405,8 @@ class UsedUp:
 def test_a_follower_is_told_of_no_high_watermark_beyond_what_it_has(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A throttled follower could not use the high watermark. Otherwise the leader would answer it
-    at each move of the high watermark, and it would fetch again at once."""
+    """A throttled follower gets no records, so it cannot use a higher high watermark. If the leader
+    told it each one, each would end a waiting fetch, and the follower would fetch again at once."""
     monkeypatch.setattr(Node, "leader_throttle", UsedUp(3))
     cluster = make(wait_ms=60_000)
     committed(cluster, 0)

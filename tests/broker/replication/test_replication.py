@@ -161,8 +161,9 @@ def test_logs_that_parted_in_several_epochs_meet_in_as_many_rounds(make: Make) -
 def test_a_cut_ends_no_later_than_the_followers_own_records_of_the_leaders_epoch(
     make: Make,
 ) -> None:
-    """KIP-279: the leader has more records of its former epoch than the follower, which led
-    next."""
+    """KIP-279: broker 1 led first, then broker 2, then broker 1 again. Broker 1 has more records of
+    its first epoch than broker 2, which must cut its log where its own records of that epoch
+    end."""
     cluster = make(nodes=2)
     cluster.append(1)
     cluster.settle()

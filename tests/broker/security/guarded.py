@@ -51,7 +51,7 @@ class Question:
     codes: set[int]
     rights: tuple[Right, ...]
     first: int = 0
-    """The first version in which this is refused like this."""
+    """The first version in which the broker refuses the request with these codes."""
 
 
 def asked(key: ApiKey, **fields: Any) -> Callable[[int, bytes], Any]:
@@ -342,4 +342,5 @@ QUESTIONS: dict[str, tuple[ApiKey, Question]] = {
 ADDED_PARTITIONS = Question(
     add_partitions, {TRANSACTION_REFUSED}, (transaction(Op.WRITE), topic(Op.WRITE))
 )
-"""AddPartitionsToTxn up to version 3; then it is a matter among brokers."""
+"""AddPartitionsToTxn up to version 3. Only brokers send later versions, which need another
+permission."""

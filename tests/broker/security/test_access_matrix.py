@@ -35,7 +35,7 @@ from tests.broker.security.guarded import GROUP, TOPIC, TRANSACTION
 
 HIDDEN = {Named.TOPIC: TOPIC, Named.GROUP: GROUP, Named.TRANSACTION: TRANSACTION}
 ABSENT = {Named.TOPIC: "a", Named.GROUP: "a", Named.TRANSACTION: "a"}
-"""Names as long as the hidden ones, of what does not exist."""
+"""Names of things that do not exist. They are as long as the hidden names."""
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def test_every_api_that_names_something_is_in_the_matrix() -> None:
 
 def test_what_one_may_not_see_is_answered_like_what_does_not_exist(broker: RunningBroker) -> None:
     """Whole answers, with their messages, are compared in every version that has topic names.
-    Versions with topic ids are left out: an id is as good as a secret, and the client already knows
-    it."""
+    Versions with topic ids are left out: nobody can guess an id, so a client that sends one already
+    knows of the topic."""
     prepare(broker.address)
     talk = MatrixTalk(broker.address, "hidden", 1, protected=protected(broker))
     try:

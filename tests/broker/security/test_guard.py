@@ -53,7 +53,7 @@ TOKENS = {
     ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN,
     ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.DESCRIBE_DELEGATION_TOKEN,
 }
-"""APIs that refuse everybody: no client is authenticated."""
+"""APIs that refuse all clients of this test, because these clients have not logged in."""
 
 
 SERVED = [name for name, (key, _) in QUESTIONS.items() if key in HANDLERS]

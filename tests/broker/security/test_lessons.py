@@ -268,8 +268,8 @@ def test_cve_2024_27309_rules_are_the_same_after_a_restart(tmp_path: Path) -> No
 
 
 def test_cve_2024_56128_the_whole_conversation_is_proved() -> None:
-    """The server refuses another nonce in the last message, and credentials with too few
-    iterations."""
+    """The server refuses a last message whose nonce is not the one that it sent, and credentials
+    with too few iterations."""
     client, server = ScramClient("SCRAM-SHA-256", "bob", "secret", {}), exchange()
     first = asyncio.run(server.answer(client.first()))
     last = (client.answer(first) or b"").decode()
@@ -381,7 +381,7 @@ def test_cve_2019_12399_no_answer_has_a_secret(broker: GuardedBroker) -> None:
 LOADING = {"pickle", "marshal", "shelve", "dill", "yaml"}
 CODE = {"eval", "exec", "compile", "__import__"}
 ITS_OWN = {"ottla/wire/compression.py"}
-"""Imports packages whose names it has itself."""
+"""Files that may call `__import__`, because they pass it only names from their own code."""
 
 
 def test_cve_2024_32030_nothing_that_is_received_becomes_code() -> None:

@@ -1,5 +1,5 @@
-"""The log names the users who log in and the users whose login fails; the metrics count them. Many
-logins do not make as many lines."""
+"""The log names the users who log in and the users whose login fails; the metrics count them. The
+log has few lines even if there are many logins."""
 
 from __future__ import annotations
 

@@ -261,7 +261,8 @@ class Endpoint:
 def test_known_keys_count_while_the_issuer_cannot_be_reached(
     caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In an earlier version, nobody could log in from an hour after the issuer's last answer on."""
+    """In an earlier version, nobody could log in any more once the issuer had not answered for an
+    hour."""
     with Endpoint() as endpoint:
         rules, token = endpoint.rules(), signed(claims())
         assert rules.check(token)[0] == "alice"

@@ -1,4 +1,5 @@
-"""A user whose name has quotes, line ends and other languages is one user everywhere."""
+"""A user whose name has quotes, line ends and characters of several languages is the same user
+everywhere."""
 
 from __future__ import annotations
 

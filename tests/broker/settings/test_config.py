@@ -166,8 +166,9 @@ def test_a_lone_broker_says_that_topics_have_one_replica() -> None:
 def test_zookeepers_addresses_are_checked_before_anything_is_connected(
     connect: str, reason: str
 ) -> None:
-    """ZooKeeper clients take the first chroot and everything after it for one strange chroot, and
-    use the first server alone."""
+    """ZooKeeper clients take everything from the first slash on for the chroot. With
+    `a:2181/ottla,b:2181/ottla` they would use server a alone, with the chroot
+    `/ottla,b:2181/ottla`."""
     with pytest.raises(SettingsError, match=reason):
         BrokerConfig({"zookeeper.connect": connect, "node.id": "1"})
 
@@ -313,7 +314,8 @@ ONLY_DYNAMIC = {
     "follower.replication.throttled.rate", "leader.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 }
-"""Settings that Kafka does not allow in a file, and for which its table has no defaults."""
+"""Settings that Kafka does not allow in a file. Kafka's table of broker settings lacks them, so
+there is nothing to compare."""
 
 
 @pytest.mark.parametrize("name", sorted(BrokerConfig.declared))

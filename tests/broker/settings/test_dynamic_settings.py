@@ -58,7 +58,7 @@ def is_served(broker: RunningBroker) -> bool:
     listener = broker.server.listeners[0]
     with WireClient(broker.address) as client:
         name = f"-127.0.0.1:{client.socket.getsockname()[1]}-"
-        for _ in range(10):                 # then the broker knows what was opened and closed
+        for _ in range(10):                 # lets the broker notice what was opened and closed
             broker.call(lambda: None)
         seen = broker.call(
             lambda: any(name in one.client.connection_id for one in listener.connections)

@@ -28,9 +28,9 @@ EFFECTS = {
     **{name.replace(".", "_"): rf"\.{name.removeprefix('zookeeper.').replace('.', '_')}\b"
        for name in BrokerSettings.declared if name.startswith("zookeeper.ssl.")
        and name != "zookeeper.ssl.client.enable"},
-    # These may only be false.
+    # The code reads these settings only to refuse them if they are true.
     **{name.replace(".", "_"): "in REVOCATION" for name in REVOCATION},
-    # Read from the properties that the broker has yet to check.
+    # Read as text from the properties, before the broker has checked them.
     "sasl_mechanism_inter_broker_protocol": r"texts\.get\(MECHANISM_OF_PEERS",
     # The throttle composes the names of its settings.
     **{f"{side}_replication_throttled_replicas": r"\{side\}\.replication\.throttled\.replicas"

@@ -21,7 +21,8 @@ from tests.broker.topics import create
 from tests.waiting import until
 
 WALKED_MAX = (THRESHOLDS[0] + 1) * ((THRESHOLDS[1] + 2) * (THRESHOLDS[2] + 1) + 1)
-"""A collection is made once the number above is exceeded."""
+"""The most objects that a collection may walk. The factors are greater than the thresholds, because
+a collection begins only once its threshold is exceeded."""
 
 
 class Cycle:

@@ -38,7 +38,8 @@ def storage_on(disk: FaultyDisk) -> Storage:
 
 
 def starts_on_the_medium(disk: FaultyDisk) -> dict[tuple[str, int], int]:
-    """The durable log starts, which are all that a power cut leaves in the worst case."""
+    """The log starts that are durably on the disk. In the worst case, a power cut leaves only
+    these."""
     found: dict[tuple[str, int], int] = {}
     for directory in "ab":
         inode = disk.durable_names.get(f"/{directory}/{checkpoints.LOG_STARTS}")

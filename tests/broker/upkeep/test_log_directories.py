@@ -190,7 +190,7 @@ def test_without_the_metadata_or_any_directory_nothing_starts(tmp_path: Path) ->
 @pytest.mark.parametrize("kind", ["write", "name"])
 def test_a_topic_can_be_deleted_and_made_again_on_a_full_disk(kind: str) -> None:
     """Only writes to the topic's files fail, as on a full disk. Deleting the topic must not need
-    them, for example to write index entries."""
+    such writes, for example of index entries."""
     disk = FaultyDisk()
     with RunningBroker(Path("/a"), disk) as broker, WireClient(broker.address) as client:
         create(client, "t", partitions=1)

@@ -190,8 +190,9 @@ def test_a_copy_of_a_compacted_log_is_put_aside_like_any_other() -> None:
 def test_a_name_that_two_deleted_topics_left_in_two_directories_is_free_again(
     left: tuple[str, ...],
 ) -> None:
-    """When the next topic of this name is created, neither directory is in its way. A directory
-    that also holds other files stays at the start, and is put aside when that topic is created."""
+    """When the next topic of this name is created, neither directory is in its way. The start puts
+    a directory aside unless it also holds other files. In that case, the directory is put aside
+    when that topic is created."""
     disk = FaultyDisk()
     for path, topic_id in (("/a", bytes(range(16))), ("/b", bytes(range(1, 17)))):
         storage = Storage.open(disk, FakeClock(), [path], cluster_id="c")

@@ -92,9 +92,9 @@ def delete(client: WireClient, topic: str) -> None:
 def test_what_a_crash_kept_of_a_deleted_topic_is_not_missed_in_the_next_of_that_name(
     tmp_path: Path,
 ) -> None:
-    """Found by seed 886: after a crash, a checkpoint was older than the topic's deletion. The next
-    topic of that name had no partition in this directory that would have replaced the old
-    entries."""
+    """Found by the simulation's seed 886: after a crash, the checkpoint of a directory was older
+    than the topic's deletion. The next topic of that name had no partition in this directory, so
+    nothing replaced the old entries."""
     first, second = tmp_path / "first", tmp_path / "second"
     both = {"log_dirs": f"{first},{second}"}
     with RunningBroker(first, **both) as broker, WireClient(broker.address) as client:

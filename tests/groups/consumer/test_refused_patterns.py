@@ -11,7 +11,7 @@ from tests.groups.members import GROUP
 
 
 def beat(bench: Workbench, epoch: int, **told: Any) -> Any:
-    """Send a heartbeat with `sees`, as the broker does if there are ACLs."""
+    """Send a heartbeat with a `sees` function, as the broker does if there are ACLs."""
     request = Heartbeat(GROUP, "a", epoch, sees=lambda topic: True, **told)
     return bench.ask(lambda s, r: s.beat(request, r))
 

@@ -79,8 +79,8 @@ def test_every_moment_is_its_own_tick(bench: TransactionBench) -> None:
 def test_an_end_goes_on_after_the_internal_topic_has_got_more_partitions(
     bench: TransactionBench, unreachable: bool
 ) -> None:
-    """The transactional id then belongs to another partition of the topic, but the markers of its
-    transaction are still due."""
+    """With more partitions in the topic, the transactional id belongs to another one of them. The
+    markers of its transaction are still due."""
     producer, shard = bench.init(), bench.runtime.shard("t")
     partitions = [("a", index) for index in range(AT_ONCE_MAX + 1)]
     bench.add(producer, *partitions)

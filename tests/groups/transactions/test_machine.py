@@ -33,7 +33,8 @@ class Client:
     producer: Producer | None = None
     transfer: Transfer | None = None
     ending: list[Any] | None = None
-    """Answers of an EndTxn that is under way, with what was asked for."""
+    """The answers to the EndTxn that is under way, or None. The next two fields say whether it asks
+    for a commit, and whether the client was a zombie when it sent it."""
     wants_commit: bool = False
 
     asks_as_zombie: bool = False
@@ -48,7 +49,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.newest: dict[str, Producer] = {}
 
     def is_zombie(self, client: Client) -> bool:
-        """Whether the transactional id was initialised again after the client's own producer."""
+        """Whether the transactional id was initialised again after the client got its producer."""
         assert client.producer is not None
         return client.producer < self.newest[client.transactional_id]
 

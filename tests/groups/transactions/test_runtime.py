@@ -183,9 +183,9 @@ def test_a_marker_whose_write_ends_unexpectedly_is_written_again_and_holds_no_ot
 
 def test_what_is_committed_while_another_record_is_written_comes_after_that_one() -> None:
     """During an append, the leader may stop waiting for a follower that has fallen behind. Then the
-    high watermark rises, which commits the append before, and the end of that transaction is
-    recorded. Its record is written after the record that is being appended, so it also has to be
-    replayed after that record."""
+    high watermark rises and commits an earlier append, here the decision to abort a transaction. So
+    the completion of the abort is recorded at once. This record is written after the record that is
+    being appended, so it also has to be replayed after that record."""
     bench = TransactionBench(True)
     zombie = bench.init()
     producer = bench.init()

@@ -124,7 +124,7 @@ class Table:
 
     def check(self, log: PartitionLog, beyond: int | None = None) -> None:
         """Check that the log has only records that were written, and has each key's newest record.
-        Only a deletion may be missing."""
+        If that is a deletion, the log may have no record of the key."""
         found = self.committed(log)
         stable = log.last_stable_offset
         expected = {offset: one for offset, one in self.visible.items() if offset < stable}

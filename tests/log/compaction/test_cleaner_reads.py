@@ -52,7 +52,7 @@ def test_nothing_is_read_but_by_tasks(
         assert allowed or file.path not in sources
         return read(file, size, position)
 
-    # The first step is not checked: it includes the log's own look-ups, such as its first batch.
+    # The first step is not checked: in it, the log itself reads, for example, its first batch.
     next(steps).run()  # type: ignore[attr-defined]
     monkeypatch.setattr(FaultyFile, "pread", pread)
     reads = 0
@@ -85,8 +85,8 @@ def test_a_read_that_fails_ends_the_pass(
 
 
 def large_table(codec: int) -> Table:
-    """Three batches that are too large for the loop, one of them with deletions, and a small
-    batch."""
+    """Three batches that are too large to be processed on the loop, one of them with deletions, and
+    a small batch."""
     made = Table(config=COMPACT._replace(segment_bytes=1 << 20))
     for number in range(2):
         values = [bytes([number + at % 7]) * 40 for at in range(2500)]

@@ -110,8 +110,9 @@ def test_a_file_that_the_disk_refuses_to_read_is_made_anew(suffix: str, clean: b
 def test_an_index_that_was_rebuilt_or_not_yet_stays_right_over_a_kill_and_a_power_cut(
     how: str,
 ) -> None:
-    """The sizes of the indexes, which a clean stop records, are gone after the next start. Recovery
-    reads nothing below the recovery point. The name of a rebuilt file has to be durable."""
+    """A clean stop records the sizes of the indexes, but only the next start has this record; later
+    starts do not. They do not notice the wrong index in recovery either, which reads nothing below
+    the recovery point. And if the index was rebuilt, the name of its file has to be durable."""
     for seed, read_first in ((1, True), (2, True), (3, False), (4, False)):
         disk = written(seed, clean=True)
         expected = list(everything(reopened(written(seed, clean=True))))
@@ -146,8 +147,8 @@ def test_a_cut_in_a_segment_with_a_garbled_index_leaves_the_index_to_be_rebuilt(
 
 @pytest.mark.parametrize("entry", [(7, 1 << 20), (0, 900), (7, -5)])
 def test_a_reader_that_goes_on_believes_no_entry_that_cannot_be(entry: tuple[int, int]) -> None:
-    """A reader that goes on takes the end of the next batch from the next index entry, without
-    reading the batch."""
+    """A reader that continues after a batch takes the end of the next batch from an index entry,
+    without reading that batch."""
     disk = FaultyDisk()
     storage = open_storage(disk)
     log = storage.get_or_create("events", 0, TOPIC_ID, CONFIG)
@@ -172,8 +173,8 @@ def test_a_reader_that_goes_on_believes_no_entry_that_cannot_be(entry: tuple[int
 def test_no_aborted_transaction_is_lost_where_another_is_open_at_the_stop(
     how: str, stops: int
 ) -> None:
-    """The abort of the open transaction is appended to the index. Then the size of a changed index
-    may be right again."""
+    """When the open transaction is aborted, an entry is appended to the index. If another program
+    had shortened the index, its size may be right again, although an entry is missing."""
 
     def started(disk: FaultyDisk) -> tuple[Storage, PartitionLog]:
         storage = open_storage(disk)

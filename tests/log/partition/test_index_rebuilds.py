@@ -220,7 +220,7 @@ def answers(log: PartitionLog) -> list[object]:
 def test_what_happens_to_the_log_meanwhile_leaves_it_right(
     meanwhile: Callable[[Scene], None], when: str
 ) -> None:
-    """The log is compared with the same log whose indexes were right."""
+    """The log is compared with one that went through the same, but whose indexes were right."""
     for kind in range(3):
         untouched, scene = Scene(()), Scene()
         meanwhile(untouched)
@@ -433,7 +433,8 @@ def test_a_log_that_cannot_be_read_again_says_so_and_is_read_later() -> None:
 
 @pytest.mark.usefixtures("nothing_is_small")
 def test_a_log_that_is_cut_while_it_is_read_again_is_damaged() -> None:
-    """A caller that waits, such as a loading coordinator, takes this for damage and tries again."""
+    """The caller that waits for this read, such as a coordinator that loads the log, gets the error
+    of a damaged log, and tries again."""
     at_rest = AtRest()
     for path, _ in at_rest.reread.files:
         at_rest.disk.open(path).truncate(0)

@@ -78,8 +78,9 @@ def test_nothing_at_or_past_the_upper_bound_is_read(tmp_path: Path) -> None:
 
 
 def test_only_a_read_up_to_the_end_of_a_segment_ends_it(tmp_path: Path) -> None:
-    """If a read ends a segment, its fetch is answered at once. If the upper bound is within the
-    segment, the bound will move on, so the fetch waits for its fetch.min.bytes, as in Kafka."""
+    """A fetch that has read up to the end of a segment is answered at once. If it may read only up
+    to an offset within the segment, such as the high watermark, this offset will rise. So the fetch
+    waits for its fetch.min.bytes, as in Kafka."""
     log = open_log(tmp_path)
     for value in (b"a", b"b", b"c"):
         log.append_bytes(batch(value), 0)

@@ -1,4 +1,4 @@
-"""A start with log directories that cannot be used: the others serve, and the log says so."""
+"""A start with log directories that cannot be used: they are reported, and the others serve."""
 
 from __future__ import annotations
 

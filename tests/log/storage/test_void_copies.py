@@ -34,15 +34,15 @@ def append(storage: Storage, value: bytes) -> str:
 
 
 def fail(storage: Storage, disk: FaultyDisk, directory: str) -> None:
-    """Let a directory fail while the broker runs on."""
+    """Let a directory fail; the broker keeps running."""
     disk.failing, disk.errors = f"{directory}/", {"write": EIO, "sync": EIO, "name": EIO}
     storage.logs[KEY].fail("the disk is gone")
 
 
 def given_back(disk: FaultyDisk, missed: bool) -> tuple[str, str]:
     """Let the directory of a replica fail, remove the replica, and assign it again; returns its
-    former and its present directory. With `missed`, the broker is restarted before it is assigned
-    again, without the former directory."""
+    former and its present directory. With `missed`, the broker is restarted without the former
+    directory before the replica is assigned again."""
     storage = open_storage(disk, "/a", "/b")
     storage.started = True
     former = append(storage, b"former")

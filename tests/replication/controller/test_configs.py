@@ -1,4 +1,4 @@
-"""Decisions about settings: if a change of a resource breaks a rule, none of them is made."""
+"""Decisions about settings: all changes of a resource are made, or none if one breaks a rule."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_live_leader_keeps_its_partition_whoever_comes_and_goes() -> None:
 
 def test_a_stop_leaves_no_gone_leader_alone_in_sync() -> None:
     """If a gone broker led many partitions, their repair takes several decisions. Before the last
-    of them, another broker may stop, which is the last live one that has everything."""
+    of these decisions, the last live broker that has everything may stop, too."""
     world = World(THREE._replace(isr=(1, 3)), min_isr=1)
     others = {node: broker for node, broker in world.image.brokers.items() if node != 1}
     world.image = replace(world.image, brokers=others)

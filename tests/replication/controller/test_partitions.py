@@ -266,8 +266,8 @@ LED_SINCE = LEADERLESS._replace(leader_epoch=6, partition_epoch=9)
 def test_what_replicas_have_reported_is_not_of_a_partition_that_has_changed_since(
     state: PartitionState, topic_id: bytes
 ) -> None:
-    """Since the replicas reported the ends of their logs, another replica has led the partition, or
-    the topic was created again. So the logs may have changed."""
+    """After the replicas reported the ends of their logs, another replica led the partition, or the
+    topic was created again. So the logs may have changed."""
     asked = image_of(LEADERLESS)
     image = brokers(1, 2).apply([TopicCreated(TOPIC, topic_id * 16, (state,))])
     ends = {2: LogEnd(image.brokers[2].epoch, 4, 100)}

@@ -39,7 +39,8 @@ class World:
         return self.state.extra or PartitionExtra()
 
     def gone(self, *nodes: int, company: tuple[int, ...] = ()) -> None:
-        """Let brokers go, one after the other; the brokers `company` went shortly before each."""
+        """Let the brokers `nodes` go, one after the other. Each time, the image has exactly the
+        brokers `company` as recently gone."""
         for node in nodes:
             epoch = self.image.brokers[node].epoch
             self.image = self.image.apply([RecentlyGone(company)])

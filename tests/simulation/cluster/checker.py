@@ -71,8 +71,8 @@ def partitions_of(machine: ClusterMachine) -> Iterator[Partition]:
 
 
 def unsettled(world: ClusterWorld) -> str:
-    """The first thing that is not yet in the state that must be reached when no fault is active.
-    Empty if there is none."""
+    """The first thing that is not as it must be some time after the last fault, such as a broker
+    that does not serve, or a replica that is out of sync; "" if there is none."""
     images: list[MetadataImage] = []
     for machine in world.brokers:
         if not machine.up or machine.server is None:

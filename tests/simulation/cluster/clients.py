@@ -59,8 +59,8 @@ class Part:
     """By value, the node id of the only in-sync replica, if there was only one at the
     acknowledgement."""
     lost_at: float = -1.0
-    """When promises were last given up (`lose`), because there was no good copy or an unclean
-    election; -1.0 if never."""
+    """When promises were last given up (`lose`), either because the partition had no good copy, or
+    because of an unclean election; -1.0 if never."""
     lost_in: int = -1
     """The leader epoch at that time. Followers may return lost records until they know a later
     epoch."""
@@ -355,9 +355,9 @@ class Consumer(Client):
                     part.saw(record.offset, record.value or b"", view.leader_epoch)
 
     def newest_epoch(self, part: Part) -> int:
-        """The newest leader epoch that the client knows, from Metadata or from records that it has
-        read. A consumer that reads from followers may have read records of a new epoch, of which
-        the replaced leader has not heard."""
+        """The newest leader epoch in the client's Metadata or in the records that consumers have
+        read. Consumers that read from followers may have read records of a new epoch, of which the
+        replaced leader has not heard."""
         told = self.epochs.get((part.topic, part.index), -1)
         return max(told, *part.epochs.values()) if part.epochs else told
 

@@ -76,7 +76,7 @@ async def three(
     story: ClusterStory, controller_leads: bool = True
 ) -> tuple[Place, list[ClusterMachine]] | None:
     """A random partition with three replicas in sync, and their machines, the leader first. None if
-    there is none. Unless `controller_leads`, the leader is not the controller."""
+    there is none. The leader may be the controller only if `controller_leads` is true."""
     await story.until_in_sync()
     controller = story.controller()
     found = [
@@ -167,8 +167,8 @@ async def proposal_comes_late(story: ClusterStory) -> None:
 
 async def join_is_not_heard_of(story: ClusterStory) -> None:
     """The controller lets a replica join the in-sync set. The leader does not hear of this: the
-    controller's answer is lost, and the leader does not reach ZooKeeper. It must nevertheless
-    commit nothing that this replica lacks, and the replica gets no more records."""
+    controller's answer is lost, and the leader does not reach ZooKeeper. The replica gets no more
+    records from the leader. The leader must nevertheless commit nothing that the replica lacks."""
     found = await three(story, controller_leads=False)
     controller = story.controller()
     if found is None or controller is None:

@@ -2,9 +2,9 @@
 faults happen.
 
 After a deletion was answered, no broker may serve the deleted topic, or keep the topic's files
-under the topic's name. This holds also for a broker that did not run, and for one that has read a
-snapshot of the metadata in place of the deletion. Each record contains the id of the topic to which
-it was sent.
+under the topic's name. This also holds for a broker that did not run during the deletion, and for
+one that has not read the deletion itself, but a snapshot of the metadata that was written after it.
+Each record contains the id of the topic to which it was sent.
 """
 
 from __future__ import annotations

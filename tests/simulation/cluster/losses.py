@@ -101,9 +101,9 @@ def remains(
     world: ClusterWorld, topic: str, index: int, state: PartitionState
 ) -> dict[int, bytes]:
     """The records, by offset, of the log that has to win the election: the longest log among the
-    in-sync replicas whose machines stopped last. A replica that stopped earlier may be removed from
-    the in-sync set after its start, because the controller considers the other brokers alive until
-    their sessions end."""
+    in-sync replicas whose machines stopped last. A replica that stopped earlier need not win. If it
+    starts again before the sessions of the others have ended, the controller considers the others
+    alive, and may remove this replica from the in-sync set."""
     lost = (state.extra or NOTHING).lost
     machines = list(_machines(world, state))
     last = max((each.cut_at for each in machines if each.dark), default=-1.0)

@@ -67,8 +67,8 @@ them. Lives with RESTORED, PAST_A_SNAPSHOT or CUT_WHILE_IT_MOVES draw none."""
 OF_THREE = ("last disk lost", "successor ahead", "two leaders die", *COINCIDENCES)
 """Sequences that can find a defect only with three replicas, and min.insync.replicas 2."""
 SLOW_VERDICTS_SHARE = 0.3
-"""The share of the short lives with impatient producers in which coordinators answer leaders late,
-so that transactions end before the answer."""
+"""In this share of the short lives with impatient producers, coordinators answer leaders so late
+that transactions may end before the answer."""
 RESTORED, RESTORED_SHARE = "restored backup", 0.05
 """A sequence, and the share of seeds that draw it. Seeds that change settings, move replicas
 between directories or have a fault of PREPARED do not draw it."""
@@ -78,8 +78,8 @@ TOGETHER_SHARE = 0.3
 """The share of faults that are two faults at the same time."""
 FACTORS = (1, 2, 3, 3)
 JUMPS_HOURS = (0, 0, 0, -10, -3, -1, 1, 3, 4)
-"""The jumps of wall clocks. Five jumps forward are less than a day together. After a day, brokers
-forget idle producers."""
+"""The jumps of wall clocks. Even five jumps forward are less than a day together, because brokers
+forget producers that were idle for a day."""
 LONG_SESSION_SECONDS, SHORT_SESSION_SECONDS = 6.0, 2.0
 """ZooKeeper's session timeouts in long and in short lives. Other waits of more than a second differ
 in the same ratio."""
@@ -181,7 +181,7 @@ class ClusterOptions(Options):
             (clocks.randrange(brokers), clocks.choice(JUMPS_HOURS)) for _ in options.faults
         ]
         if clocks.random() < 0.3:
-            # A single in-sync replica may acknowledge. It flushes first, so nothing may be lost.
+            # A single in-sync replica can acknowledge, but flushes first: nothing must be lost.
             options.min_isr = 1
             options.settings["min.insync.replicas"] = "1"
         rare = random.Random(f"cluster sequences {seed}")

@@ -1,6 +1,6 @@
-"""Sequences of faults that exercise two features together: reassignments and kills, unclean
-elections and replicas that were behind, truncations and open transactions, restarts and other
-settings."""
+"""Sequences of faults that exercise two features together: reassignments with kills, unclean
+elections with replicas that were behind, truncations with open transactions, and restarts with
+other settings."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ leaders consider committed."""
 DEAR_SHARE = 0.02
 """The share of steps after which the producers of one partition are compared with its log."""
 OFTEN_SHARE = 0.25
-"""The share of seeds in which, after half of all steps, the transactions of one log are compared
-with its batches. On other seeds this happens after DEAR_SHARE of the steps."""
+"""In this share of the seeds, the transactions of one log are compared with its batches after every
+second step on average. On other seeds this happens after DEAR_SHARE of the steps."""
 WORKS_ALONE = ("damaged bytes", "io error", "missing directory")
 """Faults after which a replica may lack records that its broker has acknowledged, or may be unable
 to read them."""
@@ -72,8 +72,8 @@ class Promises:
             self._cuts(every)
 
     def _cuts(self, every: list[Partition]) -> None:
-        """Check that a log that was truncated since the last check knows only aborted transactions
-        that it still has."""
+        """Check that a log that was truncated since the last check has forgotten the aborted
+        transactions whose markers were cut off."""
         for each in every:
             log = each.log
             if log.offline is not None or log.damage is not None or at_rest(log):
@@ -139,7 +139,8 @@ class Promises:
                 epoch = truth.image.leader_epoch(topic, state)
                 if leads and (state.leader, epoch) != (machine.node_id, own.leader_epoch):
                     continue                # the broker has not heard yet that it was replaced
-                # Before it hears of the decision, a leader already waits for proposed replicas.
+                # A leader that has not heard of the newest decision is checked, too: it waits for
+                # a replica from the time at which it proposes it for the in-sync set.
                 missed = state.partition_epoch - own.partition_epoch
                 if missed < 0 or (missed and not leads):
                     continue

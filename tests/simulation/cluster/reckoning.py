@@ -1,4 +1,4 @@
-"""Applies the single broker's checks of transactions and groups to a cluster."""
+"""Checks the transactions and groups of a cluster as the one-broker simulation does."""
 
 from __future__ import annotations
 

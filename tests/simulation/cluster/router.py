@@ -69,7 +69,8 @@ class Router:
             node_id = await self.find(key)
             if node_id is not None:
                 if isinstance(request, FetchRequest):
-                    # Without a leader epoch, a follower would answer from its own log.
+                    # Without this epoch, a broker that no longer leads would not refuse the fetch,
+                    # but answer from its own log, as a follower.
                     epoch = self.client.epochs[key]
                     request.topics[0].partitions[0].current_leader_epoch = epoch
                 try:

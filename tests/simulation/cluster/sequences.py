@@ -98,7 +98,8 @@ async def late_fetch(story: ClusterStory) -> None:
     (leader,) = machines(story, (state.leader,))
     (follower,) = machines(story, (chance.choice([n for n in state.isr if n != state.leader]),))
     node = follower.node_id
-    story.hushed = True                 # so the delayed fetch shows that the follower has all
+    # Producers pause, so the delayed fetch shows that the follower has all records.
+    story.hushed = True
     story.world.cut(follower, leader)
     await story.wait(1.0)
     story.cut_power(follower)

@@ -440,8 +440,8 @@ class ClusterStory:
             await self.until_up(machine)
 
     async def insist(self, machine: ClusterMachine) -> None:
-        """Start a broker until it serves: while its former process has a session, it may be
-        refused."""
+        """Start a broker again and again until it serves. It may be refused as long as the session
+        of its former process lasts."""
         end = self.world.now + 60
         while not machine.up:
             if machine.loop is None:

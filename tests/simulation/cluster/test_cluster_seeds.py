@@ -1,7 +1,8 @@
 """Tests that runs of three brokers keep every promise, and that a seed always gives the same run.
 
-After a change of the simulator a seed gives another run, and may no longer test the defect that it
-had found. Mutants test such a defect: they are patches that bring it back.
+After a change of the simulator, a seed gives another run, which may no longer find the defect that
+the seed once found. Mutants are patches that bring such a defect back: they show whether runs still
+find it.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ unexplained answer."""
 
 
 def check_histories(story: Story | ClusterStory) -> None:
-    """Raise a Violation if no order explains the answers of a history. A search that takes too long
-    reaches a mark, and decides nothing."""
+    """Raise a Violation if no order explains the answers of a history. If a search takes too
+    long, nothing is raised; the run only reaches a mark."""
     for name, operations, state, step in _histories(story):
         verdict = linearize(operations, state, step)
         if not verdict.decided:

@@ -2,7 +2,7 @@
 
     init named given      InitProducerId has returned the producer id and epoch `given`; `named` are
                           the id and epoch in the request
-    use p                 the producer p adds something to its transaction, which opens it
+    use p                 the producer p adds something to its transaction; the first use opens it
     end p commits next    EndTxn has committed or aborted p's transaction; `next` are the id and
                           epoch in the answer (KIP-890), None in the first protocol, in which many
                           transactions have the same epoch

@@ -26,7 +26,7 @@ ROWS = 9
 
 @pytest.fixture(scope="module")
 def numbers(ottla: Ottla) -> str:
-    """A topic of one partition: its record N has the key kN, the value vN and N seconds."""
+    """A topic of one partition: record N has the key kN, the value vN, and the time BEGUN + N s."""
     ottla.ok("topic create numbers --partitions 1")
     lines = [
         json.dumps({"key": f"k{n}", "value": f"v{n}", "timestamp": BEGUN + n * 1000})
@@ -59,7 +59,7 @@ def test_pages_go_forth_and_back_without_a_gap(ottla: Ottla, numbers: str) -> No
         screen.press(END)
         screen.wait(r"v999\b", chosen=True)
         assert offsets(screen) == list(range(COUNT - ROWS, COUNT))
-        screen.press(DOWN + PAGE_DOWN)  # there is nothing after this record
+        screen.press(DOWN + PAGE_DOWN)  # no effect: this is the last record
         screen.press(PAGE_UP)
         screen.wait(r"v990\b", chosen=True)
         screen.press(HOME + DOWN * 2)
@@ -183,7 +183,7 @@ def test_a_record_is_shown_whole_and_cannot_harm_the_terminal(ottla: Ottla) -> N
         screen.press(RIGHT)
         screen.wait("5,000 bytes")
         screen.press(END)
-        screen.wait(r"\nx{50}\n")  # 5000 are 55 lines of 90, and 50 more
+        screen.wait(r"\nx{50}\n")  # 5000 bytes: 55 lines of 90, and one of 50
         screen.press("\x7f")
         screen.wait("OFFSET")
         screen.press("q")

@@ -167,7 +167,8 @@ def test_a_partition_or_a_topic_that_cannot_be_there_is_explained(
 def test_kafkas_tools_say_on_stderr_which_partitions_there_are(
     ottla: Ottla, line: str, said: str
 ) -> None:
-    """Standard output and exit status are those of Kafka's tools."""
+    """Kafka's tools do not say this, so only standard error has it. Standard output and exit status
+    are those of Kafka's tools."""
     ottla.ok("topic create parts --partitions 3 --if-not-exists")
     done = ottla(line.format(f"--bootstrap-server {ottla.address}"))
     assert said in done.err and "has no partition" not in done.out, done

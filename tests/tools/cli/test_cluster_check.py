@@ -47,7 +47,7 @@ def partition(leader: int, replicas: list[int], isr: list[int]) -> Partition:
     (partition(2, [2, 4], [2]), 2, 1, ["not in sync: 4", "only broker 2 is in sync"]),
     (partition(2, [2, 4], [2]), None, 2, ["not in sync: 4",
                                           "refuses acks=all: min.insync.replicas=2"]),
-    (partition(2, [2], [2]), None, 2, []),      # if all replicas are in sync, this is enough
+    (partition(2, [2], [2]), None, 2, []),      # brokers require at most all replicas: 1
     (partition(2, [2], [2]), 2, 2, ["only broker 2 is in sync"]),
     (partition(2, [2, 3], [2, 3]), None, 3, []),
     (partition(2, [2, 3], [2, 3]), 3, 2, ["would refuse acks=all: min.insync.replicas=2"]),

@@ -75,7 +75,8 @@ def test_a_broker_that_is_held_stays_stopped_until_it_no_longer_is() -> None:
 def test_the_command_that_starts_a_broker_again_works_in_any_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trial user had a cluster in a directory of their own, and the command lacked `--dir`."""
+    """A trial user had chosen a directory for a cluster, but the command that was shown to them
+    lacked `--dir`."""
     monkeypatch.chdir(tmp_path)
     broker = LocalBroker(2, Path("my data"), 1, "127.0.0.1:1/x", [])
     assert broker.restart == f"ottla cluster restart-broker 2 --dir '{tmp_path}/my data'"

@@ -94,8 +94,8 @@ def test_every_example_of_the_help_works(
 
 @pytest.mark.parametrize("table", ["ottla", "kafka"])
 def test_every_word_about_a_command_is_in_its_help(table: str) -> None:
-    """In the table of commands, a sentence may begin with a word that is also a mark, such as
-    `cluster`."""
+    """A line of the table that has only marks, such as `cluster`, is not part of the help. But a
+    sentence of the help may begin with a word that is also a mark."""
     for command in read(table).values():
         assert command.marks <= MARKS and command.about.endswith("."), command.words
         assert command.about.count("`") % 2 == 0, command.words

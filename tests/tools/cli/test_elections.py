@@ -325,7 +325,7 @@ def test_the_next_controller_is_waited_for(
 def test_a_check_does_not_take_a_broker_for_the_controller_where_there_is_none(
     disturbed: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check would find everything in order, because it would use that broker's old state."""
+    """A broker that is not the controller may have old state, in which everything is in order."""
     part = SimpleNamespace(error_code=0, leader_id=-1, current_voters=[], observers=[])
     answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[part])])
     with ClusterClient(disturbed.bootstrap_servers) as cluster:

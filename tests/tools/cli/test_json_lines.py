@@ -184,8 +184,8 @@ def test_a_pipe_that_may_name_any_partition_creates_no_topic(
 
 
 ORIGINS = {"lost": '"topic":"lost",', "no-field": "", "elsewhere": '"topic":"few",'}
-"""The records' topic field: a topic that no longer exists; no field; a topic of another cluster
-that has the name of a topic here."""
+"""The records' topic field. It names a topic that no longer exists; is absent; or names a topic of
+another cluster, while this cluster has a smaller topic of the same name."""
 
 
 def from_three(origin: str) -> bytes:
@@ -235,7 +235,8 @@ def test_after_the_beginning_of_a_pipe_the_error_says_how_to_go_on_without_dupli
 def test_a_pipe_that_stays_open_is_not_waited_for(
     ottla: Ottla, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records that name a partition are sent after some time; other records are sent at once."""
+    """If the first records name a partition, `produce` waits for more input, but only for
+    AHEAD_SECONDS. Otherwise it does not wait."""
     ottla.ok("topic create open-pipe --partitions 1")
     reads, writes = os.pipe()
     monkeypatch.setattr(served_input, "AHEAD_SECONDS", 0.0)

@@ -162,7 +162,7 @@ def test_a_group_that_went_on_in_the_target_is_not_set_back(two: tuple[Groups, M
     known.set("target", here=30)
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (30, -1), ("there", 0): (20, -1)}
-    known.set("source", here=40, there=5)       # offsets set by the mirror may go back
+    known.set("source", here=40, there=5)       # the mirror set 20, so 5 may replace it
     mirror.carry_groups()
     assert known.offsets["target"] == {("here", 0): (40, -1), ("there", 0): (5, -1)}
 

@@ -1,5 +1,5 @@
 """A number that does not fit its field in a request is refused with one line. The line names the
-option, or the field of the file, and is never an unexpected error."""
+option or the field of the file, and never reports an unexpected error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LONG = {
 }
 """Flags that say how much a command sends, reads or waits for: a large number would take hours."""
 LONG_TOOLS = {"kafka-console-consumer", "kafka-console-producer", "kafka-verifiable-producer"}
-"""Kafka's tools that wait for a partition to exist, or half a second to close a producer."""
+"""Kafka's tools that take long: one waits until a partition exists, the others need half a second
+to close a producer."""
 
 
 def words_with(number: int, address: str) -> list[list[str]]:

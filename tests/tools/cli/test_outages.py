@@ -1,4 +1,5 @@
-"""A command that sends or reads reports once that its broker is gone, and again at its end."""
+"""A command that sends or reads reports once that its broker is gone, and again when the command
+ends."""
 
 from __future__ import annotations
 

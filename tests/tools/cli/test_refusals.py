@@ -97,7 +97,7 @@ def test_a_reader_whose_fetches_are_refused_says_why(
 
 
 class Silent(Refusals):
-    """A reader's refusals; the test supplies the answers of the brokers."""
+    """The `Refusals` of a reader that asks no broker: the test supplies the answers."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, str] | None] = []

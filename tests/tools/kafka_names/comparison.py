@@ -31,7 +31,7 @@ def run(words: list[str], stdin: bytes) -> Output:
 
 
 def comparable(step: Step, text: str) -> object:
-    """Returns what must be equal of the output; `~` in a scenario lists what may differ."""
+    """Returns the part of an output that must be equal; `~` in a scenario says what may differ."""
     lines = [line for line in text.splitlines() if not IGNORED.match(line)]
     while lines and not lines[-1]:
         lines.pop()
@@ -49,7 +49,8 @@ def comparable(step: Step, text: str) -> object:
 
 
 IGNORED = re.compile(
-    # Java's stack traces, KRaft's first lines, and warnings about old flags: ours are on stderr.
+    # What only Kafka's tools print to stdout: stack traces of Java, the first metadata records of
+    # KRaft, and warnings about old flags. Our tools print their warnings to stderr.
     r"\s+at |\s+\.\.\. \d+ more|Caused by: |(java|org|com)\.[\w.$]+(Exception|Error):"
     r"|Bootstrap metadata: |WARNING: Positional argument usage"
     r"|(Warning|Option):? --[\w.-]+ (is|has been) deprecated"

@@ -30,9 +30,9 @@ ELSEWHERE = {
     "kafka-dump-log": "compat_tests/test_log_dump.py",
     "kafka-server-start": "tests/tools/kafka_names/test_server_names.py",
     "kafka-server-stop": "tests/tools/kafka_names/test_server_names.py",
-    "kafka-mirror-maker": "tests/tools/test_troubles.py",  # 4.x has none to compare with
+    "kafka-mirror-maker": "tests/tools/test_troubles.py",  # Kafka 4.x has no such tool
 }
-"""Tools for which the scenarios have only refusals, with the file of their other tests."""
+"""Tools whose commands all fail in the scenarios, and for each the file with its other tests."""
 
 
 def commands_of(path: Path) -> list[Step]:

@@ -165,7 +165,8 @@ def measure(layout: Layout, options: argparse.Namespace) -> dict[str, str]:
         rows[f"{title}: p50, p99 and longest, ms"] = " / ".join(figures)
     pooled = percentile(found["scraped"], 0.99) / percentile(found["alone"], 0.99)
     rows["p99 with scrapes / without, over all periods (1.10 allowed)"] = f"{pooled:.2f}"
-    rows["the same ratio in each round, median (range)"] = report.spread(found["ratios"])
+    rows["this ratio for each two neighbouring periods: median (range)"] = report.spread(
+        found["ratios"])
     return rows
 
 

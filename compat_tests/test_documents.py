@@ -111,7 +111,7 @@ def test_the_commands_for_a_cluster_work_in_their_order(
 
 
 def test_commands_for_developers_whose_modules_import_spark_have_their_options() -> None:
-    """tests/test_documents.py checks all other commands, because it must run without Spark."""
+    """`tests/test_documents.py` checks the commands of the other modules. It runs without Spark."""
     told = {(module, command) for _, command in developer_commands()
             if (module := module_of(command)) in WITH_SPARK}
     assert {module for module, _ in told} == WITH_SPARK

@@ -35,8 +35,8 @@ cdef class PendingReply:
         return 0
 
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1:
-        """Move the reply into `frame`. So far it was in a writer with other replies, from `start`
-        on."""
+        """Move the reply into `frame`. It was in a writer with other replies, beginning at the
+        position `start`."""
         frame.write_raw(self.frame.data + start, self.frame.size - start)
         self.frame = frame
         for item in self.promises:

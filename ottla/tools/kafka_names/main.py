@@ -50,8 +50,8 @@ class Failed(Exception):
     """A tool could not do what was requested.
 
     `shown` is what Apache Kafka's tool prints to stdout in this case, if anything. The exception's
-    own text is one line for stderr. It ends with `near`, or with those of the `known` names that
-    are similar to the name `mistyped`.
+    own text is one line for stderr: `message`, followed by `near`. Without `near`, the `known`
+    names that resemble the name in `mistyped` follow instead.
     """
 
     def __init__(

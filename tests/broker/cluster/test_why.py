@@ -27,6 +27,7 @@ def test_a_stopped_broker_is_why_replicas_are_out_of_sync(
         cluster.until(lambda: all(
             server.metadata_log.image.topics["t"].partitions[0].leader in (one, other)
             and leader not in server.metadata_log.image.topics["t"].partitions[0].isr
+            and leader not in server.metadata_log.image.brokers
             for server in cluster.servers.values()
         ), "another one leads")
         (now,) = leaders(cluster.servers[one], "t")

@@ -322,7 +322,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(
             read_topic(spark, broker.bootstrap, more.pop("topic", topic), **more)
 
     refused(f"topic {topic}x not found at .*did you mean {topic}", topic=topic + "x")
-    refused("not a format; the formats are raw, text", format="xml")
+    refused("is not valid for `format`: the formats are raw, text", format="xml")
     refused("`schema` is missing", format="json")
     refused("cannot be read as DDL", format="json", schema="n INTT")
     refused("has no schema: expected files like 1.avsc", format="avro", schemas=tmp_path)

@@ -16,10 +16,7 @@ def first_steps(address: str) -> str:
     """The commands of a first session in another terminal."""
     lines = []
     if shutil.which("ottla", path=path_of_another_terminal()) is None:
-        activate = Path(sys.prefix) / "bin" / "activate"
-        if activate.is_relative_to(Path.cwd()):
-            activate = activate.relative_to(Path.cwd())
-        lines.append((f". {activate}", "puts ottla on the PATH"))
+        lines.append((f". {in_environment('activate')}", "puts ottla on the PATH"))
     if address != USUAL:
         lines.append((f"export OTTLA_BOOTSTRAP_SERVERS={address}", ""))
     lines += [
@@ -39,8 +36,13 @@ def program() -> str:
     """How a user calls `ottla` in another terminal in the same directory."""
     if shutil.which("ottla", path=path_of_another_terminal()) is not None:
         return "ottla"
-    own = Path(sys.prefix) / "bin" / "ottla"
-    return quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
+    return quote(str(in_environment("ottla")))
+
+
+def in_environment(name: str) -> Path:
+    """A file in `bin` of this environment, relative to the working directory if it is below it."""
+    path = Path(sys.prefix) / "bin" / name
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def path_of_another_terminal() -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from shlex import quote
+
+from ottla.wire.environment import in_environment
 
 USUAL = "localhost:9092"
 
@@ -37,12 +38,6 @@ def program() -> str:
     if shutil.which("ottla", path=path_of_another_terminal()) is not None:
         return "ottla"
     return quote(str(in_environment("ottla")))
-
-
-def in_environment(name: str) -> Path:
-    """A file in `bin` of this environment, relative to the working directory if it is below it."""
-    path = Path(sys.prefix) / "bin" / name
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def path_of_another_terminal() -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla.client.errors import ClientError
+from ottla.wire.environment import pip_install
 
 NESTING_MAX = 16
 CLASSES_MAX = 1000
@@ -35,7 +36,7 @@ def compile_proto(text: str, name: str = "schema.proto") -> bytes:
         import grpc_tools
         from grpc_tools import protoc
     except ImportError:
-        raise BadProto("Protobuf needs grpcio-tools: pip install grpcio-tools") from None
+        raise BadProto(f"Protobuf needs grpcio-tools: {pip_install('grpcio-tools')}") from None
 
     standard = str(Path(grpc_tools.__file__).parent / "_proto")
     with tempfile.TemporaryDirectory(prefix="ottla-proto-") as directory:

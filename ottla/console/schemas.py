@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ottla.client.errors import ClientError
 from ottla.client.protobuf import compile_proto, message_class, message_path, plain
 from ottla.client.schema_registry import get
+from ottla.wire.environment import pip_install
 
 PREFIX = 5
 DECODED_MAX = 1 << 20
@@ -59,7 +60,7 @@ class Schemas:
         try:
             import fastavro
         except ImportError:
-            raise ClientError("--schemas needs fastavro: pip install fastavro") from None
+            raise ClientError(f"--schemas needs fastavro: {pip_install('fastavro')}") from None
         self.library = fastavro
 
     def decoded(self, data: bytes | None) -> Decoded | None:

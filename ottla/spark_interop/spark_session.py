@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.errors import SparkUnavailable
+from ottla.wire.environment import pip_install
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,7 @@ VERSIONS = ("4.0.0", "4.1.1", "4.2.0")
 """The releases of pyspark whose connector, token provider and Avro module are all in Maven Central;
 other releases lack at least one of these. compat_tests run with each release."""
 RECOMMENDED = VERSIONS[-1]
+BESIDE = "confluent-kafka", "pyarrow", "pandas"  # what pipelines need beside pyspark
 MASTERS = re.compile(
     r"local(\[([1-9]\d*|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|\w+://.+")
 MEMORY = re.compile(r"[1-9]\d*[kmgt]", re.IGNORECASE)
@@ -144,7 +146,7 @@ def spark_version() -> str:
     except ImportError as error:
         raise SparkUnavailable(
             "pyspark is not installed: run `make spark` in a clone of Ottla; elsewhere, run"
-            f" `pip install pyspark=={RECOMMENDED} confluent-kafka pyarrow pandas`"
+            f" `{pip_install(f'pyspark=={RECOMMENDED}', *BESIDE)}`"
         ) from error
     return str(pyspark.__version__)
 
@@ -198,8 +200,8 @@ def coordinates(version: str) -> list[str]:
     if version not in VERSIONS:
         raise SparkUnavailable(
             f"Maven Central lacks jars that pyspark {version} needs for Kafka. Releases with all "
-            f"jars are {', '.join(VERSIONS)}: run pip install 'pyspark=={RECOMMENDED}'. If you "
-            f"have the jars of {version}, give their directory as jars=…"
+            f"jars are {', '.join(VERSIONS)}: run `{pip_install(f'pyspark=={RECOMMENDED}')}`."
+            f" If you have the jars of {version}, give their directory as jars=…"
         )
     return [f"org.apache.spark:{name}_{SCALA}:{version}" for name in MODULES.values()]
 
@@ -258,8 +260,8 @@ def given_jars(home: Path, version: str) -> list[Path]:
         jar_version = connectors[0].rpartition("-")[2].removesuffix(".jar")
         raise SparkUnavailable(
             f"{home / connectors[0]} is the connector of Spark {jar_version}, but pyspark is "
-            f"{version}. The two versions must be equal: pip install 'pyspark=={jar_version}', or "
-            f"put {wanted} into {home}"
+            f"{version}. The two versions must be equal: run"
+            f" `{pip_install(f'pyspark=={jar_version}')}`, or put {wanted} into {home}"
         )
     return files
 

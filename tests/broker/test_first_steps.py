@@ -10,6 +10,7 @@ import pytest
 
 from ottla.broker import first_steps as steps
 from ottla.broker.first_steps import first_steps
+from ottla.wire.environment import pip_install
 
 HINT = "puts ottla on the PATH"
 
@@ -31,6 +32,7 @@ def test_a_second_terminal_is_told_to_activate_what_only_the_first_has_activated
     monkeypatch.setenv("VIRTUAL_ENV", str(own.parent))
     assert ". .venv/bin/activate" in first_steps("localhost:9092")
     assert steps.program() == ".venv/bin/ottla"
+    assert pip_install("kazoo") == ".venv/bin/pip install kazoo"  # not the pip on the PATH
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{system}")
     assert HINT not in first_steps("localhost:9092")
     assert steps.program() == "ottla"

@@ -32,6 +32,7 @@ from ottla.replication.metadata import MetadataImage
 from ottla.replication.records import UnreadableMetadata
 from ottla.replication.replicas import Replicas
 from ottla.replication.throttle import Throttle
+from ottla.wire.environment import pip_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ def zookeeper(config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> Coordina
         from ottla.replication.zookeeper import ZooKeeper
     except ImportError as error:
         raise StorageRefused(
-            "zookeeper.connect needs the package kazoo: pip install kazoo"
+            f"zookeeper.connect needs the package kazoo: {pip_install('kazoo')}"
         ) from error
     tls = None
     if config.zookeeper_ssl_client_enable:

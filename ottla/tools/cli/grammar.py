@@ -20,6 +20,7 @@ from ottla.tools.commands import table
 from ottla.tools.printable import printable
 from ottla.tools.standard_output import discard_output
 from ottla.tools.usage import WrongUsage, check_topic_name
+from ottla.wire.environment import pip_install
 
 if TYPE_CHECKING:
     from ottla.tools.commands.table import Command, Flag
@@ -259,7 +260,7 @@ def not_installed(missing: ModuleNotFoundError) -> str:
     """One line about a package that this environment lacks."""
     name = (missing.name or "").partition(".")[0]
     package = PACKAGES.get(name, name)
-    return f"{package} is not installed in this environment: pip install {package}"
+    return f"{package} is not installed in this environment: {pip_install(package)}"
 
 
 def one_line(failed: Exception) -> str:

@@ -75,7 +75,11 @@ class Failure:
     topic: str = ""
 
     def __str__(self) -> str:
-        return f"topic {self.topic}: " * bool(self.topic) + reason_with_code(self.error)
+        more = ""
+        if self.topic and self.error.code() == ErrorCode.MESSAGE_TOO_LARGE:
+            more = (f"; the limit is the topic's max.message.bytes: ottla config show"
+                    f" topic/{self.topic}")
+        return f"topic {self.topic}: " * bool(self.topic) + reason_with_code(self.error) + more
 
     @property
     def is_purge(self) -> bool:

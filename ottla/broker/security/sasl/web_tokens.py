@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.security.sasl.exchange import AuthenticationFailed
 from ottla.broker.settings.declaration import SettingsError
+from ottla.wire.environment import pip_install
 
 if TYPE_CHECKING:
     from ottla.broker.settings.listener_settings import ListenerSettings
@@ -49,7 +50,7 @@ class TokenRules:
         except ImportError as error:
             raise SettingsError(
                 "sasl.enabled.mechanisms",
-                "OAUTHBEARER needs the package PyJWT: pip install PyJWT cryptography",
+                f"OAUTHBEARER needs the package PyJWT: {pip_install('PyJWT', 'cryptography')}",
             ) from error
         self.jwt: Any = jwt
         self.settings = settings

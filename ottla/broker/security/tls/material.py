@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ottla.broker.settings.declaration import SettingsError
+from ottla.wire.environment import pip_install
 
 PEM_KIND = re.compile("BEGIN ([A-Z0-9 ]+)")
 PEM_CONTENT = re.compile(r"\s*+((?:[A-Za-z-]++: [^\n]*+\n)*+)([A-Za-z0-9+/=\s]++)")
@@ -99,9 +100,9 @@ def from_pkcs12(setting: str, data: bytes, password: str | None) -> str:
     except ImportError as error:
         raise SettingsError(
             setting,
-            "a PKCS12 store needs the package cryptography. Install the package (pip install"
-            " cryptography), or convert the store (openssl pkcs12 -in store.p12 -out store.pem) and"
-            " set the type PEM",
+            "a PKCS12 store needs the package cryptography. Install the package"
+            f" ({pip_install('cryptography')}), or convert the store (openssl pkcs12 -in store.p12"
+            " -out store.pem) and set the type PEM",
         ) from error
     try:
         store = load_pkcs12(data, None if password is None else password.encode())

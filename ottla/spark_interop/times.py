@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ottla.spark_interop.errors import PipelineError
+from ottla.wire import units
 
-UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+WORDS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day", "w": "week"}
+"""Short units of Ottla's commands, and Spark's names for them."""
+SHORT = {word: unit for unit, word in WORDS.items()}
 
 
 def milliseconds(when: str | datetime | int, time_zone: str = "UTC") -> int:
@@ -51,10 +55,21 @@ def _local(when: datetime, time_zone: str) -> datetime:
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of a duration like 500ms, 10s, 5m, 2h, 1d. Raises PipelineError for anything
+    """Milliseconds of a duration like 500ms, 1h or `2 days`. Raises PipelineError for anything
     else."""
-    number = text.rstrip("mshd")
-    unit = text[len(number) :]
-    if unit not in UNITS or not number.isdigit():
-        raise PipelineError(f"{text!r} is not a duration: write 500ms, 10s, 5m, 2h or 1d")
-    return int(number) * UNITS[unit]
+    match = units.NUMBER.fullmatch(text.strip())
+    word = match[2].lower() if match else ""
+    unit = SHORT.get(word.removesuffix("s"), word)
+    if match is None or unit not in WORDS:
+        raise PipelineError(
+            f"{text!r} is not a duration: write a number and a unit ({', '.join(WORDS)}),"
+            " such as 90s or 1h")
+    return int(float(match[1]) * units.MILLISECONDS[unit])
+
+
+def interval(text: str) -> str:
+    """An interval in Spark's words: 5m becomes `5 minutes`. Anything else stays unchanged."""
+    match = re.fullmatch(r"(\d{1,18})\s*([a-zA-Z]+)", text.strip())
+    if match is None or match[2].lower() not in WORDS:
+        return text
+    return f"{match[1]} {WORDS[match[2].lower()]}{'' if match[1] == '1' else 's'}"

@@ -424,7 +424,8 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
      "--schema is missing: the format json"),
     ("windows --topic six --path {new} --window 1hour --aggregates n=count(*) --format raw"
      " --updates", "--updates needs a topic: name one with --to. Without --to, only"),
-    ("slice --topic six --lateness 1", "'1' is not a duration"),
+    ("slice --topic six --lateness 1",
+     "--lateness: '1' is not a duration: write a number and a unit (ms, s, m, h, d, w)"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
     ("slice --topic six --format avro --schemas http://127.0.0.1:1",
      "the schema registry does not answer at http://127.0.0.1:1"),
@@ -444,7 +445,8 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
     ("archive --topic six --path {new} --by dat", "'dat' is not valid for --by: use hour or date"),
     ("archive --topic six --path {new} --every 1minit", "'1minit' is not valid for --every"),
     ("windows --topic six --path {new} --window 1dya --aggregates n=count(*) --format raw",
-     "'1dya' is not valid for --window: write a number and a unit"),
+     "'1dya' is not valid for --window: write a number and a unit, such as 10m or '10 minutes';"
+     " units: ms, s, m, h, d, w, millisecond"),
     ("windows --topic none --path {file}/x --window 1dya --aggregates n=count(*) --schemas {new}",
      "'1dya' is not valid for --window"),      # not that topic none is missing
     ("slice --topic none --format json --since yesterday", "'yesterday' is not a time"),

@@ -13,7 +13,9 @@ from ottla.spark_interop import offsets, schemas
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.errors import PipelineError
 from ottla.spark_interop.pipelines import command, steps
-from ottla.spark_interop.times import duration_ms, milliseconds
+from ottla.spark_interop.pipelines.query_run import trigger_of
+from ottla.spark_interop.pipelines.windows import settings_of
+from ottla.spark_interop.times import duration_ms, interval, milliseconds
 
 GOOD = """
 bootstrap = "localhost:1"
@@ -132,10 +134,23 @@ def test_times_that_are_none_or_two_are_refused(text: str, message: str) -> None
 
 
 def test_durations_have_units() -> None:
-    assert [duration_ms(t) for t in ("500ms", "10s", "5m", "2h", "1d")] == [
-        500, 10_000, 300_000, 7_200_000, 86_400_000]  # fmt: skip
-    with pytest.raises(PipelineError, match="is not a duration"):
-        duration_ms("10")
+    assert [duration_ms(t) for t in ("500ms", "10s", "5 minutes", "2h", "1 day", "1w")] == [
+        500, 10_000, 300_000, 7_200_000, 86_400_000, 604_800_000]  # fmt: skip
+    for wrong in "10", "1 fortnight", "ms", "-1h":
+        with pytest.raises(PipelineError, match="is not a duration"):
+            duration_ms(wrong)
+
+
+def test_intervals_have_the_short_units_of_every_other_command() -> None:
+    assert [interval(t) for t in ("1h", "90 s", "5M", "2w", "1 day 6 hours", "1hour", "1")] == [
+        "1 hour", "90 seconds", "5 minutes", "2 weeks", "1 day 6 hours", "1hour", "1"]
+    assert trigger_of("1m") == {"processingTime": "1 minute"}
+    recorded = [settings_of({
+        "window": window, "slide": slide, "watermark": "1h", "session_gap": False, "to": None,
+        "name": None, "time_column": "_timestamp", "by": ["a"], "aggregates": {"n": "count(*)"},
+        "format": "raw", "schemas": None, "updates": False,
+    }) for window, slide in (("1d", "12h"), ("1 day", "12 hours"))]  # fmt: skip
+    assert recorded[0] == recorded[1], "a second run may use the other form"
 
 
 def test_a_checkpoints_offsets_are_those_of_its_last_committed_batch(tmp_path: Path) -> None:

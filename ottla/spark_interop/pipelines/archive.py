@@ -58,7 +58,7 @@ def archive(
 
     With `by="hour"` or `by="date"`, each hour or date has a directory of its own; with `by="none"`
     there is only one directory. If `every` is None, the run ends at the end of the topic; with
-    an interval like `1 minute` it runs until it is stopped. `starting` says where the first
+    an interval like `1m` or `1 minute` it runs until it is stopped. `starting` says where the first
     run begins: earliest, latest or Spark's offsets JSON. `records_per_batch` limits the memory,
     and the work that is repeated after a crash. With `allow_gaps` the run continues if retention
     removed unread records; `verify` then shows the gap. `options` are options of Spark's source.

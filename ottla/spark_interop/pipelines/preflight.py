@@ -34,7 +34,7 @@ from ottla.spark_interop.pipelines import (
 )
 from ottla.spark_interop.pipelines.steps import Step
 from ottla.spark_interop.pipelines.table import META
-from ottla.spark_interop.times import duration_ms, milliseconds
+from ottla.spark_interop.times import WORDS, duration_ms, interval, milliseconds
 from ottla.spark_interop.value_format import Format
 
 TABLES = {"archive", "latest", "windows"}  # steps that create a table at their path
@@ -137,7 +137,10 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
         if given.get(name) is not None:
             milliseconds(given[name], zone)
     if given.get("lateness"):
-        duration_ms(given["lateness"])
+        try:
+            duration_ms(given["lateness"])
+        except PipelineError as error:
+            raise WrongOption(f"`lateness`: {error}", "lateness") from None
     if (check_options := CHECKS.get(step.name)) is not None:
         check_options(**{name: given.get(name) for name in signature(check_options).parameters})
     if given.get("format") or step.name == "windows":
@@ -172,13 +175,14 @@ def _check_columns(given: Mapping[str, Any], format: Format) -> None:
 def _check_interval(name: str, text: str) -> None:
     """Refuses a wrong or missing unit, which would fail only in the JVM. Spark accepts numbers with
     units, such as '1 day 6 hours'."""
+    text = interval(text)
     words = re.findall(r"[a-z]+", text.lower())
     unknown = [word for word in words if word.removesuffix("s") not in UNITS]
     without_unit = re.search(r"\d(?!\w)\s*($|[\d+-])", text)
     if unknown or without_unit or not re.search(r"\d", text):
         raise WrongOption(
-            f"{text!r} is not valid for `{name}`: write a number and a unit, such as '10 minutes'"
-            " or '1 day'", name
+            f"{text!r} is not valid for `{name}`: write a number and a unit, such as 10m or"
+            f" '10 minutes'; units: {', '.join(WORDS)}, {', '.join(WORDS.values())} …", name
         )
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from ottla.spark_interop.cluster import PATIENCE_SECONDS, Cluster
 from ottla.spark_interop.errors import DataLost, NoBroker, PipelineError
 from ottla.spark_interop.pipelines.files import Files, Readable
+from ottla.spark_interop.times import interval
 from ottla.wire.wording import counted
 
 WATCH_SECONDS = 10.0
@@ -339,7 +340,7 @@ def _ticking(progress: Progress, tick: Callable[[threading.Event], None]) -> Ite
 
 def trigger_of(every: str | None) -> dict[str, Any]:
     """A stream's trigger: with None the stream ends when all is read, else it runs for ever."""
-    return {"availableNow": True} if every is None else {"processingTime": every}
+    return {"availableNow": True} if every is None else {"processingTime": interval(every)}
 
 
 def drain(

@@ -61,7 +61,7 @@ PATH = Option("path", "the directory of the result", "path", True)
 ARCHIVE = Option("path", "the directory of the archive", "path", True)
 EVERY = Option(
     "every",
-    "read new records at this interval, e.g. '1 minute', until stopped; by default, end when "
+    "read new records at this interval, e.g. 1m or '1 minute', until stopped; by default, end when "
     "all is read",
 )
 BATCH = Option(
@@ -126,7 +126,7 @@ STEPS = (
         "--schema 'carrier STRING, dep_delay INT, time_hour TIMESTAMP' --time-column time_hour "
         "--by carrier --aggregates 'flights = count(*)' 'delay = avg(dep_delay)'",
         (BOOTSTRAP, TOPIC, Option("path", "the directory of state and result", "path", True),
-         Option("window", "the length of a window, e.g. '1 hour'", "text", True),
+         Option("window", "the length of a window, e.g. 1h or '1 hour'", "text", True),
          Option("aggregates", "column = SQL, e.g. 'flights = count(*)'", "table", True),
          Option("time_column", "the event time; the record's timestamp by default"),
          Option("by", "columns to group by", "list"),

@@ -28,6 +28,7 @@ from ottla.spark_interop.pipelines.table import (
     check_targets,
     target_ids,
 )
+from ottla.spark_interop.times import interval
 from ottla.spark_interop.topics import stream_topic
 from ottla.spark_interop.value_format import Format
 
@@ -67,9 +68,9 @@ def windows(
     """Aggregate the new records of `topic` by windows; a later run continues where this one ended.
 
     `path` keeps the state, and also the result unless `to` names a topic for it. `window` is a
-    length like `1 hour`; if windows overlap, `slide` is the time between their starts. `by` names
-    the columns that define a group. With `session_gap` a window ends when its group has had no
-    events for the length of `window`. `aggregates` maps result columns to SQL expressions, as in
+    length like `1h` or `1 hour`; if windows overlap, `slide` is the time between their starts. `by`
+    names the columns that define a group. With `session_gap` a window ends when its group has had
+    no events for the length of `window`. `aggregates` maps result columns to SQL expressions, as in
     `{"flights": "count(*)"}`, over the format's columns and `_timestamp`, `_partition` and so on.
     `time_column` names a timestamp column. Once an event is newer than a window's end by
     `watermark`, the window is final, and is written. Later rows of this window are late: they are
@@ -97,8 +98,8 @@ def windows(
             records_per_batch=records_per_batch,
             options={"failOnDataLoss": str(not allow_gaps).lower()},
         )  # fmt: skip
-        lengths = window, slide, session_gap
-        figures = _aggregated(stream, lengths, time_column, by, aggregates, watermark)
+        lengths = settings["window"], settings["slide"] or None, session_gap
+        figures = _aggregated(stream, lengths, time_column, by, aggregates, settings["watermark"])
         identity = cluster.identity(topic)
         origin = transactional.Origin(cluster, topic, identity["topic_id"])
         with Table.writing(Files(spark, path), "windows", identity | settings, origin) as target:
@@ -136,8 +137,8 @@ def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
     read it. A later run on the same path must have the same values."""
     to = options["to"] or ""
     return {
-        "window": options["window"], "slide": options["slide"] or "",
-        "session_gap": options["session_gap"], "watermark": options["watermark"],
+        "window": interval(options["window"]), "slide": interval(options["slide"] or ""),
+        "session_gap": options["session_gap"], "watermark": interval(options["watermark"]),
         "time_column": options["time_column"], "by": list(options["by"]),
         "aggregates": dict(options["aggregates"]), "format": options["format"],
         "schemas": str(options["schemas"] or ""), "updates": options["updates"],

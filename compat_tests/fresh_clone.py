@@ -102,7 +102,7 @@ class FreshClone:
         """Run a document's block; return what it printed, without the output of a broker."""
         text = block.text.replace("localhost:9092", f"localhost:{self.port}")
         text = text.replace("localhost:9093", f"localhost:{self.port + 1}")
-        text = text.replace(" DIR ", " data/other/broker-2 ")
+        text = text.replace(" DIR ", " other-cluster/broker-2 ")
         if block.language == "python":
             if "def test_" in text:
                 (self.directory / "test_block.py").write_text(text)
@@ -157,8 +157,8 @@ class FreshClone:
         self.stop()
         self.activated = ""
         for name in (
-            "data", "other-data", "backup", "data-before", "zookeeper-backup", "server.properties",
-            "test_block.py",
+            "data", "other-data", "other-cluster", "backup", "data-before", "zookeeper-backup",
+            "server.properties", "test_block.py",
         ):
             path = self.directory / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -119,6 +119,8 @@ def send(options: Namespace, file: BinaryIO, writer: Writer, target: TargetTopic
         for topic, key, value, headers, partition, timestamp in records(options, file, target):
             if target.partitions is None:
                 target.check(partition)
+            if timestamp is not None:
+                target.check_age(timestamp)
             writer.send(topic, key, value, headers, partition, timestamp)
             if drawn:
                 line.reach(file.tell())

@@ -18,7 +18,7 @@ from ottla.client.similar_names import similar
 from ottla.tools.admin import configs, topics
 from ottla.tools.stream.reader import MAY_COME
 from ottla.wire.errors import ErrorCode
-from ottla.wire.wording import counted
+from ottla.wire.wording import counted, duration
 
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TOPIC_SECONDS = 5.0
 """How long the creation of a topic may take."""
 AUTO_CREATE = "auto.create.topics.enable"
+AGE_SETTINGS = "cleanup.policy", "message.timestamp.type", "retention.ms"
 
 
 class Copied(NamedTuple):
@@ -52,6 +53,8 @@ class TargetTopic:
     def __init__(self, cluster: ClusterClient, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.partitions: int | None = None
+        self.retained_since_ms: int | None = None
+        """The broker deletes records that are older. None until `check_age` is called."""
 
     def look(self, partition: int | None) -> None:
         """Raises ClientError if records cannot be sent to this partition. Does not create the
@@ -122,6 +125,18 @@ class TargetTopic:
                 f"{has} {counted(least, 'partition')}, but {self.name} has {self.partitions}."
                 f" {self._more_partitions(least)}")
 
+    def check_age(self, timestamp_ms: int) -> None:
+        """Reports the first record that the topic's retention will delete because of its time."""
+        if self.retained_since_ms is None:
+            self.retained_since_ms = retained_since_ms(self.cluster, self.name)
+        if 0 <= timestamp_ms < self.retained_since_ms:
+            kept_ms = time.time() * 1000 - self.retained_since_ms
+            print(f"warning: {self.name} will delete records with a timestamp older than"
+                  f" {duration(kept_ms)} (retention.ms), such as one with the timestamp"
+                  f" {timestamp_ms}. To keep them, run: ottla config set topic/{self.name}"
+                  " retention.ms=-1", file=sys.stderr)
+            self.retained_since_ms = 0
+
     def _more_partitions(self, count: int) -> str:
         return (f"Add partitions with ottla topic grow {self.name} --partitions {count}, or let"
                 " keys choose the partitions with --any-partition")
@@ -135,6 +150,21 @@ def creates_topics(cluster: ClusterClient) -> bool:
     except Refused:
         return True
     return any(one.name == AUTO_CREATE and one.value == "true" for one in settings)
+
+
+def retained_since_ms(cluster: ClusterClient, name: str) -> int:
+    """The broker deletes the records of a topic that have older timestamps. 0 if it deletes none
+    because of their time, or if settings are hidden from the user."""
+    try:
+        found = configs.describe_many(cluster, configs.TOPIC, [name], keys=[*AGE_SETTINGS])
+    except (Refused, OSError):
+        return 0
+    settings = {one.name: one.value for one in found[name]}
+    kept_ms = int(settings["retention.ms"])
+    if (kept_ms < 0 or "delete" not in settings["cleanup.policy"]
+            or settings["message.timestamp.type"] == "LogAppendTime"):
+        return 0
+    return int(time.time() * 1000) - kept_ms
 
 
 def missing_text(cluster: ClusterClient, name: str) -> str:

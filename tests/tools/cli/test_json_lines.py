@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,24 @@ def test_a_copy_to_a_topic_that_does_not_exist_gives_it_as_many_partitions(ottla
     assert (done.status, done.err) == (
         0, "topic 'its-copy' did not exist: the broker created it with 4 partitions\n")
     assert ottla.ok("consume its-copy -p 2 -e").split() == ["one", "two"]
+
+
+def test_a_copy_whose_records_retention_will_delete_is_warned_of_once(ottla: Ottla) -> None:
+    ottla.ok("topic create week")
+    ottla.ok("topic create ever -c retention.ms=-1")
+    ottla.ok("topic create table -c cleanup.policy=compact")
+    ottla.ok("topic create stamped -c message.timestamp.type=LogAppendTime")
+    old = b'{"key":"k","value":"v","timestamp":1370077200000}\n' * 2
+    recent = b'{"value":"v","timestamp":%d}\n' % (time.time() * 1000)
+    warned = ottla("produce week -i jsonl", recent + old)
+    assert (warned.status, warned.err) == (
+        0, "warning: week will delete records with a timestamp older than 7 days (retention.ms),"
+        " such as one with the timestamp 1370077200000. To keep them, run: ottla config set"
+        " topic/week retention.ms=-1\n")
+    ottla.ok(warned.err.partition("run: ottla ")[2])
+    for topic in "week", "ever", "table", "stamped":
+        done = ottla(f"produce {topic} -i jsonl", old)
+        assert (done.status, done.err) == (0, ""), topic
 
 
 def test_a_file_of_a_topic_that_is_gone_makes_as_many_partitions_as_it_names(ottla: Ottla) -> None:

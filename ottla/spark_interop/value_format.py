@@ -43,8 +43,9 @@ class Format:
                 "format")
         if self.name in ("raw", "text") and (self.schema or self.schemas):
             raise WrongOption(
-                f"the format {self.name} has no schema: leave out `schema` and `schemas`",
-                "schema", "schemas",
+                f"the format {self.name} has no schema: name another format with `format` (json,"
+                " avro, protobuf), or leave out `schema` and `schemas`", "format", "schema",
+                "schemas",
             )
         if self.name == "json" and self.schema is None:
             raise WrongOption(

@@ -424,6 +424,9 @@ def test_a_certificate_that_is_not_trusted_names_the_property_of_pipelines(
      "--schema is missing: the format json"),
     ("windows --topic six --path {new} --window 1hour --aggregates n=count(*) --format raw"
      " --updates", "--updates needs a topic: name one with --to. Without --to, only"),
+    ("dead-letter --topic six --to x --dead-letters y --checkpoint {new} --schema {ddl}",
+     "the format raw has no schema: name another format with --format (json, avro, protobuf)"),
+    ("quality-report --topic six --schemas {full}", "the format raw has no schema: name another"),
     ("slice --topic six --lateness 1",
      "--lateness: '1' is not a duration: write a number and a unit (ms, s, m, h, d, w)"),
     ("slice --topic six --format avro --schemas {full}", "{full} has no schema: expected files"),
@@ -551,7 +554,7 @@ def test_a_missing_path_is_answered_with_similar_ones(
         " similar: flights-archive")
     said = refusal(capsys, "check-history", "--path", tmp_path / "histori.jsonl")
     assert said == f"{tmp_path}/histori.jsonl does not exist; similar: history.jsonl"
-    words = "quality-report", "--topic", "six", "--schema", tmp_path / "flight.ddl"
+    words = "slice", "--topic", "six", "--format", "json", "--schema", tmp_path / "flight.ddl"
     assert refusal(capsys, *words).endswith("no such file; similar: flights.ddl")
     assert refusal(capsys, "verify", "--path", tmp_path / "no" / "x").endswith("does not exist")
 

@@ -78,12 +78,12 @@ def dead_letter(
     with query_run.telling(f"dead letters of {topic}", progress, bootstrap) as shown:
         cluster = Cluster.begun(bootstrap)
         place = Files(spark, checkpoint)
-        into = prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
         loss = {"failOnDataLoss": str(not allow_gaps).lower()}
-        stream = stream_topic(
+        stream = stream_topic(      # refuses a wrong format, before any topic is created
             spark, cluster, topic, format=format, schema=schema, schemas=schemas,
             records_per_batch=records_per_batch, options=loss,
         )  # fmt: skip
+        into = prepared(cluster, topic, (to, dead_letters), name, place, allow_gaps)
         report: dict[str, Any] = {"good": 0, "bad": 0, "restamped": 0}
 
         def write(batch: DataFrame, number: int) -> None:

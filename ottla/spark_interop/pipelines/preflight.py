@@ -94,8 +94,8 @@ def _check_all(
 
 
 def _check_step(step: Step, given: Mapping[str, Any], made: Made) -> None:
-    if given.get("topic") and (given.get("format") or step.name == "windows"):
-        _format_of(given).at(given["topic"])    # loads schemas from their directory or registry
+    if given.get("topic") and (format := _format_of(step, given)) is not None:
+        format.at(given["topic"])    # loads schemas from their directory or registry
     for name in ADDRESSES:
         if given.get(name):
             cluster = Cluster.of(given[name])
@@ -143,8 +143,7 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
             raise WrongOption(f"`lateness`: {error}", "lateness") from None
     if (check_options := CHECKS.get(step.name)) is not None:
         check_options(**{name: given.get(name) for name in signature(check_options).parameters})
-    if given.get("format") or step.name == "windows":
-        _format_of(given)
+    _format_of(step, given)
     for name in ADDRESSES:
         if given.get(name):
             Cluster.of(given[name]).addresses()
@@ -152,12 +151,16 @@ def _check_values(step: Step, given: Mapping[str, Any], _: Made) -> None:
 
 def _check_formats(step: Step, given: Mapping[str, Any], _: Made) -> None:
     """Checks the format, and the columns of its schema."""
-    if given.get("format") or step.name == "windows":
-        _check_columns(given, _format_of(given))
+    if (format := _format_of(step, given)) is not None:
+        _check_columns(given, format)
 
 
-def _format_of(given: Mapping[str, Any]) -> Format:
-    return Format(given.get("format") or "json", given.get("schema"), given.get("schemas"))
+def _format_of(step: Step, given: Mapping[str, Any]) -> Format | None:
+    """The format in which a step reads values; None if the step does not read values."""
+    if not any(option.name == "format" for option in step.options):
+        return None
+    options = recorded.with_defaults(step, given)
+    return Format(options["format"], options["schema"], options["schemas"])
 
 
 def _check_columns(given: Mapping[str, Any], format: Format) -> None:

@@ -86,7 +86,7 @@ def check_table(
     origin = transactional.Origin(cluster, topic, identity["topic_id"])
     windows.check_final(files, known, origin, bool(given.get("final")))
     if known.get("to"):
-        name = windows.settings_of(_with_defaults(step, given))["name"]
+        name = windows.settings_of(with_defaults(step, given))["name"]
         into = windows.destination(dict(identity) | dict(known), known["to"], name, origin)
         table.check_targets(files, dict(known), into)
 
@@ -94,7 +94,7 @@ def check_table(
 def _check_options(
     place: Path, known: Mapping[str, Any], step: Step, given: Mapping[str, Any]
 ) -> None:
-    options = _with_defaults(step, given)
+    options = with_defaults(step, given)
     wanted: dict[str, Any] = {}
     if step.name == "archive":
         wanted = {name: options[name] for name in archive.RECORDED}
@@ -111,7 +111,7 @@ def _check_options(
             )
 
 
-def _with_defaults(step: Step, given: Mapping[str, Any]) -> dict[str, Any]:
+def with_defaults(step: Step, given: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a step's function: the given options, and the defaults of the others."""
     function = getattr(import_module(step.module), step.function)
     defaults = {name: each.default for name, each in signature(function).parameters.items()}

@@ -74,7 +74,7 @@ SINCE = Option("since", "begin at this time: 2013-06-01, 2013-06-01T12:30+02:00 
 UNTIL = Option("until", "end before this time")
 ZONE = Option("time_zone", "the time zone of since and until, if they name none; UTC by default")
 FORMAT = (
-    Option("format", "raw, text, json, avro or protobuf"),
+    Option("format", "raw, text, json, avro or protobuf (by default raw; for windows json)"),
     Option("schema", "DDL text (for json), or the path of a .ddl, .json, .avsc or .proto file"),
     Option("schemas", "a directory of ID.avsc or ID.proto files, or a registry's address", "path"),
 )

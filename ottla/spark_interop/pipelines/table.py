@@ -268,8 +268,8 @@ def check_targets(files: Readable, known: dict[str, Any], to: transactional.Dest
         if known[TARGETS].get(name) != now:
             what = "was deleted" if now is None else "was deleted and created again"
             raise PipelineError(
-                f"topic {name} {what} after this pipeline had written records to it. The"
-                f" records are lost, but {files.root} still counts them as written: to write them"
+                f"topic {name} {what} after this pipeline had begun to write to it. Records that"
+                f" it had are lost, but {files.root} still counts them as written: to write them"
                 " again, use another path and another pipeline name"
             )
 

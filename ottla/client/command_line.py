@@ -111,8 +111,9 @@ class Parser(argparse.ArgumentParser):
         word = next(filter(_is_flag, words), words[0])
         flag, _, value = word.partition("=")
         value = value or next(iter(words[words.index(word) + 1:]), "")
-        near = (ours(flag, self.flags, value) or similar(flag, self.flags)
-                or ours(meant(flag), self.flags, value))
+        # One letter resembles every other one.
+        close = similar(flag, self.flags) if len(flag) > 2 else ""
+        near = ours(flag, self.flags, value) or close or ours(meant(flag), self.flags, value)
         if len(words) == 1 and not _is_flag(word) and chosen and self.explain_extra:
             near = self.explain_extra(word, chosen) or near
         return f"unrecognized arguments: {' '.join(words)}{near}"

@@ -161,9 +161,10 @@ def chosen(
 
 def planned(
     cluster: ClusterClient, to: str, places: list[Place], committed: dict[Place, tuple[int, int]],
-    flag: str = "--to",
+    flag: str = "--to", warn: list[str] | None = None,
 ) -> dict[Place, int]:
-    """The new offset of each partition, according to `to`, the value of the flag `flag`."""
+    """The new offset of each partition, according to `to`, the value of the flag `flag`. Adds a
+    line to `warn` for each offset that the partition does not have, and that is changed."""
     check_reset(to, flag)
     if to in BEGINNING:
         return resets.to_end(cluster, places, EARLIEST)
@@ -172,12 +173,12 @@ def planned(
     if to.startswith(("@", "s@")):
         return resets.to_timestamp(cluster, places, milliseconds(to))[0]
     if to[0] not in "+-":
-        return resets.clamp(cluster, dict.fromkeys(places, int(to)))
+        return resets.clamp(cluster, dict.fromkeys(places, int(to)), warn)
     if missing := [place for place in places if place not in committed]:
         raise ClientError(
             f"{missing[0][0]}:{missing[0][1]} has no committed offset that {flag} {to} could shift")
     by = int(to)
-    return resets.clamp(cluster, {place: committed[place][0] + by for place in places})
+    return resets.clamp(cluster, {place: committed[place][0] + by for place in places}, warn)
 
 
 def check_inactive(cluster: ClusterClient, group_id: str) -> None:
@@ -208,7 +209,10 @@ def reset(options: Namespace) -> None:
         committed = groups.committed(cluster, options.group)
         if options.topic and not committed and (near := similar_groups(cluster, options.group)):
             print(f"group {options.group!r} does not exist yet{near}", file=sys.stderr)
-        plan = planned(cluster, options.to, chosen(cluster, options, committed), committed)
+        places, changed = chosen(cluster, options, committed), list[str]()
+        plan = planned(cluster, options.to, places, committed, warn=changed)
+        for line in changed:
+            print(line, file=sys.stderr)
         left = [] if options.topic else sorted(groups.without_commit(cluster, plan))
         if left:
             named = ", ".join(f"{topic}:{index}" for topic, index in left)

@@ -243,6 +243,11 @@ def test_a_group_continues_after_what_it_was_given(ottla: Ottla) -> None:
     assert json.loads(ottla.ok("group describe team -o json"))[0]["offset"] == 4, "without --yes"
     ottla.ok("group reset team --to -3 --yes")
     assert json.loads(ottla.ok("group describe team -o json"))[0]["offset"] == 1
+    for to in "2099", "+2098":
+        beyond = ottla(f"group reset team --to {to}")
+        assert beyond.status == 0 and (
+            "New offset (2099) is higher than latest offset for topic partition work-0. Value will"
+            " be set to 4\n") in beyond.err
 
 
 def test_a_dry_run_changes_nothing_and_what_cannot_be_undone_needs_a_yes(ottla: Ottla) -> None:

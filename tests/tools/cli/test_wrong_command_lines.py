@@ -70,6 +70,7 @@ from tests.tools.command_lines import CREATES_NOTHING, fill
     ("consume t --from 3", "unrecognized arguments: --from 3; similar: --offset OFFSET; see"),
     ("topic grow t 6", "arguments: 6; write it with its flag: --partitions 6; see ottla topic gr"),
     ("topic grow t -b a:1 6", "arguments: 6; write it with its flag: --partitions 6; see"),
+    ("consume t -c 5", "unrecognized arguments: -c 5; see ottla consume --help"),
     ("topic grow t six", "unrecognized arguments: six; see ottla topic grow --help"),
     ("topic trim t end", "arguments: end; write it with its flag: --before end; see"),
     ("group reset g beginning", "write it with its flag: --to beginning; see"),

@@ -75,9 +75,9 @@ class AbsentGroup:
         """Returns None: then the caller uses `beat`, which refuses the heartbeat."""
 
     def check_commit(self, request: Commit, result: Result, context: Context) -> None:
-        """Raises GroupIdNotFound (IllegalGeneration below version 9) for a member's commit."""
+        """Raises GroupIdNotFound for a member's commit (IllegalGeneration for older clients)."""
         if request.generation >= 0:
-            error = GroupIdNotFound if request.version >= 9 else IllegalGeneration
+            error = GroupIdNotFound if request.knows_kip_848 else IllegalGeneration
             raise error(f"group {self.group_id!r} not found")
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:

@@ -58,10 +58,17 @@ class Commit(NamedTuple):
     generation: int = -1
     retention_ms: int = -1
     version: int = 10
-    """The request's version, on which the error codes depend."""
+    """The version of the OffsetCommit or TxnOffsetCommit, on which the error codes depend."""
     transactional: bool = False
     setter: Setter | None = None
     """The client that sets the offsets, if it is not a member."""
+
+    @property
+    def knows_kip_848(self) -> bool:
+        """Whether the client knows GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH as answers. Older
+        clients get ILLEGAL_GENERATION instead: a producer would fail for good after a code that it
+        does not know, but aborts its transaction after ILLEGAL_GENERATION."""
+        return self.version >= (6 if self.transactional else 9)
 
 
 def commit_records(

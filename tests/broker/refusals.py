@@ -208,7 +208,9 @@ class Stage:
             partition_index=more.pop("partition", 0), committed_offset=8,
             committed_metadata=metadata,
         )
-        topic = made(name=more.pop("topic", self.topic), partitions=[partition])
+        where = more.pop("topic", self.topic)
+        topic = made(topic_id=where) if isinstance(where, bytes) else made(name=where)
+        topic.partitions = [partition]
         generation = more.pop("generation", 1)
         producer = producer or self.producer
         return TxnOffsetCommitRequest(
@@ -256,6 +258,10 @@ UNKNOWN_MEMBERS: list[Row] = [
     ("commit, no group, before", lambda s: s.commit(UNKNOWN, "a", 1), 8, "ILLEGAL_GENERATION"),
     ("transaction", lambda s: s.commit_in_transaction(CLASSIC, member_id="nobody",
      generation=1), 5, "UNKNOWN_MEMBER_ID"),
+    ("transaction, no group", lambda s: s.commit_in_transaction(UNKNOWN, member_id="a",
+     generation=1), 5, "ILLEGAL_GENERATION"),
+    ("transaction by id, no group", lambda s: s.commit_in_transaction(UNKNOWN, member_id="a",
+     generation=1, topic=s.topic_id), 6, "GROUP_ID_NOT_FOUND"),
     ("beat", lambda s: s.beat("nobody", 1), 1, "UNKNOWN_MEMBER_ID"),
     ("beat, no group", lambda s: s.beat("a", 1, group=UNKNOWN), 1, "GROUP_ID_NOT_FOUND"),
     ("beat, no member id", lambda s: s.beat("", 1), 1, "INVALID_REQUEST"),
@@ -282,6 +288,8 @@ STALE: list[Row] = [
      "UNSUPPORTED_VERSION"),
     ("transaction modern", lambda s: s.commit_in_transaction(MODERN, member_id="m",
      generation=s.epoch + 1), 5, "ILLEGAL_GENERATION"),
+    ("transaction modern by id", lambda s: s.commit_in_transaction(MODERN, member_id="m",
+     generation=s.epoch + 1, topic=s.topic_id), 6, "STALE_MEMBER_EPOCH"),
     ("fetch", lambda s: s.fetch(MODERN, "m", s.epoch + 1), 9, "STALE_MEMBER_EPOCH"),
 ]  # fmt: skip
 FOREIGN_INSTANCES: list[Row] = [

@@ -15,10 +15,13 @@ from ottla.wire.errors import ErrorCode
 from tests.groups.bench import Workbench
 
 
-def committing(generation: int, version: int) -> Callable[..., Any]:
+def committing(
+    generation: int, version: int, transactional: bool = False
+) -> Callable[..., Any]:
     offsets = [OffsetToCommit("t", 0, 5, -1, "")]
     member_id = "m" if generation >= 0 else ""
-    request = Commit("g", offsets, member_id, None, generation, version=version)
+    request = Commit(
+        "g", offsets, member_id, None, generation, version=version, transactional=transactional)
     return lambda s, r: s.commit(request, r)
 
 
@@ -31,7 +34,12 @@ def committing(generation: int, version: int) -> Callable[..., Any]:
     (lambda s, r: s.beat(Heartbeat("g", "m", -1), r), GroupIdNotFound),
     (committing(3, 8), IllegalGeneration),
     (committing(0, 9), GroupIdNotFound),
-], ids=["sync", "heartbeat", "leave", "beat", "leave by a beat", "commit", "commit since 9"])
+    (committing(0, 5, transactional=True), IllegalGeneration),
+    (committing(0, 6, transactional=True), GroupIdNotFound),
+], ids=[
+    "sync", "heartbeat", "leave", "beat", "leave by a beat", "commit", "commit since 9",
+    "commit in a transaction", "commit in a transaction since 6",
+])
 def test_a_member_of_no_group_is_refused_and_makes_none(
     operation: Callable[..., Any], refusal: type[Exception]
 ) -> None:

@@ -111,6 +111,7 @@ async def _commit(
         request.member_id if names_member else "",
         request.group_instance_id if names_member else None,
         request.generation_id_or_member_epoch if names_member else -1,
+        version=context.version,
         transactional=True,
     )
     producer = Producer(request.producer_id, request.producer_epoch)

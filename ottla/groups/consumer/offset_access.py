@@ -19,8 +19,8 @@ def check_commit(
 ) -> ConsumerMember | None:
     """The member that commits, or None for a client that is not a member.
 
-    Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member and in a
-    transaction), UnsupportedVersion if the request is too old for a KIP-848 member.
+    Raises UnknownMember, StaleMemberEpoch (IllegalGeneration for a classic member, and for an older
+    client in a transaction), UnsupportedVersion if the request is too old for a KIP-848 member.
     """
     if request.generation < 0 and not group.members:
         return None
@@ -70,9 +70,9 @@ def _check_since_assigned(member: ConsumerMember, request: Commit, cluster: Clus
 
 
 def _stale(request: Commit, text: str) -> ProtocolError:
-    """The error for a stale epoch. As in Kafka, the reply to a TxnOffsetCommit has
+    """The error for a stale epoch. As in Kafka, the reply to a TxnOffsetCommit below version 6 has
     ILLEGAL_GENERATION instead of STALE_MEMBER_EPOCH."""
-    return IllegalGeneration(text) if request.transactional else StaleMemberEpoch(text)
+    return StaleMemberEpoch(text) if request.knows_kip_848 else IllegalGeneration(text)
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> None:

@@ -47,7 +47,9 @@ def test_a_member_commits_in_its_epoch(group: ConsumerGroup, cluster: FakeCluste
     with pytest.raises(StaleMemberEpoch):
         check_commit(group, commit("m", 6), cluster)
     with pytest.raises(IllegalGeneration):
-        check_commit(group, commit("m", 6, transactional=True), cluster)
+        check_commit(group, commit("m", 6, version=5, transactional=True), cluster)
+    with pytest.raises(StaleMemberEpoch):
+        check_commit(group, commit("m", 6, version=6, transactional=True), cluster)
     with pytest.raises(UnknownMember):
         check_commit(group, commit("x", 5), cluster)
     with pytest.raises(UnknownMember):
@@ -69,7 +71,8 @@ def test_an_older_epoch_counts_for_what_was_its_own_since_then(
     with pytest.raises(StaleMemberEpoch):
         check_commit(group, commit("m", epoch, *indexes), cluster)
     with pytest.raises(IllegalGeneration):
-        check_commit(group, commit("m", epoch, *indexes, transactional=True), cluster)
+        check_commit(
+            group, commit("m", epoch, *indexes, version=5, transactional=True), cluster)
 
 
 def test_an_older_epoch_does_not_count_for_a_topic_that_is_gone(

@@ -489,9 +489,14 @@ def session_timer_fired(
 def rebalance_timer_fired(
     group: ConsumerGroup, member_id: str, result: Result, cluster: ClusterView
 ) -> None:
-    """Removes a member that has not given up its partitions in time."""
+    """Removes a member that has not given up its partitions in time. A static member that has left
+    for now has given them up: it keeps its place until its session ends."""
     member = group.members.get(member_id)
-    if member is not None and member.current.state == MemberState.UNREVOKED_PARTITIONS:
+    if (
+        member is not None
+        and member.current.state == MemberState.UNREVOKED_PARTITIONS
+        and member.epoch != LEFT_FOR_NOW
+    ):
         reached("a member that did not give up its partitions was removed")
         remove(
             group, [member], result, cluster, "did_not_revoke",

@@ -217,6 +217,11 @@ def _take_over(
     def replayed(error: ProtocolError | None) -> None:
         if error is None:
             group.keep(member)
+            # The group waits for the SyncGroup of the new member now. A wait for the old member
+            # would end in a rebalance.
+            if old.member_id in group.pending_syncs:
+                group.pending_syncs.remove(old.member_id)
+                group.pending_syncs.add(member.member_id)
 
     result.after_replay.append(replayed)
     leads = value.leader == member.member_id

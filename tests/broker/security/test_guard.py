@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from ottla.replication.controller.access import (
 from ottla.replication.principals import AccessRule
 from ottla.wire import messages
 from ottla.wire.apis import APIS, BETWEEN_BROKERS, ApiKey
+from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import FindCoordinatorRequest
 from tests.broker.produce_fetch import batch, fetch_request, produce, produce_request
 from tests.broker.running import RunningBroker, WireClient
@@ -336,6 +339,47 @@ def test_a_right_to_read_that_is_taken_away_counts_at_once(
     assert produce(client, TOPIC, batch(b"v")).error_code == TOPIC_REFUSED, "it may only read"
     rules.clear()
     assert ask(guarded, client, question, version) == {TOPIC_REFUSED}
+
+
+@contextmanager
+def taken_up(broker: RunningBroker) -> Iterator[bytes]:
+    """A broker of a cluster takes up a topic: it has a replica of partition 1 and none of partition
+    0, and its image does not have the topic yet. Yields the topic's id."""
+    log, partitions = broker.server.metadata_log, broker.server.replicas.by_name[TOPIC]
+    image, replicas = log.image, list(partitions)
+    names = {known: name for known, name in image.names.items() if name != TOPIC}
+
+    def show(shown: Any, found: list[Any]) -> None:
+        log.image, partitions[:] = shown, found
+
+    broker.call(show, replace(image, names=names), [None, replicas[0]])
+    yield image.topics[TOPIC].topic_id
+    broker.call(show, image, replicas)
+
+
+def test_a_topic_that_is_being_taken_up_is_not_refused_to_those_who_may_write_to_it(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    """An earlier version looked for the ACLs of a topic without a name, and answered
+    TOPIC_AUTHORIZATION_FAILED. After this error producers give up their records."""
+    rules.add(topic(Operation.WRITE))
+    with taken_up(guarded) as topic_id:
+        one = produce_request(topic_id, batch(b"v"), partition=1)
+        assert codes_of(client.call(one, 13)) == {0}
+        partitions = guarded.server.replicas.by_name[TOPIC]
+        guarded.call(partitions.__delitem__, 1)
+        assert codes_of(client.call(one, 13)) == {ErrorCode.UNKNOWN_TOPIC_ID}
+
+
+def test_a_topic_that_is_being_taken_up_is_not_read_by_those_who_may_not_read_it(
+    guarded: RunningBroker, client: WireClient
+) -> None:
+    """An earlier version took an id that the image did not have for an unknown topic, did not ask
+    the authorizer, and then found the partition."""
+    with taken_up(guarded) as topic_id:
+        request = QUESTIONS["fetch"][1].make(17, topic_id)
+        request.topics[0].partitions[0].partition = 1
+        assert codes_of(client.call(request, 17)) - {0} == {ErrorCode.UNKNOWN_TOPIC_ID}
 
 
 def test_deletion_needs_its_right(

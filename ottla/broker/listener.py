@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,8 @@ class Listener:
         self.produce_handler, self.fetch_handler = produce_handler, fetch_handler
         config = broker.config
         self.frame_size_max = config.socket_request_max_bytes
-        self.idle_seconds = config.connections_max_idle_ms / 1000
+        idle_ms = config.connections_max_idle_ms
+        self.idle_seconds = idle_ms / 1000 if idle_ms >= 0 else math.inf
         self.connections: dict[ClientConnection, None] = {}
         self.strangers: dict[ClientConnection, None] = {}
         self.handshakes = Handshakes(loop, broker.workers, self._serve, self._unserved)

@@ -138,3 +138,13 @@ def test_a_silent_client_is_closed_after_its_time(data: Path) -> None:
             broker.loop_clock.passed_seconds += 3600
             broker.run(sweep(broker))
             assert silent.is_closed()
+
+
+def test_with_a_negative_time_no_silent_client_is_closed(data: Path) -> None:
+    """As in Kafka. An earlier version then closed every idle connection within five seconds."""
+    with RunningBroker(data, **{"connections.max.idle.ms": -1}) as broker:
+        with WireClient(broker.address) as silent:
+            assert is_served(silent)
+            broker.loop_clock.passed_seconds += 3600
+            broker.run(sweep(broker))
+            assert is_served(silent)

@@ -17,7 +17,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from ottla.broker.security.sasl.exchange import AuthenticationFailed
-from ottla.broker.security.sasl.web_tokens import WITHOUT_KEYS_SECONDS, TokenRules, subject_of
+from ottla.broker.security.sasl.web_tokens import (
+    KNOWN,
+    WITHOUT_KEYS_SECONDS,
+    TokenRules,
+    subject_of,
+)
 from ottla.broker.settings.declaration import SettingsError
 from ottla.broker.settings.listener_settings import ListenerSettings
 from ottla.wire.errors import ErrorCode
@@ -276,6 +281,22 @@ def test_known_keys_count_while_the_issuer_cannot_be_reached(
             rules.check(token)
 
 
+def test_known_keys_count_after_a_change_of_settings_too() -> None:
+    """SIGHUP, and any change of the broker's settings, make new rules for new logins. In an earlier
+    version, nobody could log in then until the issuer answered."""
+    with Endpoint() as endpoint:
+        assert endpoint.rules().check(signed(claims()))[0] == "alice"
+        endpoint.keys, known = None, endpoint.keys
+        rules = endpoint.rules()
+        assert rules.check(signed(claims()))[0] == "alice"
+        with pytest.raises(AuthenticationFailed):
+            rules.check(signed(claims(), RSA, "RS256", "unknown"))
+        assert known is not None
+        endpoint.keys, rules.failed_at = known[1:], float("-inf")
+        with pytest.raises(AuthenticationFailed):
+            rules.check(signed(claims()))
+
+
 def test_an_issuer_that_answers_later_is_asked_again() -> None:
     with Endpoint() as endpoint:
         endpoint.keys, known = None, endpoint.keys
@@ -297,6 +318,7 @@ def test_a_key_that_is_of_no_use_here_does_not_spoil_the_others(
         assert endpoint.rules().check(signed(claims()))[0] == "alice"
         assert "'for-secrets' cannot be used" in caplog.text
         endpoint.keys[2:] = []
+        KNOWN.clear()
         with pytest.raises(AuthenticationFailed):
             endpoint.rules().check(signed(claims()))
 

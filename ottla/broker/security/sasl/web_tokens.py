@@ -39,6 +39,9 @@ the keys could not be read, but the broker has keys that it read earlier, it als
 before the next attempt."""
 WITHOUT_KEYS_SECONDS = 1.0
 """The wait before the next attempt if the keys could not be read and the broker has no keys."""
+KNOWN: dict[str, dict[str, Any]] = {}
+"""The keys that were read last from each URL. New rules begin with them: rules are made anew after
+each change of the broker's settings, and the URL may be out of reach at that time."""
 
 
 class TokenRules:
@@ -65,7 +68,7 @@ class TokenRules:
         if self.url.scheme not in ("file", "http", "https"):
             raise SettingsError(URL, f"{url!r} does not begin with file:, http: or https:")
         self.lock = Lock()
-        self.keys: dict[str, Any] = {}
+        self.keys = KNOWN.get(self.url.geturl(), {})
         self.read_at = self.failed_at = float("-inf")
         if self.url.scheme == "file":
             try:
@@ -161,7 +164,8 @@ class TokenRules:
                 log.warning("the key %.80r cannot be used: %.300s", key_id, error)
         if listed and not keys:
             raise ValueError("none of the keys in the key set can be used")
-        self.keys, self.read_at = keys, time.monotonic()
+        self.keys = KNOWN[self.url.geturl()] = keys
+        self.read_at = time.monotonic()
 
 
 def subject_of(claim: object) -> str:

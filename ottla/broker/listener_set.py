@@ -55,7 +55,12 @@ class ListenerSet:
         own = "broker", str(self.config.node_id)
         if old.configs.get(own) is not new.configs.get(own):
             self.renew_security(new)
-        if old.configs is not new.configs and self.opened:
+        if old.configs is not new.configs:
+            self.limits_changed()
+
+    def limits_changed(self) -> None:
+        """Apply the current limits on connections to the open and the waiting ones."""
+        if self.opened:
             self.opened[0].limits.changed()
 
     def renew_security(self, image: MetadataImage) -> bool:

@@ -56,4 +56,5 @@ async def reload(
     if not (reloaded.changed or reloaded.refused or renewed):
         log.info("reload: nothing has changed")
     if reloaded.changed:
+        listeners.limits_changed()
         await in_slices(replicas.reconfigure(image))

@@ -13,6 +13,7 @@ from ottla.broker.settings.broker import DYNAMIC, BrokerSettings
 from ottla.broker.settings.config import BrokerConfig
 from ottla.broker.settings.kafka_settings import kafka_settings
 from ottla.broker.settings.listener_settings import DYNAMIC_OF_LISTENERS
+from ottla.broker.settings.sources import Sources
 from ottla.wire.errors import ErrorCode
 from ottla.wire.messages import IncrementalAlterConfigsRequest, MetadataRequest
 from tests.broker.running import NODE_ID, RunningBroker, WireClient
@@ -328,3 +329,27 @@ def test_connections_are_counted_over_all_listeners(data: Path) -> None:
             assert broker.call(lambda: broker.server.listeners[1].accepted) == 0
             client.close()
             assert second.answer(sent).brokers
+
+
+def test_limits_in_the_file_count_at_once_when_it_is_read_again(tmp_path: Path) -> None:
+    """In an earlier version, clients that waited for a connection went on waiting after SIGHUP, and
+    a lower limit closed no connection."""
+    file = tmp_path / "server.properties"
+    with RunningBroker(tmp_path / "data", max_connections=1) as broker:
+
+        def read_again(limit: int) -> None:
+            file.write_text("".join(
+                f"{name}={text}\n" for name, text in broker.config.static.items()
+                if name != "max.connections") + f"max.connections={limit}\n")
+            broker.config.sources = Sources(file)
+            broker.run(broker.server.reload())
+
+        with WireClient(broker.address) as first, WireClient(broker.address) as second:
+            assert first.call(MetadataRequest(topics=[]), 9).brokers
+            sent = second.send(MetadataRequest(topics=[]), 9)
+            assert not is_served(broker)
+            read_again(2)
+            assert second.answer(sent).brokers
+            read_again(1)
+            assert first.is_closed()
+            assert second.call(MetadataRequest(topics=[]), 9).brokers

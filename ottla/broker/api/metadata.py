@@ -5,7 +5,7 @@ A client gets every broker's endpoint for the listener that the client is connec
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 from ottla.broker.context import BrokerContext
 from ottla.broker.dispatch import handles
@@ -149,7 +149,7 @@ def _metadata_response(
     return MetadataResponse(
         brokers=view.brokers.answers,
         cluster_id=view.image.cluster_id,
-        controller_id=_controller_id(view.image),
+        controller_id=_controller_id(view.image, view.reachable),
         topics=topics,
         cluster_authorized_operations=_cluster_operations(
             view.access, request.include_cluster_authorized_operations
@@ -211,12 +211,13 @@ _seen: dict[str, _Brokers] = {}
 """The brokers for each listener."""
 
 
-def _controller_id(image: MetadataImage) -> int:
-    """The controller if it is live, else any live broker: every broker accepts requests for the
-    controller."""
-    if image.controller_id in image.brokers:
+def _controller_id(image: MetadataImage, reachable: Collection[int]) -> int:
+    """The controller if the client can reach it, else another broker that the client can reach:
+    every broker accepts requests for the controller. `reachable` are the live brokers that have
+    the client's listener."""
+    if image.controller_id in reachable:
         return image.controller_id
-    return min(image.brokers, default=-1)
+    return min(reachable, default=-1)
 
 
 class _View:
@@ -396,9 +397,10 @@ def describe_cluster(
         )
     image, listener = context.broker.image, context.client.listener
     made = DescribeClusterResponse.Broker
+    reachable = list(_reachable(image.brokers, listener))
     brokers = [
         made(broker_id=node_id, host=endpoint.host, port=endpoint.port, rack=rack)
-        for node_id, endpoint, rack in _reachable(image.brokers, listener)
+        for node_id, endpoint, rack in reachable
     ]
     if context.version >= FENCED_SINCE and request.include_fenced_brokers:
         # Brokers that have stopped and are not unregistered yet; Kafka calls them fenced.
@@ -410,7 +412,7 @@ def describe_cluster(
         brokers.sort(key=lambda broker: broker.broker_id)
     return DescribeClusterResponse(
         cluster_id=image.cluster_id,
-        controller_id=_controller_id(image),
+        controller_id=_controller_id(image, {node_id for node_id, _, _ in reachable}),
         brokers=brokers,
         cluster_authorized_operations=_cluster_operations(
             context.access, request.include_cluster_authorized_operations

@@ -14,6 +14,7 @@ import pytest
 from ottla.replication.metadata import (
     BrokerImage,
     BrokerRegistered,
+    ControllerElected,
     Decision,
     Endpoint,
     MetadataImage,
@@ -360,3 +361,18 @@ def test_a_partition_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
                     (second, -1, [7]),
                     (0, NODE_ID, []),
                 ]
+
+
+def test_a_controller_that_the_client_cannot_reach_is_not_named(tmp_path: Path) -> None:
+    """The controller may lack the client's listener, for example while a listener is being added to
+    one broker after the other. An earlier version named it, and clients waited for its address
+    until their requests timed out. Every broker takes requests for the controller."""
+    elsewhere = BrokerImage(3, 1, (Endpoint("OTHER", "h", 1),))
+
+    def elect(image: MetadataImage) -> Decision[None]:
+        return Decision([BrokerRegistered(elsewhere), ControllerElected(3, 1)], None)
+
+    with RunningBroker(tmp_path) as running, WireClient(running.address) as client:
+        running.run(running.server.metadata_log.decide(elect))
+        assert ask(client, []).controller_id == NODE_ID
+        assert client.call(DescribeClusterRequest(), 1).controller_id == NODE_ID

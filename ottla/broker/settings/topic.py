@@ -150,7 +150,7 @@ class TopicConfig(Settings):
         " fewer replicas, all of them must be in sync.")
     preallocate: bool = setting(
         "preallocate", False, synonyms=("log.preallocate",),
-        help="Reserve the space of a segment when it is created.")
+        help="Reserve the space of a segment when it is created, if the disk has that much.")
     remote_copy_lag_bytes: Long = setting(
         "remote.copy.lag.bytes", -1, at_least=-1, synonyms=("log.remote.copy.lag.bytes",),
         help="Tiered storage: how many bytes must follow a segment before it is copied.")

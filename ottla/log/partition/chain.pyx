@@ -213,13 +213,20 @@ cdef class SegmentChain:
         return crc32(f"{self.directory} {self.active.base_offset}".encode()) % (span + 1)
 
     cdef Segment begin(self, int64_t base_offset):
-        """Begins a segment; an active one with batches must be sealed already. Raises OSError."""
+        """Begins a segment; an active one with batches must be sealed already. Raises OSError: the
+        active segment then stays, and may get further batches."""
         cdef Segment segment = Segment(
             self.disk, self.open_files, self.directory, base_offset,
             created_ms=self.clock.now_ms(), index_interval=self.config.index_interval_bytes)
-        segment.prepare_append()
-        if self.config.preallocate:
-            segment.reserve(self.segment_bytes)
+        try:
+            segment.prepare_append()
+            if self.config.preallocate:
+                segment.reserve(self.segment_bytes)
+        except OSError:
+            # A start would take an empty file left here for the log's last segment. It would hide
+            # the batches that the active segment gets until the next attempt.
+            self.remove_files(segment)
+            raise
         if self.active is not None and not self.active.size:
             # The active segment is empty: the new one replaces it.
             self.remove_files(self.segments.pop())

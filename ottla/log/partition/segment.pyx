@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from ottla.log.files.batch_scan cimport BatchScan
 from ottla.log.files.batch_scan import last_in, newest_in
+from ottla.log.files.disk import is_passing
 from ottla.log.files.index_file import IndexDamaged
 from ottla.log.files.open_files cimport OpenFiles
 from ottla.log.files.producers cimport Producers
@@ -56,9 +57,15 @@ cdef class Segment(IndexedSegment):
         return files
 
     def reserve(self, size):
-        """Reserves disk space for a whole segment."""
-        self.opened().reserve(size)
-        self.reserved = True
+        """Reserves disk space for a whole segment; nothing, if the disk has too little. Raises
+        OSError."""
+        try:
+            self.opened().reserve(size)
+            self.reserved = True
+        except OSError as error:
+            if not is_passing(error):
+                raise
+            self.trim()                 # the file system may have reserved a part of it
 
     def trim(self):
         """Releases the reserved space. Raises OSError."""

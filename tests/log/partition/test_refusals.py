@@ -11,7 +11,7 @@ from ottla.wire.errors import StorageFailed
 from ottla.wire.records import ControlType, build_marker
 from tests.fakes import FakeClock
 from tests.log.batches import NOW_MS, batch, values_of
-from tests.log.faulty_disk import FaultyDisk
+from tests.log.faulty_disk import FaultyDisk, FaultyFile
 
 
 def open_log(disk: FaultyDisk, **config: int) -> PartitionLog:
@@ -129,3 +129,52 @@ def test_a_full_disk_lets_no_segment_end_whose_aborted_transactions_are_not_writ
     log.close()
     again = PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(), clean=True)
     assert len(again.aborted_transactions(0, 10)) == 1
+
+
+class NoDescriptor(FaultyDisk):
+    """A disk that opens no file whose path ends with `refused`."""
+
+    refused = "nothing"
+
+    def open(self, path: str, create: bool = False) -> FaultyFile:
+        if path.endswith(self.refused):
+            raise OSError(errno.EMFILE, "injected lack of descriptors", path)
+        return super().open(path, create)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_batches_that_follow_a_segment_that_could_not_begin_are_there_after_a_start(
+    clean: bool
+) -> None:
+    disk = NoDescriptor()
+    log = open_log(disk, segment_bytes=1000)
+    log.append_bytes(batch(b"a" * 500), 0)
+    disk.refused = f"{1:020d}.index"
+    with pytest.raises(StorageFailed, match="lack of descriptors"):
+        log.append_bytes(batch(b"b" * 500), 0)
+    assert log.offline is None
+    log.append_bytes(batch(b"c"), 0)            # the full segment has room for this batch
+    disk.refused = "nothing"
+    log.flush()
+    point = log.recovery_point
+    if clean:
+        log.close()
+    disk.kill()
+    log = PartitionLog.open(
+        disk, FakeClock(), "/data/t-0", LogConfig(segment_bytes=1000),
+        checkpoint=LogCheckpoint(point, written_upto=point), clean=clean)
+    assert (log.log_end_offset, log.damage, log.put_aside) == (2, None, None)
+    assert values_of(log) == [b"a" * 500, b"c"]
+
+
+def test_a_segment_begins_without_reserved_space_if_the_disk_has_too_little() -> None:
+    disk = FaultyDisk()
+    disk.errors = {"reserve": errno.ENOSPC}
+    log = open_log(disk, segment_bytes=1 << 20, preallocate=True)
+    log.append_bytes(batch(b"a"), 0)
+    log.roll()
+    log.append_bytes(batch(b"b"), 0)
+    assert values_of(log) == [b"a", b"b"]
+    disk.errors = {"reserve": errno.EIO}
+    with pytest.raises(StorageFailed, match="reserve"):
+        log.roll()

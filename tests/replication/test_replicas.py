@@ -226,23 +226,28 @@ class DiskWithoutRoom(Disk):
         super().write_atomically(path, data)
 
 
-def test_a_log_that_is_cut_once_there_is_room_is_not_taken_for_cut_at_the_next_start(
-    tmp_path: Path,
-) -> None:
-    """The replica was reported as offline until then, so the cut needs no further report."""
+def killed_with_damage(directory: Path) -> tuple[DiskWithoutRoom, Storage]:
+    """The storage of a start after a kill. The second of the three batches in t-0 is damaged."""
     disk = DiskWithoutRoom()
-    written = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    written = Storage.open(disk, Clock(), [str(directory)], node_id=1)
     log = written.get_or_create("t", 0, b"1" * 16, LogConfig())
     batches = [build_batch([Record(0, 1, None, b"%d" % n * 40)]) for n in range(3)]
     for batch in batches:
         log.append_bytes(batch, 0)
-    segment = tmp_path / "t-0" / f"{0:020d}.log"
+    segment = directory / "t-0" / f"{0:020d}.log"
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1
-    for directory in written.directories:
-        directory.close()                           # the process is killed
+    for each in written.directories:
+        each.close()                                # the process is killed
     segment.write_bytes(data)
-    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    return disk, Storage.open(disk, Clock(), [str(directory)], node_id=1)
+
+
+def test_a_log_that_is_cut_once_there_is_room_is_not_taken_for_cut_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """The replica was reported as offline until then, so the cut needs no further report."""
+    disk, storage = killed_with_damage(tmp_path)
     replicas, image = Replicas(1, storage, lambda *_: LogConfig(), True), topics(t=(b"1", 1))
     disk.full = True
     list(replicas.follow(topics(), image, image.topics))
@@ -252,3 +257,21 @@ def test_a_log_that_is_cut_once_there_is_room_is_not_taken_for_cut_at_the_next_s
     partition = replicas.partition("t", 0)
     assert partition is not None and partition.log.log_end_offset == 1
     assert partition.log.put_aside is not None and not list(tmp_path.glob("t-0/*.cut"))
+
+
+def test_a_log_that_had_no_room_for_its_recovery_is_recovered_by_the_start_after_a_clean_stop(
+    tmp_path: Path,
+) -> None:
+    disk, storage = killed_with_damage(tmp_path)
+    image = topics(t=(b"1", 1))
+    replicas = Replicas(1, storage, lambda *_: LogConfig(), True)
+    disk.full = True
+    list(replicas.follow(topics(), image, image.topics))
+    assert replicas.put_off == {("t", 0)}
+    disk.full = False                               # the operator made room after the stop
+    storage.close()
+    storage = Storage.open(disk, Clock(), [str(tmp_path)], node_id=1)
+    replicas = Replicas(1, storage, lambda *_: LogConfig(), True)
+    list(replicas.follow(topics(), image, image.topics))
+    partition = replicas.partition("t", 0)
+    assert partition is not None and partition.log.log_end_offset == 1

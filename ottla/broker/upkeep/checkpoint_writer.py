@@ -33,10 +33,11 @@ log = logging.getLogger("ottla.checkpoints")
 def high_watermarks(replicas: Replicas) -> Iterable[tuple[PartitionKey, int]]:
     """The content of replication-offset-checkpoint."""
     for partition in replicas:
-        # Between two steps, the partition's topic may have been created again. For a damaged log,
-        # the file keeps the previous high watermark, which shows the next start what the log lacks.
+        # Between two steps, the partition's topic may have been created again. For a log that is
+        # damaged or could not be opened, the file keeps the previous high watermark, which shows
+        # the next start what the log lacks.
         current = replicas.partition(partition.topic, partition.index) is partition
-        if current and partition.log.damage is None:
+        if current and partition.log.offline is None:
             yield (partition.topic, partition.index), partition.high_watermark
 
 

@@ -3,6 +3,9 @@
 If a log cannot be closed, its log directory gets no mark. There is one exception: a log whose files
 another program removed. This loss does not affect the other logs, and the next start sees from the
 checkpoints that the log is missing.
+
+After a crash, a log directory gets no mark either if one of its logs could not be opened: this log
+has not been recovered, so the next start has to recover it.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def close(storage: Storage, high_watermarks: Iterable[tuple[Partition, int]]) ->
     for log in working.values():
         log.health.watch(None)          # failures are handled below, if the log's files exist
     flush_everything(storage)
-    unmarked = set()
+    unmarked = {each.path for each in storage.directories if each.unopened and not each.clean}
     for key, log in storage.logs.items():
         home = storage.homes[key]
         reason = None

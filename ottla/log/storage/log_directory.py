@@ -56,6 +56,7 @@ class LogDirectory:
         "recovery_points",
         "space",
         "topic_ids",
+        "unopened",
         "written_ids",
     )
 
@@ -78,6 +79,9 @@ class LogDirectory:
         self.closed = self.known_closed()
         self.written_ids = self.read_topic_ids()
         self.topic_ids = self.known_topics()
+        self.unopened: set[Partition] = set()
+        """Partitions whose log could not be opened, for example for lack of space or descriptors.
+        """
 
     @classmethod
     def unusable(cls, disk: Disk, path: str, error: OSError) -> "LogDirectory":
@@ -90,6 +94,7 @@ class LogDirectory:
         self.recovery_points, self.log_starts, self.cleaned = {}, {}, {}
         self.high_watermarks, self.partitions, self.closed, self.names = {}, set(), {}, []
         self.written_ids, self.topic_ids, self.aborted_sizes = {}, {}, {}
+        self.unopened = set()
         return self
 
     @property
@@ -285,6 +290,7 @@ class LogDirectory:
     def forget(self, partition: Partition) -> None:
         """Forgets everything about a partition."""
         self.partitions.discard(partition)
+        self.unopened.discard(partition)
         for known in self.checkpointed():
             known.pop(partition, None)
         self.closed.pop(partition, None)

@@ -177,14 +177,16 @@ class Storage:
         StorageFailed if no directory is online, or on a disk error.
         """
         key = topic, partition
-        log = self.logs.get(key)
-        if log is not None:
+        if (log := self.logs.get(key)) is not None:
             return log
         try:
             log = self.open_log(key, topic_id, config)
         except OSError as error:
+            if key in self.homes:
+                self.homes[key].unopened.add(key)
             raise StorageFailed(f"{topic}-{partition} could not be opened: {error}") from error
         assert key in self.homes and key not in self.rivals
+        self.homes[key].unopened.discard(key)
         self.logs[key] = log
         return log
 
@@ -198,9 +200,7 @@ class Storage:
             return []
         for key, topic_id, config in wanted:
             home = self.homes.get(key)
-            if key in self.rivals:
-                continue
-            if home is None or home.offline is not None or home.clean or key in self.logs:
+            if home is None or home.offline or home.clean or key in self.logs or key in self.rivals:
                 continue
             home.claim(key[0], topic_id)
             recovery = LogRecovery(self.disk, self.clock, home, key, topic_id, config)
@@ -273,8 +273,7 @@ class Storage:
     def unavailable_log(
         self, key: Partition, topic_id: bytes | None, config: LogConfig, reason: str
     ) -> PartitionLog:
-        """A placeholder for a log that could not be opened: it is empty, and offline for `reason`.
-        """
+        """A placeholder for a log that could not be opened: empty, and offline for `reason`."""
         home = self.homes.get(key) or self.directories[0]
         log = PartitionLog.rest(
             self.disk,

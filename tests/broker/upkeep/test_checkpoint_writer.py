@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.broker.upkeep.checkpoint_writer import Checkpoints
+from ottla.broker.upkeep.checkpoint_writer import Checkpoints, high_watermarks
 from ottla.log.files import checkpoints
 from ottla.log.partition.config import LogConfig
 from ottla.log.storage.log_directory import LogDirectory
 from ottla.log.storage.storage import Hooks, Storage
+from ottla.replication.metadata import MetadataImage, PartitionState, TopicCreated
+from ottla.replication.replicas import Replicas
 from ottla.wire.errors import ErrorCode, StorageFailed
 from tests.broker.produce_fetch import batch, produce
 from tests.broker.running import NODE_ID, RunningBroker, WireClient
@@ -170,3 +172,21 @@ def test_each_directory_that_fails_in_a_checkpoint_is_isolated_at_once() -> None
         storage.end_checkpoint(task)
     offline: list[LogDirectory] = [each for each in storage.directories if each.offline]
     assert [each.path for each in offline] == told == ["/a", "/b"], "a full disk may get room"
+
+
+def test_the_high_watermark_of_a_log_that_could_not_be_opened_stays_in_the_checkpoint() -> None:
+    disk = FaultyDisk()
+    image = MetadataImage.empty("c").apply(
+        [TopicCreated("t", b"t" * 16, (PartitionState(0, 0, (0,), (0,)),))])
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    storage.get_or_create("t", 0, b"t" * 16, LogConfig()).append_bytes(stored_batch(b"x"), 0)
+    storage.checkpoint([(("t", 0), 1)])
+    disk.kill()
+    storage = Storage.open(disk, FakeClock(), ["/a"])
+    replicas = Replicas(0, storage, lambda *_: LogConfig(), True)
+    disk.errors = {"open": errno.EMFILE}
+    list(replicas.follow(MetadataImage.empty(), image, image.topics))
+    assert replicas.put_off == {("t", 0)}
+    disk.errors = {}
+    storage.checkpoint(high_watermarks(replicas))
+    assert Storage.open(disk, FakeClock(), ["/a"]).placement.high_watermarks == {("t", 0): 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from errno import EIO
+from errno import EIO, EMFILE
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from ottla.log.partition.partition_log import PartitionLog
 from ottla.log.storage.clean_stop import flush_everything
 from ottla.log.storage.log_directory import CLEAN_MARKER
 from ottla.log.storage.storage import Hooks, Storage
+from ottla.wire.errors import StorageFailed
 from tests.fakes import FakeClock
 from tests.log.batches import batch, values_of
 from tests.log.faulty_disk import FaultyDisk
@@ -110,6 +111,39 @@ def test_a_log_whose_files_something_removed_leaves_the_others_marked(
     assert f"{tmp_path}/t-0 disappeared while the broker ran; it had offsets 0 to 0" in caplog.text
     storage = Storage.open(Disk(), FakeClock(), [str(tmp_path)])
     assert values_of(storage.get_or_create("u", 0, IDS["u"], LogConfig())) == [b"u"]
+
+
+@pytest.mark.parametrize("opened_later", [False, True])
+@pytest.mark.parametrize("refused", [f"{0:020d}.log", "partition.metadata"])
+def test_a_directory_with_a_log_that_could_not_be_recovered_is_not_marked(
+    stopping: Stopping, refused: str, opened_later: bool
+) -> None:
+    stopping.disk.kill()
+    stopping.start()
+    stopping.log("u")
+    inode = stopping.disk.inode(f"/a/t-0/{refused}")
+    stopping.disk.unreadable.add(inode)
+    with pytest.raises(StorageFailed, match="t-0 could not be opened"):
+        stopping.log("t")
+    stopping.disk.unreadable.discard(inode)
+    if opened_later:
+        stopping.log("t")
+    stopping.storage.close()
+    assert stopping.marked() == ({"/a", "/b"} if opened_later else {"/b"})
+
+
+def test_a_log_that_cannot_be_opened_after_a_clean_stop_needs_no_recovery_later(
+    stopping: Stopping,
+) -> None:
+    stopping.storage.close()
+    stopping.disk.unlink(f"/a/{closed_logs.CLOSED_LOGS}")
+    stopping.start()
+    stopping.disk.errors = {"open": EMFILE}
+    with pytest.raises(StorageFailed, match="t-0 could not be opened"):
+        stopping.log("t")
+    stopping.disk.errors = {}
+    stopping.storage.close()
+    assert stopping.marked() == {"/a", "/b"}
 
 
 def test_a_directory_without_its_last_checkpoint_is_not_marked(stopping: Stopping) -> None:

@@ -21,6 +21,7 @@ from ottla.replication.controller.elections import LogEnd, leaderless
 from ottla.replication.controller.partitions import elect_longest
 from ottla.replication.metadata import MetadataImage
 from ottla.replication.replicas import Replicas
+from ottla.wire.errors import StorageFailed
 from ottla.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from ottla.wire.wording import counted
 
@@ -64,7 +65,8 @@ class LogEnds:
             for key in keys:
                 partition = self.replicas.partition(*key)
                 if partition is not None and partition.log.readable:
-                    ends[key][node] = LogEnd(broker.epoch, *partition.own_end())
+                    with suppress(StorageFailed):       # the disk refuses to read the log's files
+                        ends[key][node] = LogEnd(broker.epoch, *partition.own_end())
             return
         for at in range(0, len(keys), ASKED_AT_ONCE):
             try:

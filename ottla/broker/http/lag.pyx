@@ -153,7 +153,10 @@ cdef class Lags:
         cdef Py_ssize_t number
         if place is None:
             place = before.get(key)
-        log.wake()
+        try:
+            log.wake()
+        except (OSError, ProtocolError):
+            return None
         if place is not None:
             number = log.chain.number_of(place.segment.base_offset)
             if place.offset != offset or number < 0 or (

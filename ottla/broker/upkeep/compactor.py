@@ -17,7 +17,7 @@ from ottla.broker.upkeep.scrubber import EVERYWHERE
 from ottla.log.compaction.choice import Cleanable, cleanable
 from ottla.log.compaction.cleaner import Abandoned, Cleaner
 from ottla.log.storage.storage import Storage
-from ottla.wire.errors import CorruptMessage, ProtocolError
+from ottla.wire.errors import ProtocolError
 from ottla.wire.marks import reached
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class LogCleaner:
                 due = await self.workers.after_rebuilds(
                     partial(cleanable, plog, partition.high_watermark, now_ms)
                 )
-            except (OSError, CorruptMessage) as error:
+            except (OSError, ProtocolError) as error:
                 log.error("%r could not be checked for compaction: %s", partition, error)
                 self.doubt(partition, error, EVERYWHERE)
                 continue

@@ -48,9 +48,11 @@ def cleanable(
     - records that are not yet committed or not yet durable; and
     - records younger than min.compaction.lag.ms.
     """
+    if not log.config.compacts or log.offline is not None:
+        return None             # an offline log at rest cannot be woken
     log.wake(patient)
     sealed = log.segments[:-1]
-    if not log.config.compacts or not sealed or log.offline is not None:
+    if not sealed or log.offline is not None:
         return None
     first_dirty = log.first_dirty_offset
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:

@@ -106,6 +106,24 @@ def test_the_lag_is_what_is_behind_the_committed_offset(
     assert (listed["lag"], listed["lag_bytes"], listed["lag_seconds"]) == (0, 0, 0)
 
 
+def test_a_log_that_cannot_be_opened_hides_no_other_metric(tmp_path: Path) -> None:
+    settings = {"ottla_http_listener": "127.0.0.1:0"}
+    for restarted in (False, True):
+        with RunningBroker(tmp_path, **settings) as broker:
+            with ClusterClient(f"127.0.0.1:{broker.port}") as cluster:
+                if not restarted:
+                    fill(broker, cluster, "lost", [900, 800])
+                    groups.commit(cluster, "slow", {("lost", 0): 0})
+                    continue
+                groups.committed(cluster, "slow")
+            partition = broker.server.replicas.partition("lost", 0)
+            assert partition is not None
+            broker.call(partition.log.health.watch, None)
+            broker.call(partition.log.fail, "its disk died")
+            where = {"consumergroup": "slow", "topic": "lost", "partition": 0}
+            assert value(samples(broker), "kafka_consumergroup_lag", **where) == 2
+
+
 def test_what_is_deleted_is_not_behind_any_more(
     broker: RunningBroker, cluster: ClusterClient
 ) -> None:

@@ -174,3 +174,33 @@ def test_a_throttled_cleaner_pauses_for_what_it_moved(tmp_path: Path) -> None:
     with RunningBroker(tmp_path, **settings) as broker:
         cleaner = broker.server.housekeeping.work.cleaner
         assert cleaner.pause(Moved()) == 0.5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fails", ["before the start", "after the start", "whenever it is opened"])
+def test_a_log_that_cannot_be_opened_keeps_no_other_log_from_compaction(
+    tmp_path: Path, fails: str
+) -> None:
+    settings = {
+        **SETTINGS, "log_cleaner_enable": "false", "log_dirs": f"{tmp_path}/a,{tmp_path}/b"}
+    with RunningBroker(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        for topic in ("lost", "table"):
+            create_compacted(client, topic)
+            assert produce(client, topic, commits(0)).error_code == 0
+    [home] = [path.parent for path in tmp_path.glob("?/lost-0")]
+    assert not list(home.glob("table-0")) and not list(home.glob("__ottla_metadata-0"))
+    if fails == "before the start":
+        home.rename(tmp_path / "away")
+    with RunningBroker(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        lost, table = (broker.server.replicas.partition(each, 0) for each in ("lost", "table"))
+        assert lost is not None and table is not None and broker.server.housekeeping is not None
+        if fails == "after the start":
+            broker.call(broker.server.storage.fail, broker.server.storage.homes["lost", 0], "dead")
+        elif fails == "whenever it is opened":
+            (home / "lost-0" / f"{0:020d}.log").unlink()
+            (home / "lost-0" / f"{0:020d}.log").mkdir()
+        while len(table.log.segments) < 3:
+            assert produce(client, "table", commits(0), acks=1).error_code == 0
+        work = broker.server.housekeeping.work
+        broker.run(work.flushes.flush_sealed())
+        broker.run(work.cleaner.clean_due())
+        assert table.log.first_dirty_offset == table.log.segments[-1].base_offset

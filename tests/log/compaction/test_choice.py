@@ -68,6 +68,11 @@ def test_a_log_without_anything_to_clean_is_not_chosen(options: dict[str, Any]) 
     assert choose(**options) is None
 
 
+def test_an_offline_log_at_rest_is_not_chosen_and_not_opened() -> None:
+    log: Any = SimpleNamespace(config=COMPACTED, offline="its disk died")
+    assert cleanable(log, 35, NOW_MS) is None
+
+
 def test_what_is_not_stable_or_not_durable_stays() -> None:
     for name in ("stable", "durable"):
         assert part(**{name: 30})[:2] == (0, 30)

@@ -237,7 +237,7 @@ cdef class IndexedSegment(Openable):
         self.load_times(patient)
         if self.max_timestamp >= 0 and self.fault is None:
             return self.max_timestamp
-        return self.disk.modified_ms(self.path(".log")) if self.size else self.created_ms
+        return self.disk.modified_ms(self.path(".log"))
 
     cdef int64_t position_of_entry(
         self, int64_t timestamp, int64_t offset, bint patient

@@ -37,11 +37,12 @@ def segments_due(
     """How many of the oldest segments may be deleted. All of them are below the high watermark.
 
     If all segments are due, the active one has to be rolled first. An empty active segment stays.
+    An imported log may have other empty segments, which Apache Kafka's compaction leaves.
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
     for segment in segments:
-        if segment.end_offset > high_watermark or not segment.size:
+        if segment.end_offset > high_watermark or (not segment.size and segment is segments[-1]):
             break
         expired = (
             config.deletes

@@ -223,6 +223,26 @@ def test_retention_goes_by_time_size_and_start_whichever_says_more() -> None:
     assert due(LogConfig(retention_ms=0, cleanup_policy=frozenset({"compact"}))) == 0
 
 
+def test_an_empty_segment_keeps_no_later_one_from_its_deletion() -> None:
+    """Apache Kafka's compaction leaves such segments in the logs that an import adopts."""
+    disk, clock = FaultyDisk(), FakeClock()
+    log = PartitionLog.open(disk, clock, "/data/t-0", LogConfig(segment_bytes=200))
+    log.truncate_fully_and_start_at(7)
+    for _ in range(3):
+        log.append_bytes(batch(b"x" * 100), 0)
+    log.close()
+    disk.open(f"/data/t-0/{0:020d}.log", create=True)
+    log = PartitionLog.open(disk, clock, "/data/t-0", clean=True)
+    assert log.log_start_offset == 0 and [each.size > 0 for each in log.segments] == [
+        False, True, True, True]
+    clock.advance(8 * 24 * 3_600_000)
+    assert len(apply_retention(log, 9)) >= 3
+    assert log.log_start_offset == 9
+    log.delete_before(10)
+    apply_retention(log, 10)
+    assert [each.size for each in log.segments] == [0], "an empty active segment stays"
+
+
 def test_the_active_segment_rolls_before_it_goes() -> None:
     disk = FaultyDisk()
     log = PartitionLog.open(disk, FakeClock(), "/data/t-0", LogConfig(segment_bytes=200))

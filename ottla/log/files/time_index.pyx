@@ -26,6 +26,8 @@ cdef class TimeIndex(IndexFile):
         if self.count and self.key_of(self.count - 1) >= timestamp:
             return 0
         assert offset >= self.base_offset
+        if offset - self.base_offset > 0x7fffffff:
+            return 0                    # a batch after a gap that no index can span (`must_roll`)
         at = self.add_entry()
         store_int64(at, timestamp)
         store_int32(at + 8, <int32_t>(offset - self.base_offset))

@@ -187,10 +187,12 @@ cdef class SegmentChain:
         """Whether a batch needs a new segment."""
         cdef Segment segment = self.active
         cdef int64_t waited
+        if segment.size == 0:
+            # Also if a follower's first batch is too far from the log's end for the indexes: it is
+            # alone in its segment then, and gets no index entry.
+            return False
         if last_offset - segment.base_offset > self.offset_span_max:
             return True
-        if segment.size == 0:
-            return False
         if segment.size + size > self.segment_bytes:
             return True
         if not segment.appendable:

@@ -13,7 +13,7 @@ from ottla.log.files.snapshots import encode
 from ottla.log.partition.config import LogConfig
 from ottla.log.partition.partition_log import PartitionLog
 from ottla.wire.errors import CorruptMessage, OffsetOutOfRange
-from tests.log.batches import NOW_MS, batch, split
+from tests.log.batches import NOW_MS, batch, split, values_of
 from tests.log.partition.foreign_files import marker
 
 LEADER_EPOCH_END = 15
@@ -164,3 +164,25 @@ def test_after_a_cut_readers_hear_nothing_of_a_transaction_that_was_cut_off(tmp_
     log.append_bytes(batch(b"y", producer_id=1, epoch=0, sequence=1, transactional=True), 4)
     log.append_bytes(marker(1, True), 4)
     assert [each[:3] for each in log.aborted_transactions(0, 4)] == [(1, 0, 1)]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_gap_that_no_index_can_span_is_copied(tmp_path: Path, begun: bool) -> None:
+    """Apache Kafka's compaction leaves such gaps in the logs that an import adopts."""
+    first, config = 3 << 30, LogConfig(index_interval_bytes=50)
+    leader = open_log(tmp_path / "leader", config)
+    leader.truncate_fully_and_start_at(first)
+    values = [b"%d " % at * 40 for at in range(9)]
+    for at, value in enumerate(values):
+        leader.append_bytes(batch(value, timestamps=[NOW_MS + at]), 0)
+    log = open_log(tmp_path / "follower", config)
+    if begun:
+        log.truncate_fully_and_start_at(7)
+    data = leader.read_bytes(first, 1 << 20)
+    assert log.append_run_bytes(data, 0) == len(data)
+    for _ in range(2):
+        assert values_of(log, first) == values
+        for at in range(len(values)):
+            assert log.offset_for_timestamp(NOW_MS + at) == (first + at, NOW_MS + at, 0)
+        log.close()
+        log = open_log(tmp_path / "follower", config, clean=True)

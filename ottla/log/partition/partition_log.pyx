@@ -82,6 +82,8 @@ cdef class PartitionLog(AppendableLog):
                 self.unflushed.forget(segment)
                 self.unflushed.note_directory(self.directory)
             self.log_end_offset = self.chain.active.end_offset
+            # The start may have been in the middle of the first batch that was removed.
+            self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.chain.sync_cut()
             self._epochs.truncate_from_end(self.log_end_offset)
             self.latest_epoch = self._epochs.latest

@@ -186,6 +186,17 @@ def test_truncation_removes_whole_batches_from_the_end(tmp_path: Path) -> None:
     assert log.append_bytes(batch(b"first"), 1) == 0
 
 
+def test_a_log_that_begins_in_the_middle_of_a_batch_can_be_truncated_there(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append_bytes(batch(b"a", b"b"), 0)
+    log.append_bytes(batch(b"c", b"d", b"e"), 0)
+    log.delete_before(3)
+    log.truncate_to(3)
+    assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+    log.append_bytes(batch(b"f"), 1)
+    assert values_of(log) == [b"f"]
+
+
 def test_a_follower_may_begin_anew_at_a_later_offset(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.append_bytes(batch(b"a", b"b"), 0)

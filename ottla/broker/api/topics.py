@@ -197,6 +197,11 @@ async def delete_topics_api(
     else:
         named = [(topic.name, topic.topic_id) for topic in request.topics]
     everywhere = access.cluster(Operation.DELETE)
+
+    def may_delete(name: str) -> bool:
+        """Asked again in the decision: a topic that this broker does not know yet passes below."""
+        return everywhere or access.topic(Operation.DELETE, name)
+
     wanted, refused = await access.divide(
         named, lambda each: everywhere or _may_delete(access, *each)
     )
@@ -204,7 +209,8 @@ async def delete_topics_api(
         answers = [TopicAnswer(name, _disabled(context.version), i) for name, i in wanted]
     else:
         answers = await _decide(
-            context, STRICT_DELETE, lambda image, permit: delete_topics(image, wanted, permit),
+            context, STRICT_DELETE, lambda image, permit: delete_topics(
+                image, wanted, permit, may_delete),
             lambda error: [TopicAnswer(name, error, topic_id) for name, topic_id in wanted],
         )
     return DeleteTopicsResponse(

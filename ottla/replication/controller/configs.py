@@ -30,6 +30,8 @@ from ottla.wire.errors import (
     UnknownTopicOrPartition,
 )
 
+VALUE_BYTES_MAX = 32_767
+
 
 class Operation(IntEnum):
     """What IncrementalAlterConfigs does to a setting (KIP-339)."""
@@ -113,6 +115,7 @@ def _alter(
     for change in alteration.changes:
         _apply(after, change, rules)
     _require_resource(image, kind, name)
+    check_sizes(after)
     if kind == "broker" and image.controller_epoch:
         _require_one_min_isr(name, before, after)
     changed = frozenset(change.name for change in alteration.changes)
@@ -125,6 +128,15 @@ def _alter(
         *(ConfigSet(kind, name, k, value) for k, value in after.items()
           if before.get(k) != value or k in again),
     ]
+
+
+def check_sizes(configs: Mapping[str, str]) -> None:
+    """Refuses a value that a reply could not contain: before the flexible versions, the length of a
+    string has 16 bits."""
+    for name, value in configs.items():
+        if len(value.encode()) > VALUE_BYTES_MAX:
+            raise InvalidConfig(f"{name}: the value has {len(value.encode()):,} bytes; the most is"
+                                f" {VALUE_BYTES_MAX:,}")
 
 
 def _require_one_min_isr(

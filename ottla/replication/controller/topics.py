@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ottla.replication.controller.configs import check_sizes
 from ottla.replication.controller.elections import NONE
 from ottla.replication.metadata import (
     ConfigSet,
@@ -183,6 +184,7 @@ def _require_configs(topic: NewTopic, check: CheckConfigs) -> dict[str, str]:
         if value is None:
             raise InvalidConfig(f"Null value not supported for topic configs: {name}")
         configs[name] = value
+    check_sizes(configs)
     check(configs)
     return configs
 
@@ -225,8 +227,10 @@ def delete_topics(
     image: MetadataImage,
     wanted: Sequence[tuple[str | None, bytes]],
     permit: Permit = lambda partitions: None,
+    may_delete: Callable[[str], bool] = lambda name: True,
 ) -> Decision[list[TopicAnswer]]:
-    """Delete topics. Each item of `wanted` has a name and a zero id, or None and an id."""
+    """Delete topics. Each item of `wanted` has a name and a zero id, or None and an id.
+    `may_delete` says whether the client has the right to delete a topic."""
     names = Counter(name for name, _ in wanted if name is not None)
     ids = Counter(topic_id for _, topic_id in wanted if topic_id != NO_ID)
     records: list[MetadataRecord] = []
@@ -244,6 +248,8 @@ def delete_topics(
                 raise InvalidRequest(
                     "The provided topic name maps to an ID that was already supplied."
                 )
+            if not may_delete(known_name):
+                raise ProtocolError("", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             permit(len(image.topics[known_name].partitions))
         except ProtocolError as error:
             if (name, topic_id) not in answered:

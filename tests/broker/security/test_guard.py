@@ -382,6 +382,24 @@ def test_a_topic_that_is_being_taken_up_is_not_read_by_those_who_may_not_read_it
         assert codes_of(client.call(request, 17)) - {0} == {ErrorCode.UNKNOWN_TOPIC_ID}
 
 
+def test_a_topic_that_the_broker_does_not_show_yet_is_not_deleted_without_the_right(
+    guarded: RunningBroker, client: WireClient, rules: Rules
+) -> None:
+    """An earlier version asked only the image that it showed, and deleted the topic: a reader that
+    repeated its request could delete each topic at the moment of its creation."""
+    log = guarded.server.metadata_log
+    image = log.image
+    rules.add(topic(Operation.DESCRIBE))
+    topics = {name: each for name, each in image.topics.items() if name != TOPIC}
+    names = {known: name for known, name in image.names.items() if name != TOPIC}
+    for version in 5, 6:
+        guarded.call(setattr, log, "image", replace(image, topics=topics, names=names))
+        request = QUESTIONS["delete_topics"][1].make(version, image.topics[TOPIC].topic_id)
+        assert codes_of(client.call(request, version)) == {TOPIC_REFUSED}
+        assert TOPIC in log.decided.topics
+        guarded.call(setattr, log, "image", image)
+
+
 def test_deletion_needs_its_right(
     guarded: RunningBroker, client: WireClient, rules: Rules
 ) -> None:

@@ -83,6 +83,8 @@ def test_what_stays_the_same_is_not_written_again(image: MetadataImage) -> None:
 def test_lists_are_extended_from_their_default_and_shortened(image: MetadataImage) -> None:
     assert after(image, setting("list", "two", Operation.APPEND))["list"] == "one,two"
     assert after(image, setting("list", "one", Operation.APPEND))["list"] == "one"
+    longest = after(image, setting("list", "x" * 32_763, Operation.APPEND))["list"]
+    assert len(longest) == 32_767, "as long as a reply of an old version can contain"
     assert after(image, setting("list", "one, x", Operation.SUBTRACT))["list"] == ""
     longer = image.apply([ConfigSet("topic", "t", "list", "p,q,r")])
     assert after(longer, setting("list", "q", Operation.SUBTRACT))["list"] == "p,r"
@@ -94,6 +96,8 @@ def test_lists_are_extended_from_their_default_and_shortened(image: MetadataImag
     [
         ([setting("a", None)], ErrorCode.INVALID_REQUEST),
         ([setting("list", None, Operation.APPEND)], ErrorCode.INVALID_REQUEST),
+        ([setting("list", "x" * 32_764, Operation.APPEND)], ErrorCode.INVALID_CONFIG),
+        ([setting("a", "ä" * 16_384)], ErrorCode.INVALID_CONFIG),
         ([setting("a", "1"), setting("a", "2")], ErrorCode.INVALID_REQUEST),
         ([setting("a", "1", 9)], ErrorCode.INVALID_REQUEST),
         ([setting("a", "1", -1)], ErrorCode.INVALID_REQUEST),

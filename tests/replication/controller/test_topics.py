@@ -182,6 +182,15 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
     assert len(after.names) == 1
 
 
+def test_a_topic_that_the_client_may_not_delete_stays() -> None:
+    image = with_topics(brokers(1), a=1, b=1)
+    b_id = image.topics["b"].topic_id
+    decision = delete_topics(image, [("a", NO_ID), (None, b_id)], may_delete="a".__eq__)
+    assert set(image.apply(decision.records).topics) == {"b"}
+    refused = {answer.error.code: answer.name for answer in decision.result if answer.error}
+    assert refused == {ErrorCode.TOPIC_AUTHORIZATION_FAILED: None}, "the name is not revealed"
+
+
 def test_what_cannot_be_deleted_is_told_with_kafkas_code() -> None:
     image = with_topics(brokers(1), a=1, b=1, c=1)
     a_id, c_id = image.topics["a"].topic_id, image.topics["c"].topic_id

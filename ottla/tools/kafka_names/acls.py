@@ -79,6 +79,10 @@ def run(options: Options) -> int:
 
 def check(options: Options) -> None:
     """Raises UsageError for flags that may not be combined."""
+    options.excludes("list", "producer", "consumer", "allow-host", "allow-principal", "deny-host",
+                     "deny-principal")
+    if options.has("principal") and not options.has("list"):
+        raise UsageError("The --principal option is only available if --list is set")
     easy = options.has("producer") or options.has("consumer")
     if options.has("idempotent") and not options.has("producer"):
         raise UsageError("The --idempotent option is only available if --producer is set")
@@ -174,8 +178,8 @@ def operation_of(text: str) -> str:
 
 def wanted(options: Options, *, needed: bool) -> Wanted:
     """The rules for each resource, including the rules for --producer, --consumer and
-    --idempotent."""
-    found = patterns(options, needed=needed)
+    --idempotent. Raises UsageError if no flag names a resource or, with `needed`, a principal."""
+    found = patterns(options, needed=True)
     if not (options.has("producer") or options.has("consumer")):
         operations = [operation_of(one) for one in options.all("operation")] or ["ALL"]
         all_rules = rules(options, operations, needed=needed)
@@ -238,14 +242,7 @@ def add(options: Options, cluster: ClusterClient) -> None:
 
 
 def remove(options: Options, cluster: ClusterClient) -> None:
-    chosen = (
-        wanted(options, needed=False)
-        if options.has("allow-principal") or options.has("deny-principal")
-        else {p: [] for p in patterns(options)}
-    )
-    if not chosen:
-        chosen = {Pattern("ANY", None, "ANY"): []}
-    for pattern, its_rules in chosen.items():
+    for pattern, its_rules in wanted(options, needed=False).items():
         what = "all ACLs" if not its_rules else f"ACLs: {', '.join(map(line, its_rules))}"
         if confirmed(
             options,

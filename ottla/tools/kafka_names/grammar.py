@@ -94,6 +94,12 @@ class Options:
                 [action] = [one for one in self.command.actions if self.has(one)] or [allowed]
                 raise UsageError(f'Option "[{name}]" can\'t be used with option "[{action}]"')
 
+    def excludes(self, name: str, *others: str) -> None:
+        """Raises UsageError if the flag `name` was given together with one of the others."""
+        for other in others:
+            if self.has(name) and self.has(other):
+                raise UsageError(f'Option "[{name}]" can\'t be used with option "[{other}]"')
+
     def only_flags(self, hint: str = "") -> None:
         """Raises UsageError for words that belong to no flag, as Kafka's tools with argparse4j do.
         Those with joptsimple ignore such words, and most of ours do so too. But kafka-dump-log and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,11 @@ INTERNAL = (
     "-subscription-registration-topic",
     "-subscription-response-topic",
 )
+FOREIGN_KEY_JOIN = re.compile(
+    r".+-KTABLE-FK-JOIN-SUBSCRIPTION-(REGISTRATION|RESPONSE)-[0-9]+-topic")
+SPECS = (
+    "to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", "from-file", "shift-by",
+)
 
 TOOL = "kafka-streams-application-reset"
 DEFAULT_ADDRESS = "localhost:9092"
@@ -36,6 +42,8 @@ def run(options: Options) -> int:
     """Reset offsets, then delete internal topics."""
     if not options.has("application-id"):
         raise UsageError("Missing required option(s) [application-id]")
+    for place, name in enumerate(SPECS):
+        options.excludes(name, *SPECS[place + 1:])
     application = options.one("application-id")
     address = options.one("bootstrap-server") or options.one("bootstrap-servers")
     inputs, middles = names(options, "input-topics"), names(options, "intermediate-topics")
@@ -51,7 +59,7 @@ def run(options: Options) -> int:
             print("No input or intermediate topics specified. Skipping seek.")
         else:
             status = seek(options, cluster, application, inputs, middles)
-        delete_internal(options, cluster, application)
+        delete_internal(options, cluster, application, {*inputs, *middles})
     return status
 
 
@@ -171,9 +179,15 @@ def new_offsets(
     return resets.to_end(cluster, wanted, EARLIEST)
 
 
-def delete_internal(options: Options, cluster: ClusterClient, application: str) -> None:
-    """Deletes the application's internal topics, or only those that --internal-topics names."""
-    internal_topics = [name for name in topics.names(cluster) if internal(name, application)]
+def delete_internal(
+    options: Options, cluster: ClusterClient, application: str, others: set[str]
+) -> None:
+    """Deletes the application's internal topics, or only those that --internal-topics names.
+    The topics `others`, which the user names as input or intermediate topics, are not internal,
+    whatever they are called (KAFKA-7930)."""
+    internal_topics = [
+        name for name in topics.names(cluster) if internal(name, application) and name not in others
+    ]
     if options.has("internal-topics"):
         wanted = names(options, "internal-topics")
         if strange := [name for name in wanted if name not in internal_topics]:
@@ -190,4 +204,5 @@ def delete_internal(options: Options, cluster: ClusterClient, application: str) 
 
 def internal(name: str, application: str) -> bool:
     """Whether Kafka Streams created this topic for the application."""
-    return name.startswith(f"{application}-") and name.endswith(INTERNAL)
+    return name.startswith(f"{application}-") and (
+        name.endswith(INTERNAL) or FOREIGN_KEY_JOIN.fullmatch(name) is not None)

@@ -105,7 +105,7 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
         start = int(offset)
     include = options.one("include") or options.one("whitelist")
     return Reading(
-        topics=options.all("topic"),
+        topics=[options.one("topic")] if options.has("topic") else [],
         pattern=include.replace(",", "|"),
         group=options.one("group") or properties.get("group.id", ""),
         start=start,

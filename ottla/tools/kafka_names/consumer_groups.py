@@ -119,6 +119,8 @@ def check(options: Options, action: str) -> None:
             raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
         if not options.has("execute") and not options.has("dry-run"):
             print(NOTICE, file=sys.stderr)
+    options.excludes("group", "all-groups", "list")
+    options.excludes("topic", "list", "describe")
     if action == "list":
         for name, known in (("state", STATES), ("type", TYPES)):
             filters(options, name, known)

@@ -39,7 +39,8 @@ def run(options: Options) -> int:
     wanted = options.number("num-records" if options.has("num-records") else "messages", 0)
     idle = options.number("timeout", 10_000)
     with cluster_of(options.one("bootstrap-server"), properties) as cluster:
-        names = options.all("topic") or matching(options.one("include"), topics.names(cluster))
+        names = [options.one("topic")] if options.has("topic") else matching(
+            options.one("include"), topics.names(cluster))
         load = FetchLoad(
             names,
             wanted,

@@ -27,6 +27,12 @@ INTEGERS = {
     "record-header-key-size", "num-headers", "transaction-duration-ms",
 }
 """Flags whose numbers have 32 bits. --producer-epoch has 16 bits, all other flags have 64 bits."""
+LAST_COUNTS = {
+    "kafka-cluster", "kafka-features", "kafka-metadata-quorum", "kafka-mirror-maker",
+    "kafka-producer-perf-test", "kafka-storage", "kafka-transactions",
+    "kafka-verifiable-consumer", "kafka-verifiable-producer",
+}
+"""Tools for which the last value of a repeated flag counts, as in Kafka's tools with argparse4j."""
 MOST = dict.fromkeys(INTEGERS, INT32_MOST) | {"producer-epoch": INT16_MOST}
 
 
@@ -63,8 +69,13 @@ class Options:
         return name in self.values
 
     def one(self, name: str, default: str = "") -> str:
-        """The value of a flag. If the flag was repeated, this is the last value."""
-        return self.values[name][-1] if self.values.get(name) else default
+        """The value of a flag. Raises UsageError if the flag was repeated: if one value counted,
+        `kafka-topics --delete --topic a --topic b` would delete only b, and not report that."""
+        values = self.values.get(name)
+        if values and len(values) > 1 and self.command.words not in LAST_COUNTS:
+            raise UsageError(
+                f"Found multiple arguments for option {name}, but you asked for only one")
+        return values[-1] if values else default
 
     def all(self, name: str) -> list[str]:
         """All values of a flag."""

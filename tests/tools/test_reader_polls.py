@@ -70,6 +70,7 @@ class Library:
         self.commits: list[dict[tuple[str, int], int]] = []
         self.stored: dict[tuple[str, int], int] = {}
         self.began: list[int] = []
+        self.more: list[tuple[str, int, int]] = []
         self.refuses: list[int] = []    # error codes of the next commits; 0 is success
 
     def subscribe(self, _: list[str], **callbacks: Any) -> None:
@@ -102,6 +103,9 @@ class Library:
 
     def assign(self, places: list[TopicPartition]) -> None:
         self.began = [one.offset for one in places]
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        self.more += [(one.topic, one.partition, one.offset) for one in places]
 
     def unassign(self) -> None:
         pass
@@ -259,6 +263,25 @@ def test_a_partition_that_falls_silent_before_its_end_is_named(
     read = Reader(monkeypatch, Reading(ends=WHOLE), "record")
     with pytest.raises(ClientError, match="t-0 has records before offset 2 that were not received"):
         read.read()
+
+
+@pytest.mark.parametrize(("wanted", "more"), [
+    (Reading(topics=["t"], idle_ms=60_000), [("t", 1, 0)]),
+    (Reading(pattern="t|u", idle_ms=60_000), [("t", 1, 0)]),
+    (Reading(topics=["t"], partitions=[0], idle_ms=60_000), []),
+    (Reading(topics=["t"], ends={PLACE: 1}), []),
+])
+def test_a_reader_without_a_group_reads_partitions_that_are_created_later(
+    monkeypatch: pytest.MonkeyPatch, wanted: Reading, more: list[tuple[str, int, int]]
+) -> None:
+    read = Reader(monkeypatch, wanted, *[""] * 4, "record")
+    parts = [SimpleNamespace(partition_index=index) for index in range(2)]
+    topic = SimpleNamespace(name="t", error_code=0, partitions=parts, is_internal=False)
+    monkeypatch.setattr(CLUSTER, "metadata", lambda *_: SimpleNamespace(topics=[topic]))
+    monkeypatch.setattr(reader.offsets, "required", lambda _, wanted: dict.fromkeys(wanted, 0))
+    monkeypatch.setattr(read.printer.refusals, "look", lambda *_: None)
+    read.read()
+    assert read.library.more == more
 
 
 def member(monkeypatch: pytest.MonkeyPatch, most: int, *polls: str) -> Reader:

@@ -148,6 +148,12 @@ class Consumer:
         self.settled = dict(begin)
         self._client.assign(self._partitions(begin))
 
+    def assign_more(self, begin: Mapping[Place, int]) -> None:
+        """Also read these partitions, each from this offset."""
+        self.positions |= begin
+        self.settled |= begin
+        self._client.incremental_assign(self._partitions(begin))
+
     def subscribe(self, topics: Iterable[str]) -> None:
         """Read these topics as a member of the group; names that begin with ^ are regular
         expressions."""

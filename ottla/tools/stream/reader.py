@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from ottla.client.errors import ClientError, Refused, check, no_partition
 from ottla.client.interrupts import Interrupts, noted
 from ottla.client.similar_names import similar
 from ottla.tools.admin import groups, offsets
-from ottla.tools.admin.offsets import LATEST, Place
+from ottla.tools.admin.offsets import EARLIEST, LATEST, Place
 from ottla.tools.stream.consumer import ConsumedRecord, Consumer, record_of
 from ottla.tools.stream.record_output import RecordOutput
 from ottla.tools.stream.refusals import Refusals
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 GROUP_IDLE_MS = 5000
 """How long a member of a group waits for partitions that other members may still give up."""
-PATTERN_SECONDS = 10.0
-"""How often a member of a group looks for new topics that match its pattern."""
+LOOK_SECONDS = 10.0
+"""How often a reader looks for new partitions, and for new topics that match its pattern. A member
+of a group looks only for topics: the group's coordinator assigns partitions."""
 SILENCE_SECONDS = 120.0
 """The reader fails if it gets no record for this time although records exist. A client fetches
 without a pause, so such a wait is not normal."""
@@ -170,6 +172,24 @@ class RecordPrinter:
             self.consumer.subscribe(topics)
             self.subscribed = topics
 
+    def look_for_more(self, now: float) -> None:
+        """Also reads what was created since the reader began: topics that match the pattern and,
+        without a group, partitions, which are read from their beginning. A reader that ends at the
+        present ends, or reads chosen partitions, looks for nothing."""
+        self.looked_at = now
+        wanted = self.wanted
+        if wanted.ends is not None or wanted.partitions is not None:
+            return
+        with suppress(ClientError):             # such as an outage: looks again later
+            if wanted.is_member:
+                if wanted.pattern:
+                    self.subscribe()
+                return
+            fresh = set(present(self.cluster, wanted)[1]) - self.consumer.positions.keys()
+            if fresh:
+                self.consumer.assign_more(
+                    offsets.required(self.cluster, dict.fromkeys(sorted(fresh), EARLIEST)))
+
     def loop(
         self, interrupts: Interrupts, show: Show, counted: Callable[[int], None]
     ) -> None:
@@ -178,7 +198,7 @@ class RecordPrinter:
         if wanted.ends is not None and not self.ends and not wanted.group:
             return
         idle = POLL_SECONDS if wanted.idle_ms is None else max(wanted.idle_ms, 1) / 1000
-        self.since = time.monotonic()
+        self.since = self.looked_at = time.monotonic()
         self.refusals.begin(self.since)
         while wanted.most is None or wanted.taken < wanted.most:
             batch = consumer.poll(min(POLL_SECONDS, idle))
@@ -249,8 +269,8 @@ class RecordPrinter:
                     f"{topic}-{index} has records before offset {end} that were not received"
                     f"{self.refusals.reason()}"
                 )
-        if wanted.pattern and wanted.is_member and now - self.looked_at >= PATTERN_SECONDS:
-            self.subscribe()
+        if now - self.looked_at >= LOOK_SECONDS:
+            self.look_for_more(now)
         has_all = wanted.group_ends and positions.keys() >= wanted.group_ends.keys()
         if has_all and not self.unread():
             return True             # this member has all partitions, and has read them
@@ -323,15 +343,7 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
     """The partitions to read; waits for a topic that does not exist yet."""
     reported = False
     while True:
-        names = matching(cluster, wanted.pattern) if wanted.pattern else wanted.topics
-        described = cluster.metadata(names).topics if names else []
-        for topic in described:
-            if topic.error_code not in MAY_COME:
-                check(topic.error_code, what=f"topic {topic.name!r}")
-        found = [
-            (topic.name, part.partition_index)
-            for topic in described if not topic.error_code for part in topic.partitions
-        ]
+        described, found = present(cluster, wanted)
         if wanted.partitions is not None:
             if wanted.all_exist:
                 for topic in described:
@@ -348,6 +360,19 @@ def places_of(cluster: ClusterClient, wanted: Reading) -> list[Place]:
             reported = True
             report_missing(cluster, wanted, waits=True)
         time.sleep(0.2)
+
+
+def present(cluster: ClusterClient, wanted: Reading) -> tuple[list[Any], list[Place]]:
+    """The metadata of the wanted topics, and the partitions of those that exist."""
+    names = matching(cluster, wanted.pattern) if wanted.pattern else wanted.topics
+    described = cluster.metadata(names).topics if names else []
+    for topic in described:
+        if topic.error_code not in MAY_COME:
+            check(topic.error_code, what=f"topic {topic.name!r}")
+    return described, [
+        (topic.name, part.partition_index)
+        for topic in described if not topic.error_code for part in topic.partitions
+    ]
 
 
 def report_missing(cluster: ClusterClient, wanted: Reading, *, waits: bool) -> None:

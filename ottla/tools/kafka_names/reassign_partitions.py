@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.client.errors import ClientError, Refused
@@ -18,7 +19,10 @@ from ottla.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from ottla.client.cluster import ClusterClient
     from ottla.tools.admin.offsets import Place
+    from ottla.tools.admin.partitions import Moving
     from ottla.tools.kafka_names.reassignment_plan import Plan
+
+    Replica = tuple[Place, int]
 
 CUT_OFF = "Unexpected end-of-input within/between Object entries"
 """The error of Apache Kafka's tool for a file that is not JSON, without the file's name."""
@@ -135,7 +139,8 @@ def execute(options: Options, cluster: ClusterClient) -> None:
             # A broker that is down may keep its replicas: the partition's other replicas can move.
             if broker not in live and broker not in current.get(place, []):
                 raise ClientError(f"Unknown broker id {broker}")
-    if not options.has("additional") and partitions.reassignments(cluster):
+    moving = partitions.reassignments(cluster)
+    if moving and not options.has("additional"):
         raise ClientError(
             "Cannot execute because there is an existing partition assignment.  Use "
             "--additional to override this and create a new partition assignment in "
@@ -147,7 +152,7 @@ def execute(options: Options, cluster: ClusterClient) -> None:
     print("Current partition replica assignment\n")
     print(compact_json(with_directories(cluster, current)))
     print("\nSave this to use as the --reassignment-json-file option during rollback")
-    limit(options, cluster, plan, current)
+    limit(options, cluster, plan, current, moving)
     results = partitions.reassign(
         cluster,
         {place: item.replicas for place, item in plan.items()},
@@ -158,7 +163,20 @@ def execute(options: Options, cluster: ClusterClient) -> None:
         f"Successfully started partition reassignment{'s' * (len(plan) > 1)} for "
         + ",".join(f"{topic}-{index}" for topic, index in sorted(plan))
     )
-    move_directories(cluster, plan, options.number("timeout", TIMEOUT_MS) / 1000)
+    pending: dict[int, dict[Place, str]] = {}
+    for (place, broker), path in wanted_directories(plan).items():
+        pending.setdefault(broker, {})[place] = path
+    move_directories(cluster, pending, options.number("timeout", TIMEOUT_MS) / 1000)
+
+
+def wanted_directories(plan: Plan) -> dict[Replica, str]:
+    """The log directories that a plan chooses."""
+    return {
+        (place, broker): path
+        for place, item in plan.items()
+        for broker, path in zip(item.replicas, item.directories, strict=False)
+        if path != "any"
+    }
 
 
 def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
@@ -176,36 +194,27 @@ def refuse(doing: str, results: dict[Place, tuple[int, str | None]]) -> None:
     raise ClientError(f"Error {doing} {what}:\n{shown}")
 
 
-def move_directories(cluster: ClusterClient, plan: Plan, seconds: float) -> None:
-    """Starts the plan's moves between log directories. Waits for replicas that are still being
-    copied to their brokers, since they cannot move yet."""
-    pending: dict[int, dict[Place, str]] = {}
-    for place, item in plan.items():
-        for broker, path in zip(item.replicas, item.directories, strict=False):
-            if path != "any":
-                pending.setdefault(broker, {})[place] = path
+def move_directories(
+    cluster: ClusterClient, pending: dict[int, dict[Place, str]], seconds: float
+) -> None:
+    """Starts moves between the log directories of each broker in `pending`. Waits for replicas that
+    are still being copied to their brokers, since they cannot move yet."""
     deadline = time.monotonic() + seconds
     while pending:
-        started = start_moves(cluster, pending)
-        if started:
-            print(
-                f"Successfully started log directory move{'s' * (len(started) > 1)} for: "
-                + ",".join(started)
-            )
+        start_moves(cluster, pending)
         if pending and time.monotonic() >= deadline:
             unmoved = [f"{p[0]}-{p[1]}-{broker}" for broker in pending for p in pending[broker]]
             raise ClientError(
                 f"Timed out before log directory move{'s' * (len(unmoved) > 1)} could be "
-                "started for "
+                "started for: "
                 + ",".join(unmoved)
             )
         if pending:
             time.sleep(AGAIN_SECONDS)
 
 
-def start_moves(cluster: ClusterClient, pending: dict[int, dict[Place, str]]) -> list[str]:
+def start_moves(cluster: ClusterClient, pending: dict[int, dict[Place, str]]) -> None:
     """Starts the moves that can be started, and removes them from `pending`."""
-    started = []
     for broker, wanted in sorted(pending.items()):
         for place, code in partitions.move_directories(cluster, broker, wanted).items():
             if code == ErrorCode.REPLICA_NOT_AVAILABLE:
@@ -215,17 +224,18 @@ def start_moves(cluster: ClusterClient, pending: dict[int, dict[Place, str]]) ->
                     f"Failed to move {place[0]}-{place[1]} to another directory on "
                     f"broker {broker}: {exception_of(code)}"
                 )
-            started.append(f"{place[0]}-{place[1]}-{broker}")
-            del wanted[place]
+            print(f"Successfully started moving log directory to {wanted.pop(place)} for replica"
+                  f" {place[0]}-{place[1]} with broker {broker} ")    # Kafka's space at the end
         if not wanted:
             del pending[broker]
-    return started
 
 
 def limit(
-    options: Options, cluster: ClusterClient, plan: Plan, current: dict[Place, list[int]]
+    options: Options, cluster: ClusterClient, plan: Plan, current: dict[Place, list[int]],
+    moving: Mapping[Place, Moving],
 ) -> None:
-    """Set the throttles of --throttle and --replica-alter-log-dirs-throttle."""
+    """Set the throttles of --throttle and --replica-alter-log-dirs-throttle. The throttle between
+    brokers applies to all moves: those of the plan, and those in progress."""
     between = options.number("throttle", -1)
     inside = options.number("replica-alter-log-dirs-throttle", -1)
     if between < 0 and inside < 0:
@@ -234,24 +244,20 @@ def limit(
         "Warning: You must run --verify periodically, until the reassignment completes, to "
         "ensure the throttle is removed."
     )
-    concerned = {
-        *(b for item in plan.values() for b in item.replicas),
-        *(b for replicas in current.values() for b in replicas),
-    }
+    sources = current | {
+        place: [b for b in move.replicas if b not in move.adding] for place, move in moving.items()}
+    targets = {place: move.adding for place, move in moving.items()} | {
+        place: item.replicas for place, item in plan.items()}
+    concerned = {b for replicas in (*sources.values(), *targets.values()) for b in replicas}
     # A plan may take replicas from a broker that is down, which needs no throttle and accepts none.
     brokers = sorted(concerned & set(cluster.live()))
     if between >= 0:
-        for name in {topic for topic, _ in plan}:
-            old = [
-                f"{p[1]}:{b}" for p, replicas in current.items() if p[0] == name for b in replicas
-            ]
-            new = [
-                f"{p[1]}:{b}"
-                for p, item in plan.items()
-                if p[0] == name
-                for b in item.replicas
-                if b not in current.get(p, [])
-            ]
+        for name in {topic for topic, _ in targets}:
+            old, new = [], []
+            for place in sorted(place for place in targets if place[0] == name):
+                before = sources.get(place, [])
+                old += [f"{place[1]}:{b}" for b in before]
+                new += [f"{place[1]}:{b}" for b in targets[place] if b not in before]
             if new:
                 values = dict(zip(TOPIC_LISTS, (",".join(old), ",".join(new)), strict=True))
                 configs.alter(cluster, configs.TOPIC, name, values)
@@ -291,33 +297,45 @@ def verify(options: Options, cluster: ClusterClient) -> None:
         clear(cluster, sorted({topic for topic, _ in plan}))
 
 
-def verify_directories(cluster: ClusterClient, plan: Plan) -> bool:
-    """Prints the progress of moves between directories; returns whether all have ended."""
-    wanted = {
-        (place, broker): path
-        for place, item in plan.items()
-        for broker, path in zip(item.replicas, item.directories, strict=False)
-        if path != "any"
+def directories_of(
+    cluster: ClusterClient, plan: Plan
+) -> dict[Replica, tuple[str | None, str | None]]:
+    """For each replica whose directory the plan chooses: its log directory, and the one that it is
+    being moved to."""
+    wanted = wanted_directories(plan)
+    found = partitions.replicas(cluster, list(plan)) if wanted else []
+    paths = {
+        ((one.topic, one.partition), one.broker, one.future): one.directory for one in found}
+    return {
+        replica: (paths.get((*replica, False)), paths.get((*replica, True)))
+        for replica in wanted
     }
+
+
+def verify_directories(cluster: ClusterClient, plan: Plan) -> bool:
+    """Prints the progress of moves between directories; returns whether all have ended. A move that
+    was cancelled, or that failed, has ended."""
+    wanted = wanted_directories(plan)
     if not wanted:
         return True
-    found = partitions.replicas(cluster, list(plan))
     done = True
-    for ((topic, index), broker), path in sorted(wanted.items()):
-        here = {
-            one.directory: one.future
-            for one in found
-            if (one.topic, one.partition, one.broker) == (topic, index, broker)
-        }
-        if here.get(path) is False:
-            print(f"Reassignment of replica {topic}-{index}-{broker} completed successfully.")
-        elif here.get(path):
-            print(f"Reassignment of replica {topic}-{index}-{broker} is still in progress.")
-            done = False
+    for replica, (current, future) in sorted(directories_of(cluster, plan).items()):
+        ((topic, index), broker), path = replica, wanted[replica]
+        name = f"{topic}-{index}"
+        done = done and current is not None and future is None
+        if future == path:
+            print(f"Reassignment of replica {name}-{broker} is still in progress.")
+        elif future is not None:
+            print(f"Partition {name} on broker {broker} is being moved to log dir {future} instead"
+                  f" of {path}.")
+        elif current == path:
+            print(f"Reassignment of replica {name}-{broker} completed successfully.")
+        elif current is not None:
+            print(f"Partition {name} on broker {broker} is not being moved from log dir {current}"
+                  f" to {path}.")
         else:
-            shown = ", ".join(here) or "no log directory"
-            print(f"Partition {topic}-{index} is not being moved from log dir {shown} to {path}.")
-            done = False
+            print(f"Partition {name} is not found in any live log dir on broker {broker}. There is"
+                  " likely an offline log directory on the broker.")
     return done
 
 
@@ -349,7 +367,13 @@ def cancel(options: Options, cluster: ClusterClient) -> None:
         )
     else:
         print("None of the specified partition reassignments are active.")
-    print("None of the specified partition moves are active.", end="")
+    back: dict[int, dict[Place, str]] = {}      # a move to the present directory ends the other one
+    for (place, broker), (here, future) in directories_of(cluster, plan).items():
+        if here is not None and future is not None:
+            back.setdefault(broker, {})[place] = here
+    if not back:
+        print("None of the specified partition moves are active.", end="")
+    move_directories(cluster, back, options.number("timeout", TIMEOUT_MS) / 1000)
     if not options.has("preserve-throttles"):
         clear(cluster, sorted({topic for topic, _ in plan}))
 

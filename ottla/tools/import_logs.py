@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from ottla.client.command_line import INT32_MOST, limited
@@ -18,7 +19,7 @@ from ottla.tools.adopted_files import adopt
 from ottla.tools.adoption_plan import Plan, Source, make_plan, read_source
 from ottla.tools.check_directory import DirectoryLocked, bytes_in, held
 from ottla.tools.findings import ImportRefused, Report, size_text
-from ottla.tools.kraft_image import UnreadableKraft
+from ottla.tools.kraft_image import KraftTopic, UnreadableKraft
 from ottla.wire.errors import StorageFailed
 from ottla.wire.wording import counted
 
@@ -83,14 +84,8 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         print(f"note: {note}")
     for part in plan.left_out:
         print(f"left out: {part}")
-    size = sum(each.size for each in plan.partitions.values())
-    what = (
-        f"{counted(len(plan.topics), 'topic')}, {counted(len(plan.partitions), 'partition')},"
-        f" {size_text(size)}, of"
-        f" cluster {plan.cluster_id}"
-    )
     if options.dry_run:
-        print(f"would adopt {what}")
+        print(f"would adopt {counts_of(plan, plan.topics)}")
         return 0
     topics = adopt(plan, options.data_dir, node_id, options.link or options.move, print)
     if options.move:
@@ -100,7 +95,7 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
             for index in topic.partitions:
                 shutil.rmtree(plan.partitions[topic.name, index].path)
     there = len(plan.topics) - len(topics)
-    print(f"adopted {what}"
+    print(f"adopted {counts_of(plan, topics)}"
           + (f"; {there} of the topics existed already (not changed)" if there else ""))
     if not plan.clean:
         print("the source was not stopped cleanly: the first start recovers the logs")
@@ -109,3 +104,12 @@ def carry_out(plan: Plan, sources: list[Source], options: Namespace) -> int:
         f"--override log.dirs={options.data_dir} --override listeners=PLAINTEXT://localhost:9092"
     )
     return 0
+
+
+def counts_of(plan: Plan, topics: Sequence[KraftTopic]) -> str:
+    """The numbers of these topics, their partitions and bytes, and their cluster."""
+    parts = [plan.partitions[topic.name, index] for topic in topics for index in topic.partitions]
+    return (
+        f"{counted(len(topics), 'topic')}, {counted(len(parts), 'partition')},"
+        f" {size_text(sum(each.size for each in parts))}, of cluster {plan.cluster_id}"
+    )

@@ -284,6 +284,17 @@ def test_a_reader_without_a_group_reads_partitions_that_are_created_later(
     assert read.library.more == more
 
 
+@pytest.mark.parametrize(("waits", "said"), [
+    (True, "no topic matches 'ord.*'; waiting for one\n"), (False, "no topic matches 'ord.*'\n"),
+])
+def test_a_pattern_is_not_called_a_topic(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], waits: bool, said: str
+) -> None:
+    monkeypatch.setattr(CLUSTER, "metadata", lambda *_: SimpleNamespace(topics=[]))
+    reader.report_missing(CLUSTER, Reading(pattern="ord.*"), waits=waits)
+    assert capsys.readouterr().err == said
+
+
 def member(monkeypatch: pytest.MonkeyPatch, most: int, *polls: str) -> Reader:
     return Reader(monkeypatch, Reading(topics=["t"], group="g", most=most), "joined", *polls)
 

@@ -64,6 +64,13 @@ def test_a_wrong_flag(words: str) -> None:
     assert done.status == (1 if words.startswith("kafka-") else 2), "Kafka's tools end with 1"
 
 
+def test_a_pattern_that_is_no_regular_expression() -> None:
+    tool = "kafka-console-consumer --bootstrap-server 127.0.0.1:1 --include"
+    done = Ottla("127.0.0.1:1")([*tool.split(), "or(ders"])
+    clear(done)
+    assert "or(ders is an invalid regex" in done.err and done.status == 1
+
+
 @pytest.mark.parametrize("words", sorted(NOT_YET))
 def test_a_tool_that_is_not_there_yet(words: str) -> None:
     clear(Ottla("127.0.0.1:1")([words, "--bootstrap-server", CLUSTER]))

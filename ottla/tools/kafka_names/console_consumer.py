@@ -10,7 +10,7 @@ from typing import Any
 from ottla.client.command_line import is_number
 from ottla.tools.admin.offsets import EARLIEST, LATEST
 from ottla.tools.json_form import java_double
-from ottla.tools.kafka_names.common import cluster_of, properties_of
+from ottla.tools.kafka_names.common import cluster_of, java_regex, properties_of
 from ottla.tools.kafka_names.grammar import Options, UsageError
 from ottla.tools.kafka_names.main import Failed
 from ottla.tools.properties import pairs, read_properties
@@ -104,6 +104,7 @@ def reading(options: Options, properties: Mapping[str, str]) -> Reading:
     if offset.isdecimal():
         start = int(offset)
     include = options.one("include") or options.one("whitelist")
+    java_regex(include)             # raises Failed for text that is no pattern
     return Reading(
         topics=[options.one("topic")] if options.has("topic") else [],
         pattern=include.replace(",", "|"),

@@ -379,11 +379,12 @@ def report_missing(cluster: ClusterClient, wanted: Reading, *, waits: bool) -> N
     """Reports topics that do not exist, with similar names, and partitions that do not exist. Also
     reports whether the reader waits for them."""
     known = {topic.name: len(topic.partitions) for topic in cluster.metadata().topics}
-    for name in [wanted.pattern] if wanted.pattern else wanted.topics:
+    if wanted.pattern:
+        print(f"no topic matches {wanted.pattern!r}{'; waiting for one' * waits}", file=sys.stderr)
+    for name in wanted.topics:
         if name not in known:
-            near = "" if wanted.pattern else similar(name, known)
             topic = f"waiting for topic {name!r}, which" if waits else f"topic {name!r}"
-            print(f"{topic} does not exist{near}", file=sys.stderr)
+            print(f"{topic} does not exist{similar(name, known)}", file=sys.stderr)
             continue
         for index in [one for one in wanted.partitions or () if one >= known[name]]:
             begin = f"waiting for partition {index}: " if waits else ""

@@ -125,8 +125,10 @@ def reading(options: Namespace, cluster: ClusterClient, *, committed: bool) -> R
     elif text in END:
         found.start = LATEST
     elif text.startswith(("s@", "@")):
+        found.start = EARLIEST      # where records are deleted first, and in new partitions
         found.starts = by_time(cluster, found, milliseconds(text.partition("@")[2]))
     else:
+        found.start = EARLIEST
         found.starts = by_number(cluster, found, int(text), last=text.startswith("-"))
     if options.exit and not found.group:
         asked = Reading(topics=found.topics, partitions=found.partitions, ends={})

@@ -121,6 +121,7 @@ class Writer:
         self._cluster, self._library = cluster, confluent_kafka
         self._apart: SingleSender | None = None
         self._failure: Failure | None = None    # the first failure, or the fatal one
+        self._failure_reported = False
         self._topic = ""                        # of the last record
         self._settled = 0               # how many records have left librdkafka's queue
         self._moved_at = time.monotonic()
@@ -170,7 +171,7 @@ class Writer:
                 raise ClientError(self._why_not_queued(topic, key, value, refused)) from refused
         self.sent += 1
         if self.sent % SERVE_EVERY == 0:
-            self._serve(self._producer.poll, 0)
+            self.serve()
 
     def _send_apart(self, topic: str, record: Record, partition: int | None) -> int:
         """Sends a record without librdkafka, which would change its timestamp. Waits first until
@@ -203,6 +204,7 @@ class Writer:
     def serve(self) -> None:
         """Process the acknowledgements that have arrived, without waiting."""
         self._serve(self._producer.poll, 0)
+        self._report_failure()
         self._report_stall()
 
     def left(self, seconds: float) -> int:
@@ -228,6 +230,14 @@ class Writer:
                 "librdkafka ended with a fatal error that confluent-kafka does not name. Send"
                 " the unacknowledged records again") from failed
         return self._library.KafkaError(answer.error_code)
+
+    def _report_failure(self) -> None:
+        """Prints the first failure at once, since the input may never end. `flush` raises it."""
+        if self._failure is None or self._failure.is_purge or self._failure_reported:
+            return
+        self._failure_reported = True
+        print(f"a record was not acknowledged: {self._failure}. Later records are still sent",
+              file=sys.stderr, flush=True)
 
     def _report_stall(self) -> None:
         """Prints once that records are not acknowledged, and which command shows the reason."""

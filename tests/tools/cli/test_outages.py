@@ -15,7 +15,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from ottla.testing import Broker
+from ottla.tools.admin.offsets import EARLIEST
 from ottla.tools.cli.bootstrap import connect
+from ottla.tools.cli.consume import reading
 from ottla.tools.stream.outages import QUIET_SECONDS, Outages
 from tests.broker.running import RunningBroker
 from tests.tools.cli.ottla_command import Ottla
@@ -133,6 +135,42 @@ def test_a_producer_that_gives_up_names_address_reason_and_numbers(
             assert sender.wait(60) == 1
         finally:
             sender.kill()
+
+
+def test_a_refused_record_is_reported_although_the_input_has_not_ended(
+    broker: RunningBroker
+) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    ottla = Ottla(address)
+    ottla.ok("topic create small --partitions 1 -c max.message.bytes=1000")
+    with started("produce small", address) as sender:
+        assert sender.stdin is not None and sender.stderr is not None
+        try:
+            sender.stdin.write("x" * 5000 + "\n")
+            sender.stdin.flush()
+            assert sender.stderr.readline() == (
+                "a record was not acknowledged: topic small: MESSAGE_TOO_LARGE: Message size too"
+                " large; the limit is the topic's max.message.bytes: ottla config show"
+                " topic/small. Later records are still sent\n")
+            sender.stdin.write("later\n")
+            sender.stdin.close()
+            assert sender.stderr.read().endswith(" (1 record sent, 1 not acknowledged)\n")
+            assert sender.wait(60) == 1
+        finally:
+            sender.kill()
+    assert ottla.ok("consume small --exit") == "later\n"
+
+
+@pytest.mark.parametrize("offset", ["1", "-1", "@0"])
+def test_a_reader_whose_records_are_deleted_goes_on_at_the_first_one_that_is_left(
+    broker: RunningBroker, offset: str
+) -> None:
+    address = f"127.0.0.1:{broker.port}"
+    Ottla(address).ok("topic create letters --partitions 1")
+    options = Namespace(topic=["letters"], group=None, partition=None, offset=offset, exit=False,
+                        bootstrap_server=address, command_config="", timeout=None)
+    with connect(options) as cluster:
+        assert reading(options, cluster, committed=True).start == EARLIEST
 
 
 @pytest.mark.parametrize("more", ["", " --group me"])

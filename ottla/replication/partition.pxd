@@ -13,11 +13,13 @@ cdef class Watcher:
 
 
 cdef class Promise:
-    """An acknowledgement that is due once the high watermark reaches `required`."""
+    """An acknowledgement that is due once the high watermark reaches `required`; with
+    `of_flush`, once everything below `required` is on this broker's disk."""
     cdef int64_t required
+    cdef bint of_flush
     cdef bint outlasts_isr              # it keeps waiting if the in-sync set becomes too small
-    # Called when the high watermark has reached `required`, or when `Partition.give_up` ends the
-    # promise.
+    cdef bint due
+    # Called when the acknowledgement is due, or when `Partition.give_up` ends the promise.
     cdef int kept(self, Partition partition) except -1
 
 
@@ -75,6 +77,7 @@ cdef class Partition:
     cdef dict append_watchers               # followers' fetches; None before the first one
     cdef readonly dict start_watchers       # called when a replica's log start has moved
     cdef list promises                      # ordered by required offset
+    cdef list flush_promises                # those with `of_flush`; None before the first one
     cdef readonly int ended_code            # the error of promises that `give_up` ended
     cdef dict with_sealed                   # the broker's partitions with sealed segments to sync
     # As of the image, for a partition with several replicas.
@@ -91,6 +94,7 @@ cdef class Partition:
     cdef int64_t readable_end(self, bint committed_only) except -1
     cdef int promise(self, Promise promise) except -1
     cdef bint break_promise(self, Promise promise) except -1
+    cdef int keep_flush_promises(self) except -1
     cdef int check_leader(self, int32_t client_epoch) except -1
     cdef int check_follower(self, int32_t client_epoch) except -1
     cdef int check_epoch(self, int32_t client_epoch) except -1

@@ -180,7 +180,9 @@ cdef class Partition:
 
     def flushed(self, int64_t offset):
         """Everything below `offset` is on disk; returns whether another flush is wanted."""
-        return self.role.flushed(self, offset)
+        cdef bint wanted = self.role.flushed(self, offset)
+        self.keep_flush_promises()
+        return wanted
 
     def wants_flush(self):
         """Whether an acknowledgement waits for the disk."""
@@ -195,6 +197,7 @@ cdef class Partition:
         self.high_watermark = offset
         while self.promises and (<Promise>self.promises[0]).required <= offset:
             promise = <Promise>self.promises.pop(0)
+            promise.due = True
             promise.kept(self)
         if self.watchers:
             self.wake()
@@ -244,17 +247,36 @@ cdef class Partition:
 
     cdef int promise(self, Promise promise) except -1:
         """Insert `promise` in the order of required offsets, nearly always at the end."""
-        cdef Py_ssize_t at = len(self.promises)
-        while at > 0 and (<Promise>self.promises[at - 1]).required > promise.required:
+        cdef list waiting = self.promises
+        cdef Py_ssize_t at
+        if promise.of_flush:
+            waiting = self.flush_promises = self.flush_promises or []
+        at = len(waiting)
+        while at > 0 and (<Promise>waiting[at - 1]).required > promise.required:
             at -= 1
-        self.promises.insert(at, promise)
+        waiting.insert(at, promise)
+        return 0
+
+    cdef int keep_flush_promises(self) except -1:
+        """End the promises that wait only for a flush, if their flush has ended or is no longer
+        wanted."""
+        cdef int64_t durable = self.log.durable_offset()
+        cdef Promise promise
+        while self.flush_promises:
+            promise = <Promise>self.flush_promises[0]
+            if durable < promise.required <= self.flush_wanted_upto:
+                break
+            self.flush_promises.pop(0)
+            promise.due = True
+            promise.kept(self)
         return 0
 
     cdef bint break_promise(self, Promise promise) except -1:
         """Withdraw a promise; False if it has been kept or given up already."""
-        if promise not in self.promises:
+        cdef list waiting = self.flush_promises if promise.of_flush else self.promises
+        if waiting is None or promise not in waiting:
             return False
-        self.promises.remove(promise)
+        waiting.remove(promise)
         return True
 
     cdef int check_leader(self, int32_t client_epoch) except -1:
@@ -310,13 +332,16 @@ cdef class Partition:
 
     def give_up(self, int code=NOT_LEADER):
         """End all waits for this partition: end the promises and notify the watchers. With the code
-        TOO_FEW_AFTER_APPEND, promises with `outlasts_isr` continue.
+        TOO_FEW_AFTER_APPEND, promises with `outlasts_isr` or `of_flush` continue.
 
         Producers that wait for an acknowledgement get the error `code`. Their batches may still be
         committed.
         """
         self.ended_code = code
         promises, self.promises = self.promises, []
+        if code != TOO_FEW_AFTER_APPEND and self.flush_promises:
+            promises += self.flush_promises
+            self.flush_promises = None
         for promise in promises:
             if code == TOO_FEW_AFTER_APPEND and (<Promise>promise).outlasts_isr:
                 self.promises.append(promise)

@@ -8,8 +8,9 @@
 #   PendingReply   the reply to a Produce request with acks=all, or with acks=1 if flush.messages
 #                  requires a flush. It is sent when its promises have ended. Until then only
 #                  further Produce requests are handled.
-#   AckPromise     one partition of a PendingReply; waits until the partition's high watermark is
-#                  past the batch that the request appended there
+#   AckPromise     one partition of a PendingReply. With acks=all it waits until the partition's
+#                  high watermark is past the batch that the request appended there, with acks=1
+#                  until this broker has flushed the batch
 #   Wait           watches partitions; makes a call when one changes, or at a timeout
 
 from libc.stdint cimport int32_t, int64_t
@@ -29,7 +30,8 @@ cdef class PendingReply:
     cdef double begun, waits_since      # loop times at which its handler began to run and to wait
     cdef object receiver                # its promise_kept is called when the last promise ends
 
-    cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1
+    cdef int promise(
+        self, Partition partition, int64_t required, bint of_flush, Py_ssize_t error_at) except -1
     cdef int move_to(self, Writer frame, Py_ssize_t start) except -1
     cdef int promise_ended(self) except -1
     cdef int expire(self) except -1

@@ -24,10 +24,13 @@ cdef class PendingReply:
         self.frame, self.receiver, self.deadline = frame, receiver, deadline
         self.promises = []
 
-    cdef int promise(self, Partition partition, int64_t required, Py_ssize_t error_at) except -1:
-        """Hold the reply until the partition's high watermark reaches `required`."""
+    cdef int promise(
+        self, Partition partition, int64_t required, bint of_flush, Py_ssize_t error_at
+    ) except -1:
+        """Hold the reply until the partition's high watermark reaches `required`; with `of_flush`,
+        until everything below `required` is on this broker's disk."""
         cdef AckPromise promise = AckPromise.__new__(AckPromise)
-        promise.required = required
+        promise.required, promise.of_flush = required, of_flush
         promise.reply, promise.partition, promise.error_at = self, partition, error_at
         self.open_promises += 1
         self.promises.append(promise)
@@ -72,7 +75,7 @@ cdef class PendingReply:
 cdef class AckPromise(Promise):
     cdef int kept(self, Partition partition) except -1:
         cdef int16_t code
-        if partition.high_watermark < self.required:    # broken, for the reason in `code`
+        if not self.due:                                # broken, for the reason in `code`
             code = STORAGE_ERROR if partition.log.offline is not None else partition.ended_code
             store_int16(self.reply.frame.data + self.error_at, code)
             if code == NOT_LEADER:

@@ -53,6 +53,7 @@ cdef class LeaderReplica(ReplicaRole):
             partition.flush_wanted_upto = partition.log.log_end_offset
         elif not self.alone:
             partition.flush_wanted_upto = 0
+        partition.keep_flush_promises()
         self.check_min_isr(partition)
         self.raise_high_watermark(partition, partition.log.clock.monotonic_ms())
         self.ask_for_isr(partition)     # for followers that caught up while a proposal was open

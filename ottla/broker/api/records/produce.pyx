@@ -428,15 +428,17 @@ cdef class ProduceHandler:
         """Add a promise to acknowledge the batch once it is as durable as required.
 
         With acks=all, the batch is durable enough once clients can read it. With acks=1, a promise
-        is needed only if flush.messages requires a flush that includes this batch. With acks=0
-        there is no reply that could wait, so the flush is only requested.
+        is needed only if flush.messages requires a flush that includes this batch; other replicas
+        are not waited for. With acks=0 there is no reply that could wait, so the flush is only
+        requested.
         """
-        if state.acks != -1 and partition.flush_wanted_upto < required:
+        if state.acks != -1 and (partition.flush_wanted_upto < required
+                                 or partition.log.durable_offset() >= required):
             return 0
         if state.acks != 0:
             if state.pending is None:
                 state.pending = self.pending_reply(state)
-            state.pending.promise(partition, required, error_at)
+            state.pending.promise(partition, required, state.acks != -1, error_at)
         if not partition.role.replicated or partition.wants_flush():
             self.flusher.want(partition)
         return 0

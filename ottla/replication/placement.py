@@ -96,10 +96,18 @@ def _rotation(brokers: Mapping[int, BrokerImage]) -> Rotation:
     return Rotation({node_id: broker.rack for node_id, broker in brokers.items()})
 
 
+def registered(image: MetadataImage) -> dict[int, BrokerImage]:
+    """The brokers that may get replicas: those that are live, and those that are away but were not
+    unregistered. The latter will return; Apache Kafka calls them fenced."""
+    away = {node: broker for node, broker in image.former.items() if broker.endpoints}
+    return {**away, **image.brokers}
+
+
 def cordoned(image: MetadataImage) -> set[int]:
-    """The brokers that get no new partitions: all their log directories are cordoned (KIP-1066)."""
+    """The registered brokers that get no new partitions: all their log directories are cordoned
+    (KIP-1066)."""
     nodes = set()
-    for node, broker in image.brokers.items():
+    for node, broker in registered(image).items():
         text = image.config_of("broker", str(node)).get("cordoned.log.dirs", "")
         names = {each.strip() for each in text.split(",")} - {""}
         if "*" in names or (broker.directories and len(names) >= len(broker.directories)):
@@ -121,7 +129,7 @@ def spread(
             f"Unable to replicate the partition {replication_factor} time(s): All brokers are"
             " currently fenced, or have all their log directories cordoned."
         )
-    away = sorted(node for node, broker in image.former.items() if broker.endpoints)
+    away = sorted(registered(image).keys() - image.brokers.keys() - closed)
     if size == 0 or replication_factor > size + len(away):
         raise InvalidReplicationFactor(
             f"Unable to replicate the partition {replication_factor} time(s): only"
@@ -157,6 +165,20 @@ def new_partition(replicas: Replicas, image: MetadataImage) -> PartitionState:
     isr = tuple(node for node in live if node not in image.leaving) or live
     assert len(set(replicas)) == len(replicas), "a broker is listed twice"
     return PartitionState(isr[0] if isr else NO_LEADER, 0, replicas, isr)
+
+
+def assigned_partition(
+    index: int, replicas: Replicas, image: MetadataImage
+) -> PartitionState:
+    """The state of a new partition with the replicas that a client has assigned. Raises
+    InvalidReplicaAssignment if none of their brokers is live."""
+    state = new_partition(replicas, image)
+    if not state.isr:
+        raise InvalidReplicaAssignment(
+            "All brokers specified in the manual partition assignment for partition"
+            f" {index} are fenced or in controlled shutdown."
+        )
+    return state
 
 
 def require_assignment(

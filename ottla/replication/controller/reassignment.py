@@ -36,6 +36,7 @@ from ottla.replication.placement import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
     cordoned,
+    registered,
     require_assignment,
 )
 from ottla.wire.errors import ErrorCode, ProtocolError, UnknownTopicOrPartition
@@ -113,8 +114,9 @@ def _begun(
     may_change_factor: bool,
     least: int,
 ) -> PartitionState:
-    # A target broker that is away is accepted if it already has a replica, as in Apache Kafka.
-    require_assignment(target, {*image.brokers, *state.replicas}, None, cordoned(image))
+    # As in Apache Kafka, a target broker may be away: the reassignment then waits for it. A broker
+    # that was unregistered is accepted only if it already has a replica.
+    require_assignment(target, {*registered(image), *state.replicas}, None, cordoned(image))
     original = _original(state)
     if not may_change_factor and len(target) != len(original):
         raise InvalidReplicationFactor(

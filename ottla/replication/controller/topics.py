@@ -25,8 +25,9 @@ from ottla.replication.metadata import (
 from ottla.replication.placement import (
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
+    assigned_partition,
     cordoned,
-    new_partition,
+    registered,
     require_assignment,
     spread,
     turn_of,
@@ -199,15 +200,16 @@ def _assigned(image: MetadataImage, topic: NewTopic) -> tuple[PartitionState, ..
             "A manual partition assignment was specified, but numPartitions was not set to -1."
         )
     placed: dict[int, PartitionState] = {}
+    known, closed = registered(image), cordoned(image)
     factor = None
     for index, replicas in topic.assignments:
         if index in placed:
             raise InvalidReplicaAssignment(
                 f"Found multiple manual partition assignments for partition {index}"
             )
-        require_assignment(replicas, image.brokers, factor, cordoned(image))
+        require_assignment(replicas, known, factor, closed)
         factor = len(replicas)
-        placed[index] = new_partition(replicas, image)
+        placed[index] = assigned_partition(index, replicas, image)
     if sorted(placed) != list(range(len(placed))):
         raise InvalidReplicaAssignment(
             "partitions should be a consecutive 0-based integer sequence"
@@ -345,6 +347,10 @@ def _plan_partitions(
     if wanted.assignments is None:
         start = turn_of(image.brokers, topic.partitions[0].replicas[0]) + current
         return spread(image, added, factor, start)
+    known, closed = registered(image), cordoned(image)
     for replicas in wanted.assignments:
-        require_assignment(replicas, image.brokers, factor, cordoned(image))
-    return tuple(new_partition(replicas, image) for replicas in wanted.assignments)
+        require_assignment(replicas, known, factor, closed)
+    return tuple(
+        assigned_partition(index, replicas, image)
+        for index, replicas in enumerate(wanted.assignments, current)
+    )

@@ -17,7 +17,16 @@ from ottla.replication.controller.topics import (
     create_topics,
     delete_topics,
 )
-from ottla.replication.metadata import BrokerLeaving, ConfigSet, MetadataImage
+from ottla.replication.metadata import (
+    NO_LEADER,
+    BrokerGone,
+    BrokerImage,
+    BrokerLeaving,
+    BrokerRegistered,
+    ConfigSet,
+    Endpoint,
+    MetadataImage,
+)
 from ottla.wire.errors import ErrorCode, InvalidConfig
 from tests.processor import least_seconds
 from tests.replication.images import brokers, numbered_ids, with_topics
@@ -366,6 +375,46 @@ def test_closed_brokers_are_refused_in_assignments() -> None:
     assert code_of(create(image, NewTopic("u", assignments=[(0, (1,))]))) == 0
     assert code_of(create_partitions(image, [MorePartitions("t", 2, [(2,)])])) == refused
     assert code_of(create_partitions(image, [MorePartitions("t", 2, [(1,)])])) == 0
+
+
+def without_9(image: MetadataImage) -> MetadataImage:
+    """The image with a registered broker 9 that is away."""
+    broker = BrokerImage(9, 2, (Endpoint("PLAINTEXT", "h", 9101),), None, "i9")
+    return image.apply([BrokerRegistered(broker), BrokerGone(9)])
+
+
+def test_an_assignment_may_name_a_broker_that_restarts() -> None:
+    """As in Apache Kafka: the broker is registered, and will return."""
+    image = with_topics(without_9(brokers(1, 2)), t=1)
+    created = create(image, NewTopic("u", assignments=[(0, (9, 2, 1))]))
+    assert code_of(created) == 0
+    [state] = image.apply(created.records).topics["u"].partitions
+    assert (state.leader, state.replicas, state.isr) == (2, (9, 2, 1), (2, 1))
+    grown = create_partitions(image, [MorePartitions("t", 2, [(1,)])])
+    assert code_of(grown) == 0
+    moved = reassign_partitions(image, [Reassignment("t", 0, (9,))])
+    [state] = image.apply(moved.records).topics["t"].partitions
+    assert moved.result == [None] and state.leader != NO_LEADER
+    assert state.extra is not None and state.extra.adding == (9,)
+
+
+def test_an_assignment_names_a_live_broker() -> None:
+    image = with_topics(without_9(brokers(1, 2)), t=1)
+    refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    created = create(image, NewTopic("u", assignments=[(0, (1,)), (1, (9,))]))
+    grown = create_partitions(image, [MorePartitions("t", 2, [(9,)])])
+    for decision in (created, grown):
+        assert code_of(decision) == refused and not decision.records
+        assert "for partition 1 are fenced" in str(decision.result[0].error)
+
+
+def test_a_closed_broker_that_is_away_gets_no_partition() -> None:
+    closed = ConfigSet("broker", "9", "cordoned.log.dirs", "*")
+    image = without_9(brokers(1, 2)).apply([closed])
+    refused = ErrorCode.INVALID_REPLICATION_FACTOR
+    assert code_of(create(image, NewTopic("t", 1, 3))) == refused
+    refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert code_of(create(image, NewTopic("t", assignments=[(0, (1, 9))]))) == refused
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 4])

@@ -356,6 +356,22 @@ def test_a_cut_below_the_high_watermark_has_to_be_checkpointed_first(make: Make)
     assert following(part).cut_to(part, 0) is True
 
 
+def test_a_follower_whose_leader_begins_within_one_of_its_batches_lets_go_of_that_batch(
+    make: Make,
+) -> None:
+    """DeleteRecords moved the log start into a batch. A replica that had begun to copy from there,
+    and had no records yet, became leader by an unclean election."""
+    part = make((1,))
+    part.append_bytes(build_batch([Record(n, 1, None, b"%d" % n) for n in range(5)]))
+    flush(part)
+    part.log.delete_before(3)
+    assert following(part).diverged(part, 5, 3, 3) is True
+    assert (part.log.log_start_offset, part.log.log_end_offset) == (0, 0)
+    assert part.high_watermark == 0
+    assert following(part).start_anew(part, 3) is True
+    assert (part.log.log_start_offset, part.high_watermark) == (3, 3)
+
+
 def test_a_log_that_a_pass_of_compaction_has_begun_to_clean_is_not_cut_but_begun_anew(
     make: Make,
 ) -> None:

@@ -213,3 +213,38 @@ def test_a_checkpoint_belongs_to_one_name(
         run(None)
         with pytest.raises(PipelineError, match=r"with name .*, but this run has other"):
             run("other")
+
+
+def test_records_that_earlier_runs_have_read_may_have_grown_old(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror leaves out records that came from its destination. There are no positions of such
+    records, nor of markers and aborted records: only the checkpoint shows that they were read."""
+    place: Any = Checkpoint()
+    source, copy = old_records(broker, cluster), new_topic(broker)
+    for name in ("good", "bad"):
+        broker.create_topic(f"{source}-{name}")
+
+    def dead_letters() -> None:
+        dead_letter.prepared(cluster, source, (f"{source}-good", f"{source}-bad"), None, place,
+                             False)  # fmt: skip
+
+    def mirrored() -> None:
+        spark: Any = None
+        with suppress(NoSpark):
+            mirror.mirror(spark, cluster, source, cluster, "", to=copy)
+
+    def no_spark(*_: object) -> None:
+        raise NoSpark
+
+    monkeypatch.setattr(mirror, "Files", lambda *_: place)
+    monkeypatch.setattr(mirror, "_stream", no_spark)
+    for run in (dead_letters, mirrored):
+        place.files.clear()
+        place.write("offsets/0", f'v1\n{{}}\n{{"{source}":{{"0":2}}}}')
+        place.write("commits/0", "v1\n{}")
+        place.write("offsets/1", f'v1\n{{}}\n{{"{source}":{{"0":3}}}}')
+        with pytest.raises(PipelineError, match="this run writes older records"):
+            run()                       # batch 1 was begun, and has perhaps written nothing
+        place.write("commits/1", "v1\n{}")
+        run()

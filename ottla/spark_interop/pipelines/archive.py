@@ -189,28 +189,22 @@ def ranges(files: Files, name: str, size: int) -> table.Ranges:
 
 def batch_offsets(files: Files, number: int) -> tuple[dict[str, int], dict[str, int]]:
     """Where a batch begins (included) and ends (excluded), by partition, from the checkpoint."""
-    ended = _logged(files.read(f"{CHECKPOINT}/offsets/{number}"))
+    ended = query_run.offsets_in(files, f"{CHECKPOINT}/offsets/{number}")
     if number:
-        return _logged(files.read(f"{CHECKPOINT}/offsets/{number - 1}")), ended
+        return query_run.offsets_in(files, f"{CHECKPOINT}/offsets/{number - 1}"), ended
     return first_offsets(files), ended
 
 
 def first_offsets(files: Files) -> dict[str, int]:
     """Where the first batch of a checkpoint began, by partition."""
-    return _logged(files.read(f"{CHECKPOINT}/sources/0/0"))
+    return query_run.offsets_in(files, f"{CHECKPOINT}/sources/0/0")
 
 
 def read_offsets(files: Readable, folder: str) -> dict[str, int]:
     """Where the newest batch of a checkpoint ends, by partition; {} before the first batch."""
     newest = query_run.newest(files, folder, "offsets")
     place = f"{folder}/offsets" if folder else "offsets"
-    return {} if newest is None else _logged(files.read(f"{place}/{newest}"))
-
-
-def _logged(text: str) -> dict[str, int]:
-    last = text.strip().splitlines()[-1]
-    [offsets] = json.loads(last[last.index("{") :]).values()
-    return {str(p): int(o) for p, o in offsets.items()}
+    return {} if newest is None else query_run.offsets_in(files, f"{place}/{newest}")
 
 
 def read_archive(spark: SparkSession, path: str | Path) -> DataFrame:

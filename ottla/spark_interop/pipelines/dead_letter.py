@@ -185,7 +185,7 @@ def prepared(
     about, into = claim_of(cluster, topic, names, name)
     table.check_claim(place, about, into)
     count, like = len(cluster.partitions(topic)), targets.settings_like(cluster, topic)
-    has_older = _older(cluster, topic, into, allow_gaps)
+    has_older = _older(cluster, topic, into, None if allow_gaps else place)
     targets.prepare(cluster, to, count, like, has_older)
     # Compaction must not remove bad records that have the same key.
     targets.prepare(cluster, dead_letters, count, like | {"cleanup.policy": "delete"}, has_older)
@@ -211,14 +211,15 @@ def claim_of(
 
 
 def _older(
-    cluster: Cluster, topic: str, into: transactional.Destination, allow_gaps: bool
+    cluster: Cluster, topic: str, into: transactional.Destination, checkpoint: Files | None
 ) -> targets.RetentionCheck:
-    """A check for records that are not written yet, but older than a target's retention."""
-    # With `allow_gaps` an existing target may delete such records, so this reports none.
-    if allow_gaps and cluster.exists(into.topic):
+    """A check for records that are not read yet, but older than a target's retention. Without
+    `checkpoint`, an existing target may delete such records, so the check finds none."""
+    if checkpoint is None and cluster.exists(into.topic):
         return lambda _: False
     both = cluster.exists(into.topic) and cluster.exists(str(into.aside))
-    return targets.older_in_topic(cluster, topic, transactional.positions(into) if both else {})
+    done = targets.read_up_to(into, checkpoint) if both and checkpoint is not None else {}
+    return targets.older_in_topic(cluster, topic, done)
 
 
 def _rows(judged: DataFrame, aside: bool) -> DataFrame:

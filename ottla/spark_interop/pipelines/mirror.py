@@ -72,7 +72,7 @@ def mirror(
         into = replace(into, map_topic=f"{target}.offsets", map_key=f"{ours}/{topic}")
         table.check_claim(place, claimed, into)
         like, partitions = targets.settings_like(here, topic), len(here.partitions(topic))
-        has_older = targets.older_in_topic(here, topic, transactional.positions(into))
+        has_older = targets.older_in_topic(here, topic, targets.read_up_to(into, place))
         # With allow_gaps, records that the target would delete count as a gap.
         if allow_gaps and there.exists(target):
             has_older = lambda _: False  # noqa: E731

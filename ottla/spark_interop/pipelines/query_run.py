@@ -420,6 +420,13 @@ def newest(files: Readable, checkpoint: str, kind: str) -> int | None:
     return max((int(n) for n in numbers if n.isdigit()), default=None)
 
 
+def offsets_in(files: Readable, name: str) -> dict[str, int]:
+    """The offsets in a file of a checkpoint, by partition."""
+    last = files.read(name).strip().splitlines()[-1]
+    [offsets] = json.loads(last[last.index("{") :]).values()
+    return {str(p): int(o) for p, o in offsets.items()}
+
+
 def run(
     query: Any,
     progress: Progress,

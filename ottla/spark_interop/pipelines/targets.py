@@ -132,6 +132,18 @@ def older_in_topic(cluster: Cluster, topic: str, begin: Mapping[int, int]) -> Re
     return has_older
 
 
+def read_up_to(into: transactional.Destination, checkpoint: Readable) -> dict[int, int]:
+    """By partition of the source, the offset up to which earlier runs have read its records.
+
+    Positions tell only of written records. The checkpoint's last completed batch may have ended
+    later: after markers, aborted records, or records that a mirror leaves out.
+    """
+    done = transactional.positions(into)
+    last = query_run.newest(checkpoint, "", "commits")
+    ended = {} if last is None else query_run.offsets_in(checkpoint, f"offsets/{last}")
+    return done | {int(p): max(end, done.get(int(p), 0)) for p, end in ended.items()}
+
+
 def refuse_unread(
     cluster: Cluster, topic: str, into: transactional.Destination, checkpoint: Readable
 ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,3 +266,27 @@ def test_progress_behind_another_pipelines_open_transaction_is_waited_for(to: De
     blocking.abort_transaction(10)
     reading.join(30)
     assert found == [{0: 1}]
+
+
+@pytest.mark.parametrize("rate", [0.05, 4, 1_000])
+def test_a_rate_is_kept_however_low_it_is(
+    to: Destination, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`poll` returns as soon as a record is delivered, even if it was given more time."""
+    now = [0.0]
+
+    class Clocked(Producer):
+        def poll(self, seconds: float) -> int:
+            now[0] += min(seconds, 0.02)
+            return int(super().poll(0))
+
+    monkeypatch.setattr("confluent_kafka.Producer", Clocked)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None)
+    monkeypatch.setattr(transactional, "time", clock)
+    rows = max(4, int(rate / 4))
+    one = lane(replace(to, rate=rate))
+    for position in range(1, rows + 1):
+        one.add(row(position))
+    assert (rows - 1) / rate - 0.1 < now[0] < rows / rate
+    one.finish()
+    assert transactional.positions(to) == {0: rows}

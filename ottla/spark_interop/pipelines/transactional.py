@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SETTLED_SECONDS = 5.0  # a changed topic id counts only if it is still reported after this time
 RECORDS_MAX = 50_000  # of a transaction
 SECONDS_MAX = 10.0
+AHEAD_SECONDS = 0.05  # by so much a task with a rate may be ahead of it
 TRANSACTION_TIMEOUT_MS = 180_000
 QUEUED_RECORDS_MAX = 100_000
 QUEUED_BYTES_MAX = 64 << 20
@@ -325,8 +326,10 @@ class Lane:
                 f"lane {self.number}: position {position} came after {self._position}, but the rows"
                 " of a lane must be sorted by position"
             )
-        if position > self._position and self._is_due():
-            self._commit()
+        if position > self._position:
+            self._keep_rate()
+            if self._is_due():
+                self._commit()
         if self._open_since is None:
             _with_retries(self._producer.begin_transaction)
             self._open_since = time.monotonic()
@@ -338,6 +341,16 @@ class Lane:
             self._in_transaction >= RECORDS_MAX
             or time.monotonic() - self._open_since >= SECONDS_MAX
         )
+
+    def _keep_rate(self) -> None:
+        """Waits until the rate allows the next row; commits a transaction that gets too old."""
+        while self._to.rate:
+            ahead = self.written / self._to.rate - (time.monotonic() - self._begin)
+            if ahead <= AHEAD_SECONDS:
+                return
+            if self._is_due():
+                self._commit()
+            self._producer.poll(min(ahead, SECONDS_MAX))    # returns early after a delivery
 
     def _produce(self, row: dict[str, Any]) -> None:
         headers = row.get("headers")
@@ -364,10 +377,6 @@ class Lane:
         self.written += 1
         if self._in_transaction % 1000 == 0:
             self._producer.poll(0)
-        if self._to.rate:
-            ahead = self.written / self._to.rate - (time.monotonic() - self._begin)
-            if ahead > 0.05:
-                self._producer.poll(min(ahead, 5.0))
 
     def _send(self, *record: Any, **more: Any) -> None:
         from confluent_kafka import KafkaException

@@ -206,6 +206,26 @@ def test_the_latest_table_is_a_dict_of_the_topic(
     assert there() == {k: v for k, v in expected.items() if v is not None}
 
 
+def test_the_newest_record_of_a_key_stays_when_an_older_one_is_read_after_it(
+    spark: SparkSession, broker: Broker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """The keys had moved to partition 1 before the first run. That run reads in several batches,
+    and comes to the end of the short partition first."""
+    topic, at, path = new_topic("moved-before", 2), broker.bootstrap, tmp_path / "t"
+    producer = Producer({"bootstrap.servers": at})
+    for _ in range(40):
+        producer.produce(topic, b"1", b"stays", 0, timestamp=1_000)
+    for key, value in (b"moves", b"new"), (b"goes", None):
+        producer.produce(topic, b"old", key, 0, timestamp=2_000)
+        producer.produce(topic, value, key, 1, timestamp=3_000)
+    assert producer.flush(60) == 0
+    for records in (44, 0):
+        report = si.latest(spark, at, topic, path, records_per_batch=10)
+        rows = {bytes(r.key): bytes(r.value) for r in si.read_latest(spark, path).collect()}
+        assert rows == {b"stays": b"1", b"moves": b"new"}
+        assert (report["records"], report["keys"]) == (records, 2)
+
+
 def test_windows_are_those_of_the_source_in_parquet_and_in_a_topic(
     spark: SparkSession,
     broker: Broker,

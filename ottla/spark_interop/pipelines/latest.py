@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.spark_interop.cluster import Cluster
 from ottla.spark_interop.pipelines import query_run, transactional
-from ottla.spark_interop.pipelines.archive import batch_offsets, first_offsets
+from ottla.spark_interop.pipelines.archive import batch_offsets
 from ottla.spark_interop.pipelines.files import Files
 from ottla.spark_interop.pipelines.table import CHECKPOINT, Table
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = ("key", "value", "headers", "partition", "offset", "timestamp")
+TOMBSTONES = "tombstones"  # in the commit of a batch: the table has rows with a null value
 
 
 def latest(
@@ -70,12 +71,13 @@ def latest(
 
             def write(batch: DataFrame, number: int) -> None:
                 if number not in target.batches:
-                    for name, count in _write_batch(spark, target, batch, number).items():
+                    news = _write_batch(spark, target, batch, number, records_per_batch)
+                    for name, count in news.items():
                         counts[name] += count
 
             query_run.drain(stream.writeStream.foreachBatch(write), files, CHECKPOINT, every, shown,
                             watch=origin.check, reach=cluster.reach)  # fmt: skip
-    keys = sum(entry.records for entry in target.live.values())
+        keys = _keys(spark, target)
     seconds = round(time.monotonic() - begin, 3)
     return {**counts, "keys": keys, "seconds": seconds}
 
@@ -86,11 +88,19 @@ def read_latest(spark: SparkSession, path: str | Path) -> DataFrame:
     Columns: key binary, value binary, headers array<struct<key string, value binary>>, partition
     int, offset bigint, timestamp timestamp. Raises as `read_archive` does.
     """
-    return Table.open(Files(spark, path), "latest").read(spark).select(*COLUMNS)
+    rows = Table.open(Files(spark, path), "latest").read(spark)
+    return rows.where("value IS NOT NULL").select(*COLUMNS)
+
+
+def _keys(spark: SparkSession, target: Table) -> int:
+    """How many keys the table has."""
+    if target.batches and target.batches[max(target.batches)].get(TOMBSTONES):
+        return int(target.read(spark).where("value IS NOT NULL").count())
+    return sum(entry.records for entry in target.live.values())
 
 
 def _write_batch(
-    spark: SparkSession, target: Table, batch: DataFrame, number: int
+    spark: SparkSession, target: Table, batch: DataFrame, number: int, records_max: int
 ) -> dict[str, int]:
     from pyspark.sql import functions as f
 
@@ -114,17 +124,21 @@ def _write_batch(
         records, _, moved = counted or (0, 0, 0)
         keyed = (_newest_by_time(batch) if moved else news).where("key IS NOT NULL")
         keyed = keyed.select("key", "row.*")
-        old = _old(spark, target, number, records) if target.live else None
-        if old is not None and _has_grown(target, number):
+        started, ended = batch_offsets(target.files, number)
+        offsets = sum(end - started.get(partition, 0) for partition, end in ended.items())
+        old = _old(spark, target, offsets != records) if target.live else None
+        if old is not None and len(ended) > 1:
             keyed = _without_older(keyed, old)
-        _merged(old, keyed).write.parquet(target.files.at(stage))
+        # The batch probably has not read to the end of the topic.
+        cut = len(ended) > 1 and offsets >= records_max - len(ended)
+        _merged(old, keyed, cut).write.parquet(target.files.at(stage))
     finally:
         news.unpersist()
     # Keep empty files, too: a table without keys gets its columns from them.
     added = target.adopt(
         stage, f"b{number:08}", lambda *of: {"0": [0, 0, target.files.rows(*of)]}, keep_empty=True
     )
-    target.commit(added, list(target.live), {number: {}})
+    target.commit(added, list(target.live), {number: {TOMBSTONES: True} if cut else {}})
     return dict(zip(("records", "without_key", "moved_keys"), counted or (0, 0, 0), strict=True))
 
 
@@ -138,43 +152,40 @@ def _newest_by_time(batch: DataFrame) -> DataFrame:
     return newest.groupBy("key").agg(f.max_by("row", "row.timestamp").alias("row"))
 
 
-def _has_grown(target: Table, number: int) -> bool:
-    """Whether the topic has more partitions in this batch than when the table was created."""
-    return len(batch_offsets(target.files, number)[1]) > len(first_offsets(target.files))
-
-
 def _without_older(news: DataFrame, old: DataFrame) -> DataFrame:
     """The new rows, except those that are older than the table's row of the same key, if that row
     came from another partition."""
     from pyspark.sql import functions as f
 
-    there = old.select("key", f.col("partition").alias("was"), f.col("timestamp").alias("then"))
-    older = (f.col("partition") != f.col("was")) & (f.col("timestamp") < f.col("then"))
-    kept = news.join(there, "key", "left").where(~f.coalesce(older, f.lit(False)))
-    return kept.drop("was", "then")
+    new = news.select("key", f.col("partition").alias("at"), f.col("timestamp").alias("then"))
+    newer = (f.col("partition") != f.col("at")) & (f.col("timestamp") > f.col("then"))
+    return news.join(old.join(new, "key").where(newer).select("key"), "key", "left_anti")
 
 
-def _merged(old: DataFrame | None, news: DataFrame) -> DataFrame:
+def _merged(old: DataFrame | None, news: DataFrame, keep_tombstones: bool) -> DataFrame:
     """The table with the new rows: a new row replaces the old row of its key, a tombstone deletes
-    it, and keys without a new row keep their old one."""
+    it, and keys without a new row keep their old one.
+
+    The next batch of a topic with several partitions may have a record that is older than the
+    tombstone of its key. So tombstones are kept until a batch has read to the end of the topic.
+    """
     if old is not None:
         news = old.join(news.select("key"), "key", "left_anti").unionByName(news)
-    return news.where("value IS NOT NULL").select(*COLUMNS)
+    kept = news if keep_tombstones else news.where("value IS NOT NULL")
+    return kept.select(*COLUMNS)
 
 
-def _old(spark: SparkSession, target: Table, number: int, records: int) -> DataFrame:
+def _old(spark: SparkSession, target: Table, has_holes: bool) -> DataFrame:
     """The table before this batch, without keys that a compacted topic no longer has.
 
     Such a key had a tombstone that compaction removed before this batch could read it. The
     tombstone left an offset without a record, so the topic is searched for missing keys only if
-    the batch has such offsets.
+    the batch has such offsets (`has_holes`).
     """
     from pyspark.sql import functions as f
 
     old, origin = target.read(spark).select(*COLUMNS), target.origin
-    started, ended = batch_offsets(target.files, number)
-    offsets = sum(end - started.get(partition, 0) for partition, end in ended.items())
-    if origin is None or offsets == records:
+    if origin is None or not has_holes:
         return old
     cluster, topic = origin.cluster, origin.topic
     if "compact" not in cluster.settings(topic)["cleanup.policy"].value:
